@@ -1,0 +1,60 @@
+# Everything that the project needs is installed by these targets.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint types imports unit bench docs lock clean deps help
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): requirements.lock pyproject.toml
+	@echo "Installing the locked packages into $(VENV) (a minute on a fresh machine) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(UV) || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+deps: $(STAMP) ## install into .venv
+
+demo: $(STAMP) ## the main job on the embedded cluster; KEEP=1 leaves it running
+	@$(BIN)/python -m deploy.demo $(if $(KEEP),--keep)
+
+lint: $(STAMP) ## style
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy, strict
+	@$(BIN)/mypy
+	@$(BIN)/mypy tests benchmarks deploy
+
+imports: $(STAMP) ## import rules
+	@$(BIN)/lint-imports
+
+postgres:
+	@deploy/postgres/install
+
+test: lint types imports postgres ## lint, types, import rules and all tests
+	@$(BIN)/pytest -n 2 --dist loadgroup
+
+unit: $(STAMP) ## the fast tests
+	@$(BIN)/pytest -n 2 -m "not slow and not postgres and not nomad and not browser"
+
+bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
+	@$(BIN)/python -m benchmarks
+
+bench-%: $(STAMP) ## one benchmark, e.g. bench-api
+	@$(BIN)/python -m benchmarks $*
+
+docs: $(STAMP) ## regenerate the reference pages and schemas
+	@$(BIN)/python -m deploy.reference
+
+lock: $(STAMP) ## solve the dependencies again
+	@$(UV) pip compile pyproject.toml --all-extras --generate-hashes --no-header --no-annotate --quiet --upgrade -o requirements.lock
+
+clean: ## remove what was built
+	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

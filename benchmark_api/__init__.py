@@ -1,0 +1,1 @@
+"""The web, the command line and the SDK; the only place that wires adapters."""

@@ -1,0 +1,1 @@
+"""Hardware, and what hosts run; knows nothing of the scheduler."""

@@ -1,0 +1,101 @@
+"""Boards, the hosts they hang on, and what a board can run: frozen values.
+
+Imported on boards too: only the standard library, Python 3.10.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import FrozenSet, Mapping, Optional, Tuple, Union
+
+AttributeValue = Union[str, int, float, bool]
+
+FAMILY_PATTERN = re.compile(r"^[a-z][a-z0-9]{0,31}$")
+"""Families hold no dash: job names split on it, so that none is a prefix of another."""
+
+ENGINE_PATTERN = re.compile(r"^[a-z][a-z0-9_]{0,31}$")
+"""Starts with a letter: Nomad reads a numeric-looking name as a number and never matches it."""
+
+TARGET_UID_PATTERN = re.compile(r"^[a-z][a-z0-9]{0,31}-[0-9]{4}-[0-9]{4}$")
+"""``<family>-NNNN-NNNN``, as in ``rpi4b-0001-0001``."""
+
+
+@dataclass(frozen=True)
+class BoardEngine:
+    """A runtime that a board offers.
+
+    Attributes:
+        name: Engine name, e.g. ``ort``.
+        version: As the host states it; "" where unknown.
+        supported_types: Benchmark types, e.g. ``{"TYPE1", "TYPE2"}``.
+    """
+
+    name: str
+    version: str = ""
+    supported_types: FrozenSet[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class LocalSlice:
+    """The part of this machine that an emulated board of the embedded cluster gets.
+
+    Attributes:
+        cpus: CPU numbers that its task is pinned to.
+        threads: Threads that the engine may use.
+    """
+
+    cpus: Tuple[int, ...]
+    threads: int
+
+
+@dataclass(frozen=True)
+class Board:
+    """One physical (or openly emulated) edge device.
+
+    Attributes:
+        target_uid: Its identity, ``<family>-NNNN-NNNN``.
+        family: Kind of board, e.g. ``rpi4b``.
+        ram_bytes: Memory that a benchmark may use, bytes.
+        storage_bytes: Storage that a benchmark may use, bytes.
+        engines: What it can run.
+        healthy: Whether its host finds it usable.
+        health_reason: Why not, in words; "" when healthy.
+        busy: Whether a task holds it now (by allocation, whatever its progress says).
+        busy_reason: Who holds it, in words; "" when idle.
+        progress: Progress of what it runs, 0-100; 0 when idle, None when it doesn't tell.
+        local: Its slice of this machine; None on boards that aren't emulated here.
+        shares_with: Boards that must not measure while this one does (same cores).
+        attributes: Further attributes as its host publishes them.
+    """
+
+    target_uid: str
+    family: str
+    ram_bytes: int
+    storage_bytes: int
+    engines: Tuple[BoardEngine, ...]
+    healthy: bool = True
+    health_reason: str = ""
+    busy: bool = False
+    busy_reason: str = ""
+    progress: Optional[float] = 0.0
+    local: Optional[LocalSlice] = None
+    shares_with: FrozenSet[str] = frozenset()
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine that boards hang on; a Nomad client node.
+
+    Attributes:
+        host_id: The cluster's id of it.
+        name: Its name, for people.
+        ready: Whether the cluster may place work there now.
+        ready_reason: Why not, in words ("down", "draining", "ineligible"); "" when ready.
+        boards: Its boards.
+    """
+
+    host_id: str
+    name: str
+    ready: bool
+    boards: Tuple[Board, ...]
+    ready_reason: str = ""

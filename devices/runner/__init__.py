@@ -1,0 +1,1 @@
+"""Run one benchmark on one board and upload its result."""

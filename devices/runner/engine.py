@@ -1,0 +1,178 @@
+"""What an inference engine is to the runner: three small contracts.
+
+Engines are found by the entry-point group ``edgeyard.engines``. They run inside the runner's
+limited child process, on one thread, on boards: only the standard library, NumPy and the engine's
+own package; Python 3.10.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
+
+import numpy as np
+from numpy.typing import NDArray
+
+Dimension = Union[int, str, None]
+"""A fixed size; a name or None where the model leaves it open."""
+
+Progress = Callable[[float, str], None]
+"""``progress(percent, phase)``: percent 0-100 of the whole run, phase a word for people."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A model's input or output.
+
+    Attributes:
+        dtype: NumPy's name of it, e.g. ``float32``.
+    """
+
+    name: str
+    shape: Tuple[Dimension, ...]
+    dtype: str
+
+
+class Session(Protocol):
+    """A loaded model, ready to run."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """In the model's order."""
+        ...
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """In the model's order."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """What the report tells of the engine: version, execution provider, threads..."""
+        ...
+
+    def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        """One inference; nothing but the engine's own call is timed around it.
+
+        Raises:
+            RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """The on-device training configuration (``odt_config``), checked; see ``docs/reference``.
+
+    Attributes:
+        epochs: Passes over the training data.
+        batch_size: Rows a step.
+        learning_rate: Of plain gradient steps.
+        seed: Of shuffling and initialisation.
+        validation_split: Share of rows kept for validation, 0-0.9.
+    """
+
+    epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 0.01
+    seed: int = 0
+    validation_split: float = 0.2
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """What on-device training led to.
+
+    Attributes:
+        step_losses: Loss of every step.
+        epoch_losses: Mean training loss of every epoch.
+        validation_losses: One an epoch; empty without validation rows.
+        validation_accuracy: One an epoch; empty where labels are not classes.
+        step_ms: Time of every step, milliseconds.
+        trained: In words, what was trained ("all weights", "the last dense layer").
+        model_file: The trained model, to be uploaded.
+    """
+
+    step_losses: Sequence[float]
+    epoch_losses: Sequence[float]
+    validation_losses: Sequence[float]
+    validation_accuracy: Sequence[float]
+    step_ms: Sequence[float]
+    trained: str
+    model_file: Path
+
+
+class Engine(Protocol):
+    """One runtime, e.g. ``ort``."""
+
+    name: str
+
+    def load(
+        self, model: Path, *, threads: int, parameters: Mapping[str, object]
+    ) -> Session:
+        """Load a model.
+
+        Args:
+            threads: Threads that the board allows, at least 1.
+            parameters: Of the engine, from the job description; unknown ones are refused.
+
+        Raises:
+            RunFailed: ``user_model`` (corrupt, too new, external data), ``user_input`` (parameters),
+                ``engine_unsupported``, ``out_of_memory``.
+        """
+        ...
+
+    def train(
+        self,
+        model: Path,
+        config: TrainingConfig,
+        x: NDArray[np.generic],
+        y: NDArray[np.generic],
+        out: Path,
+        progress: Progress,
+        *,
+        threads: int,
+        parameters: Mapping[str, object],
+    ) -> TrainingResult:
+        """Train on the board (TYPE3) and write the trained model into the folder ``out``.
+
+        Args:
+            x: Shape (rows, ...), one row an example.
+            y: Shape (rows,) of class numbers, or (rows, ...) of targets.
+
+        Raises:
+            RunFailed: As `load`; ``user_model`` where the model can't be trained by this engine.
+        """
+        ...
+
+
+def engine_named(name: str) -> "Engine":
+    """The engine of that name, loaded when asked for.
+
+    Raises:
+        RunFailed: ``engine_unsupported``: none of that name, or its package is not installed.
+    """
+    from edgeyard.devices.runner.engines import find
+
+    return find(name)
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """What the board's host tells the task through ``EDGEYARD_BOARD`` (JSON).
+
+    Attributes:
+        cpus: CPUs to stay on; empty: all.
+        threads: Threads the engine may use.
+        ram_bytes: Memory limit of the child; None: no limit.
+        progress_file: Where to write progress for the host's plugin; None: nowhere.
+        emulated: This board is a slice of a bigger machine.
+    """
+
+    target_uid: str = ""
+    family: str = ""
+    cpus: Tuple[int, ...] = ()
+    threads: int = 1
+    ram_bytes: Optional[int] = None
+    progress_file: Optional[str] = None
+    emulated: bool = False

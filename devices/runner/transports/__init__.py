@@ -1,0 +1,1 @@
+"""Ways to reach the board that a benchmark runs on."""

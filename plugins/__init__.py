@@ -1,0 +1,1 @@
+"""Queue policies, filters, scorers, evaluators and aggregators, found by entry points."""

@@ -1,0 +1,1 @@
+"""One score out of many."""

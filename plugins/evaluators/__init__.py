@@ -1,0 +1,1 @@
+"""How good the scorers' answers were."""

@@ -1,0 +1,1 @@
+"""Which board suits best."""

@@ -1,0 +1,1 @@
+"""Decides and drives; no web, no asyncio."""

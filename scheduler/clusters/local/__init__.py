@@ -1,0 +1,1 @@
+"""The embedded cluster: runs jobs as child processes of this one."""

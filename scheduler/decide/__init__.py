@@ -1,0 +1,1 @@
+"""The pure decision cycle: no clock, no I/O."""

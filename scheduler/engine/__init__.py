@@ -1,0 +1,1 @@
+"""Intake, cycle, dispatch, reconciliation, timers."""

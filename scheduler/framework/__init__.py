@@ -1,0 +1,1 @@
+"""What a plugin is, and how plugins are found, run and blamed."""

@@ -1,0 +1,1 @@
+"""Nomad jobs: as a value, as HCL text, and back."""

@@ -1,0 +1,99 @@
+"""A Nomad job as a value: what the decision becomes, and what the parser reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+OPERATORS: tuple[str, ...] = (
+    "=",
+    "!=",
+    ">",
+    ">=",
+    "<",
+    "<=",
+    "set_contains",
+    "set_contains_any",
+    "regexp",
+    "is_set",
+    "is_not_set",
+)
+"""Operators of constraints that a job of ours may hold, named as Nomad names them."""
+
+ConfigValue = str | int | float | bool | tuple[str, ...] | Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceConstraint:
+    """A condition on the board: ``attribute`` is the whole text, ``${device.attr.family}``."""
+
+    attribute: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file that is downloaded before the task starts.
+
+    Attributes:
+        mode: "file": ``destination`` is the file's path; "any" (the seed's form): a folder.
+        checksum: ``sha256:<hex>``; "" where none is stated.
+    """
+
+    source: str
+    destination: str
+    mode: str = "any"
+    checksum: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Template:
+    """A file that is written from a Nomad variable before the task starts."""
+
+    data: str
+    destination: str
+    env: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periodic:
+    """A start that is left to Nomad: a cron of 7 fields, UTC."""
+
+    cron: str
+    prohibit_overlap: bool = True
+    enabled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NomadJob:
+    """One benchmark's job; every field is rendered, and read back, one for one.
+
+    Attributes:
+        config: Of the driver: strings, numbers, bools, lists of strings, and blocks (``auth``).
+        env: The eleven variables of the seed; values are strings after parsing.
+        constraints: Inside the device block.
+        retries_off: ``restart`` and ``reschedule`` are rendered as none.
+    """
+
+    job_id: str
+    priority: int
+    driver: str
+    config: Mapping[str, ConfigValue]
+    env: Mapping[str, str]
+    constraints: tuple[DeviceConstraint, ...]
+    artifacts: tuple[Artifact, ...]
+    datacenters: tuple[str, ...] = ("dc1",)
+    type: str = "batch"
+    periodic: Periodic | None = None
+    group: str = "bootstrap-group"
+    group_count: int = 1
+    task: str = "bootstrap-job"
+    templates: tuple[Template, ...] = ()
+    device: str = "daiedge/edgedevice"
+    device_count: int = 1
+    cpu_mhz: int | None = None
+    memory_mib: int | None = None
+    kill_timeout_s: int | None = None
+    retries_off: bool = True
+    meta: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""The values that everything else passes around."""

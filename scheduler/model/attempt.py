@@ -1,0 +1,138 @@
+"""One dispatch of a benchmark, and what it led to."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from edgeyard.scheduler.model.benchmark import Binding, Failure
+
+
+class AttemptState(StrEnum):
+    """Where a dispatch is."""
+
+    PREPARED = "prepared"  # committed, the cluster has not been called
+    DISPATCHING = "dispatching"  # the call is under way
+    UNKNOWN = "unknown"  # the call's effect is unknown: look the id up before anything else
+    QUEUED = "queued"  # registered, not running yet
+    RUNNING = "running"  # its task runs
+    UPLOADING = "uploading"  # its task ended, the result is awaited
+    ENDED = "ended"
+
+
+LIVE_ATTEMPTS = frozenset(AttemptState) - {AttemptState.ENDED}
+
+ATTEMPT_MOVES: Mapping[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.PREPARED: frozenset({AttemptState.DISPATCHING, AttemptState.ENDED}),
+    AttemptState.DISPATCHING: frozenset(
+        {
+            AttemptState.UNKNOWN,
+            AttemptState.QUEUED,
+            AttemptState.RUNNING,
+            AttemptState.UPLOADING,
+            AttemptState.ENDED,
+        }
+    ),
+    AttemptState.UNKNOWN: frozenset(
+        {
+            AttemptState.DISPATCHING,
+            AttemptState.QUEUED,
+            AttemptState.RUNNING,
+            AttemptState.UPLOADING,
+            AttemptState.ENDED,
+        }
+    ),
+    AttemptState.QUEUED: frozenset(
+        {AttemptState.RUNNING, AttemptState.UPLOADING, AttemptState.ENDED}
+    ),
+    AttemptState.RUNNING: frozenset({AttemptState.UPLOADING, AttemptState.ENDED}),
+    AttemptState.UPLOADING: frozenset({AttemptState.ENDED}),
+    AttemptState.ENDED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One dispatch: one job of the cluster.
+
+    Attributes:
+        number: 1 for the first.
+        job_id: A function of benchmark and number: see `job_id_of`.
+        target_uid: Board that was decided or, when bound loosely, seen running it.
+        allowed_uids: Allow-list of a loose or filtered job; empty when none was needed.
+        hcl: The job as dispatched, secrets masked; "" until rendered.
+        upload_token_sha256: Hash of the token that may upload for it; None before dispatch.
+        task_ended_at: When the cluster said that the task ended.
+        task_failure: What the cluster said of the end; None when it ended well.
+        result_at: When its report arrived.
+        counts: Whether it uses up a retry: not when preempted or lost with a restart of ours.
+        ended_at: When it became ENDED.
+        failure: Why it failed; None when it led to a result or was stopped.
+    """
+
+    benchmark_id: str
+    number: int
+    job_id: str
+    state: AttemptState
+    binding: Binding
+    priority: int
+    created_at: datetime
+    family: str
+    target_uid: str | None = None
+    allowed_uids: tuple[str, ...] = ()
+    hcl: str = ""
+    upload_token_sha256: str | None = None
+    queued_at: datetime | None = None
+    started_at: datetime | None = None
+    task_ended_at: datetime | None = None
+    task_failure: Failure | None = None
+    result_at: datetime | None = None
+    counts: bool = True
+    ended_at: datetime | None = None
+    failure: Failure | None = None
+    phase: str | None = None
+    progress: float | None = None
+    version: int = 0
+
+
+def job_id_of(
+    benchmark_id: str, number: int, family: str, runtime: str, submit_time: datetime
+) -> str:
+    """Name of the job of one attempt: the same whenever it is asked for.
+
+    ``benchmark-<target>-<runtime>-<YYYYMMDDHHMMSS UTC>-<10 characters>``; since neither family
+    nor engine holds a dash and the rest is of fixed width, no job's name is a prefix of another's.
+    """
+    digest = hashlib.sha256(f"{benchmark_id}/{number}".encode()).digest()
+    suffix = base64.b32encode(digest)[:10].decode().lower()
+    return f"benchmark-{family}-{runtime}-{submit_time:%Y%m%d%H%M%S}-{suffix}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an attempt led to, for history and learning; one row an ended attempt.
+
+    Attributes:
+        wait_s: From submission to the start of the task; None when it never started.
+        run_s: Of the task; None when it never started.
+        failure_category: None when it led to a result.
+        latency_p50_ms: None where nothing was measured.
+    """
+
+    benchmark_id: str
+    attempt: int
+    target_uid: str | None
+    family: str
+    engine: str
+    benchmark_type: str
+    model_sha256: str | None
+    wait_s: float | None
+    run_s: float | None
+    failure_category: str | None
+    latency_p50_ms: float | None
+    verdict: str | None
+    ended_at: datetime

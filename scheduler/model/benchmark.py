@@ -1,0 +1,286 @@
+"""The job description, the benchmark that it becomes, and the states of its life."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class BenchmarkType(StrEnum):
+    """What is measured."""
+
+    TYPE1 = "TYPE1"  # latency over nb_inference runs on random data
+    TYPE2 = "TYPE2"  # accuracy over a dataset
+    TYPE3 = "TYPE3"  # on-device training
+
+
+class Status(StrEnum):
+    """Where a benchmark is in its life; phase, waiting reason and failure stand beside it."""
+
+    PENDING = "pending"  # in Edgeyard's queue
+    SCHEDULED = "scheduled"  # a board is chosen and the job handed to the cluster
+    RUNNING = "running"  # the task runs, or its result is on the way
+    COMPLETED = "completed"  # the task ended well and its result is safe
+    FAILED = "failed"  # it will not be tried again
+    CANCELLED = "cancelled"  # its owner or an operator ended it
+    EXPIRED = "expired"  # its deadline or queue time-out passed
+
+
+TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.EXPIRED})
+LIVE = frozenset(Status) - TERMINAL
+
+ALLOWED_MOVES: Mapping[Status, frozenset[Status]] = {
+    Status.PENDING: frozenset(
+        {Status.SCHEDULED, Status.FAILED, Status.CANCELLED, Status.EXPIRED}
+    ),
+    Status.SCHEDULED: frozenset(
+        {
+            Status.PENDING,
+            Status.RUNNING,
+            Status.COMPLETED,
+            Status.FAILED,
+            Status.CANCELLED,
+            Status.EXPIRED,
+        }
+    ),
+    Status.RUNNING: frozenset(
+        {Status.PENDING, Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.EXPIRED}
+    ),
+    Status.COMPLETED: frozenset(),
+    Status.FAILED: frozenset(),
+    Status.CANCELLED: frozenset(),
+    Status.EXPIRED: frozenset(),
+}
+"""The only moves there are; scheduled → completed is a task so short that running was not seen."""
+
+
+class WaitingReason(StrEnum):
+    """Why a pending benchmark is not on a board."""
+
+    PRIORITY = "priority"  # others come first
+    FETCHING = "fetching"  # its files are being downloaded
+    BOARD_BUSY = "board_busy"
+    NO_SUCH_FAMILY = "no_such_family"
+    ENGINE_MISSING = "engine_missing"
+    TYPE_UNSUPPORTED = "type_unsupported"
+    MEMORY = "memory"
+    STORAGE = "storage"
+    BOARD_UNHEALTHY = "board_unhealthy"
+    BOARD_OFFLINE = "board_offline"
+    RESERVED = "reserved"  # drained, or kept for somebody
+    QUOTA = "quota"
+    BUDGET = "budget"
+    HELD = "held"
+    START_TIME = "start_time"  # not due yet
+    DEADLINE_UNREACHABLE = "deadline_unreachable"
+    CLUSTER_UNREACHABLE = "cluster_unreachable"  # also: the twin is too old to decide on
+    CLUSTER_CONSTRAINT = "cluster_constraint"  # a constraint of the user's own matches no board
+
+
+class FailureCategory(StrEnum):
+    """Whose matter a failure is."""
+
+    USER_MODEL = "user_model"
+    USER_INPUT = "user_input"
+    ENGINE_UNSUPPORTED = "engine_unsupported"
+    OUT_OF_MEMORY = "out_of_memory"
+    BOARD_FAULT = "board_fault"
+    THERMAL = "thermal"
+    NETWORK = "network"
+    CLUSTER = "cluster"
+    UPLOAD = "upload"
+    TIMEOUT = "timeout"
+    PREEMPTED_TOO_OFTEN = "preempted_too_often"
+    UNKNOWN = "unknown"
+
+
+RETRIED = frozenset(
+    {
+        FailureCategory.BOARD_FAULT,
+        FailureCategory.THERMAL,
+        FailureCategory.NETWORK,
+        FailureCategory.CLUSTER,
+        FailureCategory.UPLOAD,
+    }
+)
+"""Only these are tried again: the others would fail the same way."""
+
+
+class Binding(StrEnum):
+    """How much of the choice is left to the cluster."""
+
+    LOOSE = "loose"  # family, engine and type
+    FILTERED = "filtered"  # all that was stated, and an allow-list of boards
+    STRICT = "strict"  # one board
+
+
+class IfUnavailable(StrEnum):
+    """What happens to a benchmark whose pinned board can't be had."""
+
+    RESCHEDULE = "reschedule"
+    NOTIFY = "notify"
+
+
+class FileRole(StrEnum):
+    """What a benchmark needs a file for."""
+
+    MODEL = "model"
+    DATASET = "dataset"
+    ODT_CONFIG = "odt_config"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraint:
+    """A further condition on the board, rendered inside the device block.
+
+    Attributes:
+        attribute: Device attribute without its ``${device.attr.`` wrapping, e.g. ``memory.ram``.
+        operator: One of `edgeyard.scheduler.hcl.job.OPERATORS`.
+        value: Compared as Nomad compares: numbers as numbers, else as text.
+    """
+
+    attribute: str
+    operator: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDescription:
+    """The pre-scheduler job description: what a user submits, checked.
+
+    Names are the seed's. Sizes are bytes, durations seconds, times aware UTC. ``submit_time``,
+    ``user_id`` and the server-made ``benchmark_id`` live on `Benchmark`.
+
+    Attributes:
+        model: File name of the model.
+        model_url: Where it comes from; None when it was uploaded and is known by its name.
+        runtime: Engine name.
+        target: Family; None only where ``target_uid`` says it.
+        odt_config: File name, URL or the configuration itself (TYPE3).
+        user_time_s: Bound on the run time of one attempt; None: the server's default.
+        queue_timeout_s: Longest wait in the queue; None: no bound but the deadline.
+        precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
+            measurement, e.g. 0.02; None: ``nb_inference`` runs.
+        job_completion_threshold: 0-100: this benchmark may preempt one of lower priority whose
+            progress is below it; None: it preempts nobody.
+        start_time: Not before; None: at once.
+        cron: Five-field crontab in UTC; each firing is a benchmark of its own.
+        input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
+        parameters: Of the engine, e.g. ``{"threads": 2}``.
+        extra: Kept for later use; never interpreted.
+    """
+
+    model: str
+    runtime: str
+    benchmark_type: BenchmarkType
+    model_url: str | None = None
+    dataset: str | None = None
+    dataset_urls: tuple[str, ...] = ()
+    odt_config: str | Mapping[str, object] | None = None
+    target: str | None = None
+    target_uid: str | None = None
+    ram: int = 0
+    storage: int = 0
+    user_priority: int = 5
+    user_budget: float | None = None
+    user_time_s: float | None = None
+    deadline: datetime | None = None
+    max_retries: int = 1
+    nb_inference: int = 20
+    precision: float | None = None
+    preemptible: bool = True
+    job_completion_threshold: int | None = None
+    start_time: datetime | None = None
+    cron: str | None = None
+    version_tag: str = ""
+    constraints: tuple[Constraint, ...] = ()
+    binding: Binding | None = None
+    if_unavailable: IfUnavailable = IfUnavailable.RESCHEDULE
+    tags: tuple[str, ...] = ()
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    queue_timeout_s: float | None = None
+    extra: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def family(self) -> str:
+        """The family that is asked for, told by ``target`` or by ``target_uid``."""
+        if self.target is not None:
+            return self.target
+        return (self.target_uid or "").split("-", 1)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkFile:
+    """A file that a benchmark needs.
+
+    Attributes:
+        role: What for.
+        position: Order among files of one role.
+        name: File name that the task sees; plain, without path parts.
+        url: Where it has to be fetched from; None when it was in the store from the start.
+        sha256: Content; None until fetched.
+        size_bytes: None until fetched.
+    """
+
+    role: FileRole
+    position: int
+    name: str
+    url: str | None = None
+    sha256: str | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Why a benchmark waits: a stable code and a sentence for people."""
+
+    reason: WaitingReason
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why something failed: a stable category and a sentence for the one who can act."""
+
+    category: FailureCategory
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Benchmark:
+    """A submitted job description with its life.
+
+    Attributes:
+        version: Counts changes; a save with an old one is a conflict.
+        priority: Last computed, 1-100; None before the first cycle.
+        phase: Of the running attempt, e.g. ``measuring``; None otherwise.
+        progress: Of the running attempt, 0-100; None otherwise.
+        target_uid: Board of the newest attempt; None before one is known.
+        cancel_requested: Its owner wants it gone; the engine stops the task, then it is cancelled.
+        held: Not to be placed until released.
+        retry_of: The benchmark that this one repeats.
+        started_at: Start of the newest attempt's task.
+    """
+
+    benchmark_id: str
+    user_id: str
+    description: JobDescription
+    submit_time: datetime
+    status: Status = Status.PENDING
+    campaign_id: str | None = None
+    files: tuple[BenchmarkFile, ...] = ()
+    waiting: Waiting | None = None
+    failure: Failure | None = None
+    priority: int | None = None
+    phase: str | None = None
+    progress: float | None = None
+    target_uid: str | None = None
+    cancel_requested: bool = False
+    held: bool = False
+    retry_of: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    version: int = 0

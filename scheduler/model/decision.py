@@ -1,0 +1,165 @@
+"""What the decision core reads (pending benchmarks, a snapshot) and what it says (a decision)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.model import AttributeValue
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    Waiting,
+    WaitingReason,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingBenchmark:
+    """What the core needs of one benchmark of the queue.
+
+    Attributes:
+        family: Asked-for family (from ``target`` or ``target_uid``).
+        not_ready: Why it may not be placed whatever the boards are (fetching, held); None: it may.
+        campaign_started: Some other member of its campaign has started.
+        tried_uids: Boards on which an attempt of it failed: others first.
+        user_priority: 1-10, bounded by the account.
+    """
+
+    benchmark_id: str
+    user_id: str
+    submit_time: datetime
+    family: str
+    engine: str
+    benchmark_type: BenchmarkType
+    ram_bytes: int = 0
+    storage_bytes: int = 0
+    target_uid: str | None = None
+    constraints: tuple[Constraint, ...] = ()
+    user_priority: int = 5
+    deadline: datetime | None = None
+    start_time: datetime | None = None
+    user_time_s: float | None = None
+    binding: Binding | None = None
+    not_ready: Waiting | None = None
+    campaign_id: str | None = None
+    campaign_started: bool = False
+    tried_uids: frozenset[str] = frozenset()
+    model_sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Snapshot:
+    """All boards at one instant, in columns; row b of every column is board ``uids[b]``.
+
+    Attributes:
+        taken_at: When the twin was last told the truth by the cluster.
+        age_s: Its age when the snapshot was handed out; inf when there never was an answer.
+        uids: Shape (boards,).
+        families: Shape (boards,).
+        hosts: Shape (boards,); "" for an expected board that no host reports.
+        ram_bytes: Shape (boards,), int64.
+        storage_bytes: Shape (boards,), int64.
+        expected: Shape (boards,), on the inventory.
+        online: Shape (boards,), reported by a host that is ready.
+        healthy: Shape (boards,).
+        drained: Shape (boards,), taken out by an operator.
+        busy: Shape (boards,), held by an allocation, by an assumed placement, or by a board that
+            shares its cores.
+        progress: Shape (boards,), 0-100, NaN where the board doesn't tell.
+        supports: ``(engine, type)`` to a bool column.
+        engines: Engine name to a bool column.
+        reasons: Per board, in words, why it is not usable or busy; "" otherwise.
+        attributes: Per board, for constraints of users.
+        conflicts: Shape (boards, boards), bool: must not measure at the same time; None: no pair.
+    """
+
+    taken_at: datetime | None
+    age_s: float
+    uids: tuple[str, ...]
+    families: tuple[str, ...]
+    hosts: tuple[str, ...]
+    ram_bytes: NDArray[np.int64]
+    storage_bytes: NDArray[np.int64]
+    expected: NDArray[np.bool_]
+    online: NDArray[np.bool_]
+    healthy: NDArray[np.bool_]
+    drained: NDArray[np.bool_]
+    busy: NDArray[np.bool_]
+    progress: NDArray[np.float64]
+    supports: Mapping[tuple[str, str], NDArray[np.bool_]]
+    engines: Mapping[str, NDArray[np.bool_]]
+    reasons: tuple[str, ...]
+    attributes: tuple[Mapping[str, AttributeValue], ...] = ()
+    conflicts: NDArray[np.bool_] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One benchmark's decision to run now.
+
+    Attributes:
+        target_uid: The chosen board (also when bound loosely: the one that is expected to be free).
+        allowed_uids: Boards that the job must be limited to because a matching board is excluded
+            (unknown, drained, unhealthy); empty where no limit is needed or the binding is strict.
+        priority: 1-100.
+    """
+
+    benchmark_id: str
+    target_uid: str
+    family: str
+    binding: Binding
+    priority: int
+    allowed_uids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the filters say of one board for one benchmark.
+
+    Attributes:
+        reason: None when the board fits and is free.
+        never: The board can't ever run it as it is described.
+        score: Aggregated score in [0, 1]; None when it was filtered out.
+        scores: Raw score by scorer; None where a scorer abstained.
+    """
+
+    target_uid: str
+    reason: WaitingReason | None
+    sentence: str
+    never: bool = False
+    score: float | None = None
+    scores: Mapping[str, float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Why one benchmark was placed, or waits.
+
+    Attributes:
+        rank: Place in the queue, from 0.
+        rank_reason: In words, what put it there.
+        priority: 1-100.
+        priority_parts: Names and points of its terms; they add up to ``priority`` before clamping.
+        verdicts: One a board, in the snapshot's order.
+        placement: None when it waits.
+        waiting: None when it was placed.
+        never: No expected board could ever run it.
+    """
+
+    benchmark_id: str
+    decided_at: datetime
+    policy: str
+    rank: int
+    rank_reason: str
+    priority: int
+    priority_parts: Mapping[str, float]
+    verdicts: tuple[Verdict, ...]
+    placement: Placement | None = None
+    waiting: Waiting | None = None
+    never: bool = False

@@ -1,0 +1,160 @@
+"""Stored files and results, users and tokens, campaigns and events: what the store keeps beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """Content in the file store."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFile:
+    """A name that a user gave to stored content; the newest of a name is the one it means."""
+
+    file_id: str
+    user_id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadGrant:
+    """A name under ``/download/`` that can't be guessed and belongs to one attempt.
+
+    Attributes:
+        name: Random, ends with the plain file name's suffix.
+        content: Inline content instead of a stored file (``spec.json``); None for stored files.
+    """
+
+    name: str
+    benchmark_id: str
+    attempt: int
+    filename: str
+    sha256: str
+    size_bytes: int
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """A file that a task uploaded."""
+
+    benchmark_id: str
+    attempt: int
+    name: str
+    sha256: str
+    size_bytes: int
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The parsed ``report.json`` of an attempt (schema: ``docs/reference/result.schema.json``)."""
+
+    benchmark_id: str
+    attempt: int
+    report: Mapping[str, object]
+    received_at: datetime
+
+
+class Role(StrEnum):
+    """What a token may do."""
+
+    SUBMITTER = "submitter"  # own benchmarks and files
+    OPERATOR = "operator"  # everything
+    HOST = "host"  # download and upload for any attempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    """An account.
+
+    Attributes:
+        max_priority: Highest ``user_priority`` it may ask for, 1-10.
+        max_budget: Highest ``user_budget`` it may ask for; None: no bound.
+    """
+
+    user_id: str
+    role: Role
+    created_at: datetime
+    max_priority: int = 5
+    max_budget: float | None = None
+    disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiToken:
+    """A token as the store knows it: never the token itself."""
+
+    token_id: str
+    user_id: str
+    role: Role
+    sha256: str
+    label: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Campaign:
+    """The benchmarks of one matrix submission."""
+
+    campaign_id: str
+    user_id: str
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CronSchedule:
+    """A job description whose every firing is a benchmark of its own."""
+
+    schedule_id: str
+    user_id: str
+    cron: str
+    description: Mapping[str, object]
+    created_at: datetime
+    next_fire: datetime
+    active: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardOverride:
+    """What an operator said of a board."""
+
+    target_uid: str
+    drained: bool
+    reason: str
+    by_user_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of the append-only log.
+
+    Attributes:
+        seq: Its number, without gaps in the order of commits; 0 before it is stored.
+        kind: e.g. ``benchmark.submitted``, ``benchmark.status``, ``attempt.state``,
+            ``file.fetched``, ``board.drained``.
+        data: Facts for readers; no secrets.
+    """
+
+    at: datetime
+    kind: str
+    benchmark_id: str | None = None
+    user_id: str | None = None
+    data: Mapping[str, object] = field(default_factory=dict)
+    seq: int = 0

@@ -1,0 +1,477 @@
+"""The doors between Edgeyard's parts: contracts only, no code.
+
+Adapters live in `edgeyard.scheduler.store`, `edgeyard.scheduler.clusters`, `edgeyard.scheduler.files`;
+only `edgeyard.benchmark_api.bootstrap` builds them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from edgeyard.devices.model import Host
+from edgeyard.scheduler.model.attempt import Attempt, Outcome
+from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status
+from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.records import (
+    ApiToken,
+    BoardOverride,
+    Campaign,
+    CronSchedule,
+    DownloadGrant,
+    Event,
+    Report,
+    ResultFile,
+    StoredFile,
+    User,
+    UserFile,
+)
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def now(self) -> datetime:
+        """Aware UTC."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """For durations."""
+        ...
+
+
+# --- the cluster --------------------------------------------------------------------------------
+
+
+class JobRun(StrEnum):
+    """What the cluster says of a job."""
+
+    QUEUED = "queued"  # registered, its task does not run yet
+    RUNNING = "running"
+    ENDED = "ended"  # its task ended, well or not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """The state of one job.
+
+    Attributes:
+        target_uid: Board that it was placed on; None before it was.
+        reason: Why it is queued, in words; "" otherwise.
+        failure: Why it ended, None when it ended well.
+        stopped: It ended because it was asked to.
+    """
+
+    job_id: str
+    run: JobRun
+    target_uid: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    reason: str = ""
+    failure: Failure | None = None
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogChunk:
+    """Bytes of a task's log from ``offset`` on; ``next_offset`` to go on; ``ended`` for ever."""
+
+    data: bytes
+    next_offset: int
+    ended: bool
+
+
+class Cluster(Protocol):
+    """Runs jobs on boards. Thread-safe. Contract: ``tests/contract/test_cluster.py``."""
+
+    def check(self, hcl: str) -> None:
+        """Raise `JobRefused` or `HclError` if the cluster would not take this job."""
+        ...
+
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        """Register the job, create-only.
+
+        Args:
+            secrets: Environment of the task that must not be seen in the job, by name.
+
+        Raises:
+            JobExists: The id is taken; nothing changed.
+            JobRefused: It will never be taken.
+            ClusterUnreachable: Whether it was taken is unknown.
+        """
+        ...
+
+    def stop(self, job_id: str) -> None:
+        """End the job's task and free its board; no error if there is none. Returns at once."""
+        ...
+
+    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
+        """States by id; an id that the cluster does not know is absent.
+
+        Raises:
+            ClusterUnreachable: Nothing is known.
+        """
+        ...
+
+    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
+        """Log of the task, ``stream`` is ``stdout`` or ``stderr``.
+
+        Raises:
+            NotFound: The job, or its log, is gone.
+        """
+        ...
+
+    def events(self, stop: threading.Event) -> Iterator[str]:
+        """Yield ids of jobs to look at, until ``stop``; "" means: look at all of them, and boards.
+
+        A hint, never the truth: may be lost, doubled or late.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release what is held; an embedded cluster ends its tasks."""
+        ...
+
+
+class NodeSource(Protocol):
+    """Tells what boards there are."""
+
+    def hosts(self) -> tuple[Host, ...]:
+        """All hosts with their boards, now.
+
+        Raises:
+            ClusterUnreachable: Nothing is known.
+        """
+        ...
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+class FileWriter(Protocol):
+    """One file on its way in; nothing is visible before `commit`."""
+
+    def write(self, chunk: bytes) -> None:
+        """Append.
+
+        Raises:
+            TooLarge: Over the limit; the file is dropped.
+        """
+        ...
+
+    def commit(self) -> StoredFile:
+        """Sync to disk and make it visible; the same content is stored once."""
+        ...
+
+    def abort(self) -> None:
+        """Drop it; harmless after `commit`."""
+        ...
+
+
+class FileStore(Protocol):
+    """Content-addressed files."""
+
+    def writer(self, limit_bytes: int) -> FileWriter:
+        """Begin a file."""
+        ...
+
+    def path(self, sha256: str) -> Path:
+        """Where the content lies, for reading.
+
+        Raises:
+            NotFound: No such content.
+        """
+        ...
+
+    def free_bytes(self) -> int:
+        """Room that is left."""
+        ...
+
+
+# --- the store ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchmarkFilter:
+    """Which benchmarks to list; None: any."""
+
+    user_id: str | None = None
+    status: frozenset[Status] | None = None
+    family: str | None = None
+    engine: str | None = None
+    benchmark_type: str | None = None
+    campaign_id: str | None = None
+    target_uid: str | None = None
+    model: str | None = None
+    tag: str | None = None
+
+
+class Benchmarks(Protocol):
+    """Benchmarks and their descriptions."""
+
+    def add(self, benchmark: Benchmark) -> None:
+        """Store a new one.
+
+        Raises:
+            Conflict: The id is taken.
+        """
+        ...
+
+    def get(self, benchmark_id: str) -> Benchmark:
+        """Raises NotFound."""
+        ...
+
+    def save(self, benchmark: Benchmark) -> Benchmark:
+        """Replace it if its ``version`` is the stored one; returns it with the next version.
+
+        Raises:
+            Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
+        """
+        ...
+
+    def live_versions(self) -> Mapping[str, int]:
+        """Id to version of every benchmark that is not at its end; cheap, for caches."""
+        ...
+
+    def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
+        """Those that exist, in no order."""
+        ...
+
+    def page(
+        self, which: BenchmarkFilter, *, limit: int, cursor: str | None
+    ) -> tuple[Sequence[Benchmark], str | None]:
+        """Newest first, and the cursor of the next page.
+
+        Raises:
+            InvalidInput: The cursor is none of ours.
+        """
+        ...
+
+    def count(self, which: BenchmarkFilter) -> int:
+        """How many match."""
+        ...
+
+    def counts_by_status(self) -> Mapping[Status, int]:
+        """For metrics; kept cheap with many stored."""
+        ...
+
+
+class Attempts(Protocol):
+    """Dispatches."""
+
+    def add(self, attempt: Attempt) -> None:
+        """Raises Conflict: (benchmark, number) is taken or another one of it is live."""
+        ...
+
+    def save(self, attempt: Attempt) -> Attempt:
+        """As `Benchmarks.save`, with `ATTEMPT_MOVES`."""
+        ...
+
+    def of(self, benchmark_id: str) -> Sequence[Attempt]:
+        """In order of number."""
+        ...
+
+    def live(self) -> Sequence[Attempt]:
+        """All that have not ended."""
+        ...
+
+    def by_job_id(self, job_id: str) -> Attempt:
+        """Raises NotFound."""
+        ...
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Idempotent by (benchmark, attempt)."""
+        ...
+
+    def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
+        """Oldest first."""
+        ...
+
+
+class Files(Protocol):
+    """Names of stored content: users' files, downloads, results."""
+
+    def add_user_file(self, file: UserFile) -> None: ...
+
+    def user_file(self, user_id: str, name: str) -> UserFile:
+        """Newest of that name. Raises NotFound."""
+        ...
+
+    def user_file_by_id(self, file_id: str) -> UserFile:
+        """Raises NotFound."""
+        ...
+
+    def user_files(self, user_id: str | None, *, limit: int) -> Sequence[UserFile]:
+        """Newest first; None: everybody's."""
+        ...
+
+    def remove_user_file(self, file_id: str) -> None:
+        """Forget the name; content stays while others use it. Raises NotFound."""
+        ...
+
+    def add_grant(self, grant: DownloadGrant) -> None: ...
+
+    def grant(self, name: str) -> DownloadGrant:
+        """Of a live attempt only. Raises NotFound."""
+        ...
+
+    def add_result(self, result: ResultFile) -> bool:
+        """Replace one of the same name; False if the same content was there already."""
+        ...
+
+    def results(self, benchmark_id: str) -> Sequence[ResultFile]: ...
+
+    def add_report(self, report: Report) -> None:
+        """The first of an attempt stays; another content is a Conflict."""
+        ...
+
+    def reports(self, benchmark_id: str) -> Sequence[Report]: ...
+
+    def referenced(self, sha256: str) -> bool:
+        """Whether any name, grant, result or benchmark still uses the content."""
+        ...
+
+
+class Accounts(Protocol):
+    """Users and tokens."""
+
+    def add_user(self, user: User) -> None:
+        """Raises Conflict: the id is taken."""
+        ...
+
+    def save_user(self, user: User) -> None:
+        """Raises NotFound."""
+        ...
+
+    def user(self, user_id: str) -> User:
+        """Raises NotFound."""
+        ...
+
+    def users(self) -> Sequence[User]: ...
+
+    def add_token(self, token: ApiToken) -> None: ...
+
+    def save_token(self, token: ApiToken) -> None:
+        """Raises NotFound."""
+        ...
+
+    def token_by_hash(self, sha256: str) -> ApiToken:
+        """Raises NotFound."""
+        ...
+
+    def tokens(self, user_id: str | None) -> Sequence[ApiToken]: ...
+
+
+class Log(Protocol):
+    """Events, decisions, and small facts that outlive a restart."""
+
+    def append(self, event: Event) -> None:
+        """Numbered when the unit of work commits."""
+        ...
+
+    def events(
+        self, *, after: int, limit: int, benchmark_id: str | None = None
+    ) -> Sequence[Event]:
+        """In order of ``seq``."""
+        ...
+
+    def last_seq(self) -> int: ...
+
+    def keep_explanation(self, explanation: Explanation) -> None:
+        """The newest of a benchmark; stored compactly."""
+        ...
+
+    def explanation(self, benchmark_id: str) -> Explanation:
+        """Raises NotFound: no cycle has looked at it yet."""
+        ...
+
+    def remember(self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]) -> None:
+        """Keep an answer under an idempotency key."""
+        ...
+
+    def remembered(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
+        """Hash of the body and the answer, if the key was used (within a day)."""
+        ...
+
+
+class Lab(Protocol):
+    """Campaigns, boards' overrides and schedules."""
+
+    def add_campaign(self, campaign: Campaign) -> None: ...
+
+    def campaign(self, campaign_id: str) -> Campaign:
+        """Raises NotFound."""
+        ...
+
+    def campaigns_started(self, campaign_ids: Sequence[str]) -> frozenset[str]:
+        """Those of which a member has left `pending`."""
+        ...
+
+    def set_override(self, override: BoardOverride) -> None: ...
+
+    def overrides(self) -> Mapping[str, BoardOverride]:
+        """By board."""
+        ...
+
+    def add_schedule(self, schedule: CronSchedule) -> None: ...
+
+    def save_schedule(self, schedule: CronSchedule) -> None:
+        """Raises NotFound."""
+        ...
+
+    def schedule(self, schedule_id: str) -> CronSchedule:
+        """Raises NotFound."""
+        ...
+
+    def schedules(self, user_id: str | None) -> Sequence[CronSchedule]:
+        """Active and not, newest first."""
+        ...
+
+    def due_schedules(self, now: datetime) -> Sequence[CronSchedule]:
+        """Active ones with ``next_fire`` not after ``now``."""
+        ...
+
+
+class UnitOfWork(Protocol):
+    """One transaction; leaving its ``with`` block commits, an exception rolls back."""
+
+    @property
+    def benchmarks(self) -> Benchmarks: ...
+    @property
+    def attempts(self) -> Attempts: ...
+    @property
+    def files(self) -> Files: ...
+    @property
+    def accounts(self) -> Accounts: ...
+    @property
+    def log(self) -> Log: ...
+    @property
+    def lab(self) -> Lab: ...
+
+
+class Store(Protocol):
+    """Opens transactions. Thread-safe; a unit of work belongs to one thread."""
+
+    def read(self) -> AbstractContextManager[UnitOfWork]:
+        """For reading only."""
+        ...
+
+    def write(self) -> AbstractContextManager[UnitOfWork]:
+        """Holds the write lock from its start (SQLite: BEGIN IMMEDIATE).
+
+        Raises:
+            Unavailable: The database is locked or gone.
+        """
+        ...
+
+    def ping(self) -> None:
+        """Raises Unavailable."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""SQLAlchemy tables and the unit of work."""

@@ -1,0 +1,1 @@
+"""The last known state of all hosts and boards."""

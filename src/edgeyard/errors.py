@@ -1,0 +1,182 @@
+"""Every error that Edgeyard raises on purpose, in one tree.
+
+::
+
+    EdgeyardError
+    ├── InvalidInput          the request is wrong: fix the fields that it names
+    │   └── UrlRefused        the address rules forbid this URL
+    ├── NotAuthenticated      no token, or one that is unknown, expired or revoked
+    ├── Forbidden             the token is good, but not for this
+    ├── NotFound              no such thing, or not yours: the two look the same
+    ├── Conflict              the thing is not in a state that allows this
+    ├── TooLarge              over a stated limit
+    ├── Unavailable           not now: wait and try again
+    ├── ConfigError           the operator's settings or files are wrong
+    ├── HclError              text that is not a job of ours
+    │   └── HclMismatch       a rendered job that does not read back as it was meant
+    ├── ClusterError
+    │   ├── ClusterUnreachable    nothing is known of what happened to the call
+    │   ├── JobExists             create-only: the id is taken
+    │   └── JobRefused            the cluster will not run this job
+    └── RunFailed             a benchmark could not be measured, and whose matter that is
+
+This module is imported on boards too: only the standard library, Python 3.10.
+"""
+
+from dataclasses import dataclass
+from typing import Sequence, Tuple
+
+
+class EdgeyardError(Exception):
+    """Root of the tree; never raised itself."""
+
+
+@dataclass(frozen=True)
+class FieldError:
+    """One thing that is wrong with a request.
+
+    Attributes:
+        pointer: JSON pointer (RFC 6901) of the field, "" for the whole body.
+        reason: What is wrong, in words.
+        accepted: What would be accepted, in words; "" where nothing would.
+    """
+
+    pointer: str
+    reason: str
+    accepted: str = ""
+
+    def __str__(self) -> str:
+        tail = f" (accepted: {self.accepted})" if self.accepted else ""
+        return f"{self.pointer or 'request'}: {self.reason}{tail}"
+
+
+class InvalidInput(EdgeyardError):
+    """The request names or needs something that can't be; fix the fields it lists."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors: Tuple[FieldError, ...] = tuple(errors)
+        super().__init__("; ".join(str(error) for error in self.errors))
+
+    @classmethod
+    def at(cls, pointer: str, reason: str, accepted: str = "") -> "InvalidInput":
+        """The common case: one field is wrong."""
+        return cls([FieldError(pointer, reason, accepted)])
+
+
+class UrlRefused(InvalidInput):
+    """A URL that leads, or may lead, where the address rules forbid."""
+
+    def __init__(self, url: str, reason: str, pointer: str = "") -> None:
+        self.url = url
+        super().__init__([FieldError(pointer, reason, "an http(s) URL of a public address")])
+
+
+class NotAuthenticated(EdgeyardError):
+    """The call carries no token that is good now."""
+
+    def __init__(self, reason: str = "a bearer token is needed") -> None:
+        super().__init__(reason)
+
+
+class Forbidden(EdgeyardError):
+    """The caller is known, but this is not theirs to do."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class NotFound(EdgeyardError):
+    """There is no such thing for this caller."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        self.kind = kind
+        self.name = name
+        super().__init__(f"no {kind} {name!r}")
+
+
+class Conflict(EdgeyardError):
+    """The thing exists, but its present state does not allow the action."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class TooLarge(EdgeyardError):
+    """Something is over a limit that the operator set."""
+
+    def __init__(self, what: str, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        super().__init__(f"{what} is over the limit of {limit_bytes} bytes")
+
+
+class Unavailable(EdgeyardError):
+    """The service can't do this now, but is likely to later."""
+
+    def __init__(self, reason: str, retry_after_s: float = 5.0) -> None:
+        self.retry_after_s = retry_after_s
+        super().__init__(reason)
+
+
+class ConfigError(EdgeyardError):
+    """Settings, inventory or policy files that can't be used, each mistake with its place."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problems))
+
+
+class HclError(EdgeyardError):
+    """HCL text that is not a job that Edgeyard knows."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class HclMismatch(HclError):
+    """A rendered job that reads back as something else; it must not be dispatched."""
+
+    def __init__(self, differences: Sequence[str]) -> None:
+        self.differences = tuple(differences)
+        super().__init__("rendered job differs from its decision: " + "; ".join(differences))
+
+
+class ClusterError(EdgeyardError):
+    """A call to the cluster did not do what was asked."""
+
+
+class ClusterUnreachable(ClusterError):
+    """The cluster did not answer: whether the call took effect is unknown."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class JobExists(ClusterError):
+    """A job of this id is already there; create-only changes nothing."""
+
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
+        super().__init__(f"job {job_id} is already registered")
+
+
+class JobRefused(ClusterError):
+    """The cluster understood the job and will not take it."""
+
+    def __init__(self, job_id: str, reason: str) -> None:
+        self.job_id = job_id
+        self.reason = reason
+        super().__init__(f"job {job_id} refused: {reason}")
+
+
+class RunFailed(EdgeyardError):
+    """A benchmark could not be measured.
+
+    Attributes:
+        category: One of the failure categories, e.g. ``user_model``.
+        sentence: What happened and, where there is one, the fix, for the one who can act on it.
+    """
+
+    def __init__(self, category: str, sentence: str) -> None:
+        self.category = category
+        self.sentence = sentence
+        super().__init__(f"{category}: {sentence}")

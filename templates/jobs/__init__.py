@@ -1,0 +1,1 @@
+"""Templates of Nomad jobs."""

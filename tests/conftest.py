@@ -1,0 +1,20 @@
+"""What all tests share: in CI, a test that needs a program may not be skipped."""
+
+import os
+
+import pytest
+
+_NEEDED = ("postgres", "nomad", "browser")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+):  # type: ignore[no-untyped-def]
+    """Turn a skip of a `postgres`, `nomad` or `browser` test into a failure where CI=true."""
+    report = yield
+    marked = [name for name in _NEEDED if item.get_closest_marker(name)]
+    if report.skipped and marked and os.environ.get("CI") == "true":
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but CI needs its {', '.join(marked)} tests: {report.longrepr}"
+    return report
