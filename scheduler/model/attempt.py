@@ -70,6 +70,7 @@ class Attempt:
         task_failure: What the cluster said of the end; None when it ended well.
         result_at: When its report arrived.
         counts: Whether it uses up a retry: not when preempted or lost with a restart of ours.
+        stopping: Why Edgeyard asked the cluster to stop it; None: it did not.
         ended_at: When it became ENDED.
         failure: Why it failed; None when it led to a result or was stopped.
     """
@@ -92,6 +93,7 @@ class Attempt:
     task_failure: Failure | None = None
     result_at: datetime | None = None
     counts: bool = True
+    stopping: Failure | None = None
     ended_at: datetime | None = None
     failure: Failure | None = None
     phase: str | None = None

@@ -259,7 +259,6 @@ class Benchmark:
         phase: Of the running attempt, e.g. ``measuring``; None otherwise.
         progress: Of the running attempt, 0-100; None otherwise.
         target_uid: Board of the newest attempt; None before one is known.
-        cancel_requested: Its owner wants it gone; the engine stops the task, then it is cancelled.
         held: Not to be placed until released.
         retry_of: The benchmark that this one repeats.
         started_at: Start of the newest attempt's task.
@@ -278,7 +277,6 @@ class Benchmark:
     phase: str | None = None
     progress: float | None = None
     target_uid: str | None = None
-    cancel_requested: bool = False
     held: bool = False
     retry_of: str | None = None
     started_at: datetime | None = None

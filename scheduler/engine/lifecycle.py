@@ -1,0 +1,470 @@
+"""Every move of a benchmark and its attempts, as functions on an open unit of work.
+
+The API and the engine both call these, so that there is one place where a status changes. None of
+them calls the cluster: stopping a task is the reconciler's, who sees that a benchmark is at its end
+while an attempt of it is live.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from edgeyard.errors import Conflict
+from edgeyard.scheduler.model.attempt import (
+    LIVE_ATTEMPTS,
+    Attempt,
+    AttemptState,
+    Outcome,
+)
+from edgeyard.scheduler.model.benchmark import (
+    RETRIED,
+    TERMINAL,
+    Benchmark,
+    BenchmarkFile,
+    Failure,
+    FailureCategory,
+    FileRole,
+    JobDescription,
+    Status,
+    Waiting,
+)
+from edgeyard.scheduler.model.records import Event, Report
+from edgeyard.scheduler.ports import UnitOfWork
+
+MAX_LOST_ATTEMPTS = 20
+"""Attempts that don't use up a retry, before a benchmark that keeps getting lost is given up."""
+
+_ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+
+
+def new_benchmark_id(family: str, runtime: str, now: datetime) -> str:
+    """``<family>-<runtime>-<YYYYMMDDHHMMSS>-<10 random characters>`` (50 bits)."""
+    suffix = "".join(secrets.choice(_ID_ALPHABET) for _ in range(10))
+    return f"{family}-{runtime}-{now:%Y%m%d%H%M%S}-{suffix}"
+
+
+def submit(
+    uow: UnitOfWork,
+    description: JobDescription,
+    user_id: str,
+    files: Sequence[BenchmarkFile],
+    now: datetime,
+    *,
+    benchmark_id: str | None = None,
+    campaign_id: str | None = None,
+    retry_of: str | None = None,
+) -> Benchmark:
+    """Put a checked job description into the queue.
+
+    Raises:
+        Conflict: ``benchmark_id`` is taken.
+    """
+    benchmark = Benchmark(
+        benchmark_id=benchmark_id
+        or new_benchmark_id(description.family, description.runtime, now),
+        user_id=user_id,
+        description=description,
+        submit_time=now,
+        campaign_id=campaign_id,
+        files=tuple(files),
+        retry_of=retry_of,
+    )
+    uow.benchmarks.add(benchmark)
+    uow.log.append(
+        Event(
+            at=now,
+            kind="benchmark.submitted",
+            benchmark_id=benchmark.benchmark_id,
+            user_id=user_id,
+            data={
+                "status": benchmark.status.value,
+                "benchmark_type": description.benchmark_type.value,
+                "runtime": description.runtime,
+                "target": description.family,
+            },
+        )
+    )
+    return benchmark
+
+
+def cancel(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
+    """End a benchmark that is not at its end yet.
+
+    Raises:
+        NotFound: No such benchmark.
+        Conflict: It is at its end.
+    """
+    benchmark = _live(uow, benchmark_id, "cancelled")
+    return _move(uow, benchmark, Status.CANCELLED, now, {"by": by})
+
+
+def expire(uow: UnitOfWork, benchmark_id: str, now: datetime, why: str) -> Benchmark:
+    """End a benchmark whose deadline or queue time-out has passed.
+
+    Raises:
+        Conflict: It is at its end.
+    """
+    benchmark = _live(uow, benchmark_id, "expired")
+    failure = Failure(category=FailureCategory.TIMEOUT, sentence=why)
+    return _move(uow, replace(benchmark, failure=failure), Status.EXPIRED, now, {"why": why})
+
+
+def fail(uow: UnitOfWork, benchmark_id: str, failure: Failure, now: datetime) -> Benchmark:
+    """End a benchmark that can't be run, without an attempt.
+
+    Raises:
+        Conflict: It is at its end.
+    """
+    benchmark = _live(uow, benchmark_id, "failed")
+    return _move(uow, replace(benchmark, failure=failure), Status.FAILED, now, _told(failure))
+
+
+def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool) -> Benchmark:
+    """Keep a pending benchmark from being placed, or release it.
+
+    Raises:
+        Conflict: It is not pending.
+    """
+    benchmark = uow.benchmarks.get(benchmark_id)
+    if benchmark.status is not Status.PENDING:
+        raise Conflict(f"{benchmark_id} is {benchmark.status.value}: only pending ones can be held")
+    if benchmark.held == held:
+        return benchmark
+    saved = uow.benchmarks.save(replace(benchmark, held=held))
+    kind = "benchmark.held" if held else "benchmark.released"
+    _log(uow, saved, now, kind, {"by": by})
+    return saved
+
+
+def wait(uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, now: datetime) -> Benchmark:
+    """Note why a pending benchmark waits; a new reason code is an event, a new sentence is not."""
+    if benchmark.waiting == waiting:
+        return benchmark
+    saved = uow.benchmarks.save(replace(benchmark, waiting=waiting))
+    if benchmark.waiting is None or benchmark.waiting.reason is not waiting.reason:
+        _log(
+            uow,
+            saved,
+            now,
+            "benchmark.waiting",
+            {"reason": waiting.reason.value, "sentence": waiting.sentence},
+        )
+    return saved
+
+
+def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> Benchmark:
+    """Commit to one dispatch: the benchmark is scheduled, its attempt prepared.
+
+    Raises:
+        Conflict: It changed meanwhile (cancelled, say), or another attempt of it is live.
+    """
+    uow.attempts.add(attempt)
+    _attempt_event(uow, benchmark, attempt, now)
+    return _move(
+        uow,
+        replace(
+            benchmark,
+            waiting=None,
+            priority=attempt.priority,
+            target_uid=attempt.target_uid,
+            phase=None,
+            progress=None,
+            started_at=None,
+        ),
+        Status.SCHEDULED,
+        now,
+        {"attempt": attempt.number, "target_uid": attempt.target_uid},
+    )
+
+
+def to_state(
+    uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: datetime
+) -> Attempt:
+    """Move an attempt on, other fields as given; its benchmark stays."""
+    if state is AttemptState.QUEUED:
+        attempt = replace(attempt, queued_at=now)
+    saved = uow.attempts.save(replace(attempt, state=state))
+    _attempt_event(uow, uow.benchmarks.get(attempt.benchmark_id), saved, now)
+    return saved
+
+
+def task_started(
+    uow: UnitOfWork, attempt: Attempt, target_uid: str | None, started_at: datetime, now: datetime
+) -> Attempt:
+    """The cluster says that the task runs, and where."""
+    if attempt.state in (AttemptState.RUNNING, AttemptState.UPLOADING, AttemptState.ENDED):
+        return attempt
+    saved = to_state(
+        uow,
+        replace(
+            attempt, started_at=started_at, target_uid=target_uid or attempt.target_uid, progress=0.0
+        ),
+        AttemptState.RUNNING,
+        now,
+    )
+    benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    if benchmark.status is Status.SCHEDULED:
+        _move(
+            uow,
+            replace(
+                benchmark,
+                started_at=started_at,
+                target_uid=saved.target_uid,
+                progress=0.0,
+                phase="starting",
+            ),
+            Status.RUNNING,
+            now,
+            {"attempt": saved.number, "target_uid": saved.target_uid},
+        )
+    return saved
+
+
+def progress_received(
+    uow: UnitOfWork, attempt: Attempt, progress: float, phase: str, now: datetime
+) -> None:
+    """The task tells how far it is; ticks stay out of the event log, phases are in it."""
+    benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    if benchmark.status in TERMINAL or attempt.state is AttemptState.ENDED:
+        return
+    if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN, AttemptState.QUEUED):
+        # The task is quicker than the cluster's word that it runs.
+        attempt = task_started(uow, attempt, None, now, now)
+        benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    uow.attempts.save(replace(attempt, progress=progress, phase=phase))
+    uow.benchmarks.save(replace(benchmark, progress=progress, phase=phase))
+    if phase != benchmark.phase:
+        _log(uow, benchmark, now, "benchmark.phase", {"phase": phase, "progress": progress})
+
+
+def result_received(
+    uow: UnitOfWork, attempt: Attempt, report: Mapping[str, object], now: datetime
+) -> None:
+    """The report of an attempt has arrived and is safe.
+
+    Raises:
+        Conflict: Another report of it is there, or the attempt has ended.
+    """
+    benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    uow.files.add_report(
+        Report(
+            benchmark_id=attempt.benchmark_id,
+            attempt=attempt.number,
+            report=report,
+            received_at=now,
+        )
+    )
+    if attempt.result_at is not None:
+        return
+    if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN, AttemptState.QUEUED):
+        attempt = task_started(uow, attempt, None, now, now)
+    attempt = uow.attempts.save(replace(attempt, result_at=now))
+    _log(uow, benchmark, now, "result.received", {"attempt": attempt.number})
+    if attempt.task_ended_at is not None:
+        settle(uow, attempt, now)
+
+
+def task_ended(
+    uow: UnitOfWork, attempt: Attempt, failure: Failure | None, ended_at: datetime, now: datetime
+) -> Attempt:
+    """The cluster says that the task has ended, well or not."""
+    if attempt.task_ended_at is None and attempt.state is not AttemptState.ENDED:
+        if attempt.state in LIVE_ATTEMPTS - {AttemptState.RUNNING, AttemptState.UPLOADING}:
+            # It ran between two looks; the benchmark still went through running.
+            attempt = task_started(
+                uow, attempt, attempt.target_uid, attempt.queued_at or attempt.created_at, now
+            )
+        attempt = to_state(
+            uow,
+            replace(attempt, task_ended_at=ended_at, task_failure=failure),
+            AttemptState.UPLOADING,
+            now,
+        )
+    return settle(uow, attempt, now)
+
+
+def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, counts: bool) -> None:
+    """The cluster no longer knows the job; if its result had arrived, nothing is lost."""
+    if attempt.state is AttemptState.ENDED:
+        return
+    report = _report(uow, attempt)
+    if report is not None:
+        _end(uow, attempt, _reported_failure(report), now)
+        return
+    failure = attempt.stopping or Failure(category=FailureCategory.CLUSTER, sentence=sentence)
+    _end(uow, replace(attempt, counts=attempt.counts and counts), failure, now)
+
+
+def refused(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
+    """The cluster did not take the job."""
+    _end(uow, attempt, failure, now)
+
+
+def settle(
+    uow: UnitOfWork, attempt: Attempt, now: datetime, *, upload_grace_over: bool = False
+) -> Attempt:
+    """End an attempt whose task has ended, as soon as what it led to is certain.
+
+    ======== ============ ==================== =======================================
+    task     report       attempt ends as      note
+    ======== ============ ==================== =======================================
+    well     good         success
+    any      failed       the report's failure
+    badly    good         the task's failure   the result is kept
+    badly    none         the task's failure   or why we stopped it
+    well     none         waits                ``upload`` when the grace time is over
+    ======== ============ ==================== =======================================
+    """
+    if attempt.state is AttemptState.ENDED or attempt.task_ended_at is None:
+        return attempt
+    report = _report(uow, attempt)
+    if report is not None:
+        return _end(uow, attempt, _reported_failure(report) or attempt.task_failure, now)
+    if attempt.task_failure is not None or attempt.stopping is not None:
+        return _end(uow, attempt, attempt.stopping or attempt.task_failure, now)
+    if upload_grace_over:
+        sentence = "the task ended, but its result did not arrive in the grace time"
+        failure = Failure(category=FailureCategory.UPLOAD, sentence=sentence)
+        return _end(uow, attempt, failure, now)
+    return attempt
+
+
+def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: datetime) -> Attempt:
+    """End the attempt, then its benchmark: completed, tried again, or failed."""
+    saved = uow.attempts.save(
+        replace(attempt, state=AttemptState.ENDED, ended_at=now, failure=failure)
+    )
+    benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    _attempt_event(uow, benchmark, saved, now)
+    uow.attempts.add_outcome(_outcome(benchmark, saved, _report(uow, saved), now))
+    if benchmark.status in TERMINAL:
+        return saved
+    if failure is None:
+        _move(uow, replace(benchmark, progress=100.0, phase=None), Status.COMPLETED, now, {})
+        return saved
+    attempts = uow.attempts.of(attempt.benchmark_id)
+    used = sum(1 for each in attempts if each.counts)
+    lost_count = len(attempts) - used
+    again = (
+        failure.category in RETRIED or not saved.counts
+    ) and used <= benchmark.description.max_retries
+    if again and lost_count < MAX_LOST_ATTEMPTS:
+        _move(
+            uow,
+            replace(benchmark, phase=None, progress=None, started_at=None),
+            Status.PENDING,
+            now,
+            {"retry": True, **_told(failure)},
+        )
+    else:
+        _move(uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure))
+    return saved
+
+
+def _move(
+    uow: UnitOfWork,
+    benchmark: Benchmark,
+    status: Status,
+    now: datetime,
+    data: Mapping[str, object],
+) -> Benchmark:
+    before = benchmark.status
+    if status in TERMINAL:
+        benchmark = replace(benchmark, ended_at=now, waiting=None)
+    saved = uow.benchmarks.save(replace(benchmark, status=status))
+    _log(
+        uow,
+        saved,
+        now,
+        "benchmark.status",
+        {"status": status.value, "before": before.value, **data},
+    )
+    return saved
+
+
+def _live(uow: UnitOfWork, benchmark_id: str, verb: str) -> Benchmark:
+    benchmark = uow.benchmarks.get(benchmark_id)
+    if benchmark.status in TERMINAL:
+        raise Conflict(f"{benchmark_id} is {benchmark.status.value}: it can't be {verb} any more")
+    return benchmark
+
+
+def _log(
+    uow: UnitOfWork, benchmark: Benchmark, now: datetime, kind: str, data: Mapping[str, object]
+) -> None:
+    uow.log.append(
+        Event(
+            at=now,
+            kind=kind,
+            benchmark_id=benchmark.benchmark_id,
+            user_id=benchmark.user_id,
+            data=data,
+        )
+    )
+
+
+def _attempt_event(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> None:
+    data: dict[str, object] = {
+        "attempt": attempt.number,
+        "state": attempt.state.value,
+        "job_id": attempt.job_id,
+        "target_uid": attempt.target_uid,
+    }
+    if attempt.state is AttemptState.ENDED and attempt.failure is not None:
+        data |= _told(attempt.failure)
+    _log(uow, benchmark, now, "attempt.state", data)
+
+
+def _told(failure: Failure) -> dict[str, object]:
+    return {"category": failure.category.value, "sentence": failure.sentence}
+
+
+def _report(uow: UnitOfWork, attempt: Attempt) -> Mapping[str, object] | None:
+    for report in uow.files.reports(attempt.benchmark_id):
+        if report.attempt == attempt.number:
+            return report.report
+    return None
+
+
+def _reported_failure(report: Mapping[str, object]) -> Failure | None:
+    if report.get("status") != "failed":
+        return None
+    told = report.get("failure")
+    told = told if isinstance(told, Mapping) else {}
+    try:
+        category = FailureCategory(str(told.get("category")))
+    except ValueError:
+        category = FailureCategory.UNKNOWN
+    return Failure(
+        category=category, sentence=str(told.get("sentence") or "the runner gave no reason")[:2000]
+    )
+
+
+def _outcome(
+    benchmark: Benchmark, attempt: Attempt, report: Mapping[str, object] | None, now: datetime
+) -> Outcome:
+    started = attempt.started_at
+    latency = (report or {}).get("inference_latency")
+    p50 = latency.get("p50") if isinstance(latency, Mapping) else None
+    verdict = (report or {}).get("verdict")
+    word = verdict.get("verdict") if isinstance(verdict, Mapping) else None
+    return Outcome(
+        benchmark_id=benchmark.benchmark_id,
+        attempt=attempt.number,
+        target_uid=attempt.target_uid,
+        family=attempt.family,
+        engine=benchmark.description.runtime,
+        benchmark_type=benchmark.description.benchmark_type.value,
+        model_sha256=next(
+            (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
+        ),
+        wait_s=(started - benchmark.submit_time).total_seconds() if started else None,
+        run_s=((attempt.task_ended_at or now) - started).total_seconds() if started else None,
+        failure_category=attempt.failure.category.value if attempt.failure else None,
+        latency_p50_ms=float(p50) if isinstance(p50, int | float) else None,
+        verdict=str(word) if word is not None else None,
+        ended_at=now,
+    )
