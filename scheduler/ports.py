@@ -194,6 +194,20 @@ class FileStore(Protocol):
         ...
 
 
+class UrlFetcher(Protocol):
+    """Brings what a user's URL names into the file store, within the address rules."""
+
+    def fetch(self, url: str, limit_bytes: int) -> StoredFile:
+        """Download it.
+
+        Raises:
+            UrlRefused: The address rules forbid it.
+            RunFailed: It could not be had; ``user_input`` where the user must act, ``network`` else.
+            TooLarge: Over the limit.
+        """
+        ...
+
+
 # --- the store ----------------------------------------------------------------------------------
 
 

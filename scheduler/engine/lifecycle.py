@@ -161,9 +161,7 @@ def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: dateti
     Raises:
         Conflict: It changed meanwhile (cancelled, say), or another attempt of it is live.
     """
-    uow.attempts.add(attempt)
-    _attempt_event(uow, benchmark, attempt, now)
-    return _move(
+    saved = _move(
         uow,
         replace(
             benchmark,
@@ -178,6 +176,9 @@ def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: dateti
         now,
         {"attempt": attempt.number, "target_uid": attempt.target_uid},
     )
+    uow.attempts.add(attempt)
+    _attempt_event(uow, saved, attempt, now)
+    return saved
 
 
 def to_state(

@@ -1,0 +1,308 @@
+"""One turn of the scheduler: look, decide, commit. The only place that places benchmarks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
+
+from edgeyard.errors import ClusterUnreachable, Conflict
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    FileRole,
+    Status,
+    Waiting,
+    WaitingReason,
+)
+from edgeyard.scheduler.model.decision import PendingBenchmark, Placement
+from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
+from edgeyard.scheduler.twin.twin import Twin
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+Observe = Callable[[str, float, Mapping[str, str]], None]
+"""``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    """A live benchmark with what the core needs of it."""
+
+    benchmark: Benchmark
+    pending: PendingBenchmark
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """The queue as the last cycle saw it, best first."""
+
+    decided_at_iso: str
+    policy: str
+    order: tuple[str, ...]
+
+
+class Cycle:
+    """Owns the queue's cache; runs on one thread, `preview` on any."""
+
+    def __init__(
+        self,
+        store: Store,
+        twin: Twin,
+        nodes: NodeSource,
+        policy: Policy,
+        plugins: Plugins,
+        clock: Clock,
+        observe: Observe,
+    ) -> None:
+        self._store = store
+        self._twin = twin
+        self._nodes = nodes
+        self._policy = policy
+        self._plugins = plugins
+        self._clock = clock
+        self._observe = observe
+        self._live: dict[str, _Live] = {}
+        self._explained: dict[str, Waiting] = {}
+        self._seed = 0
+        self.queue = QueueView("", policy.name, ())
+
+    def look(self) -> None:
+        """Ask the cluster for its boards."""
+        try:
+            self._twin.refresh(self._nodes.hosts(), self._clock.now())
+        except ClusterUnreachable as error:
+            self._twin.missed(str(error))
+            logger.warning("cluster did not answer", extra={"event": "twin.missed"})
+
+    def run(self) -> tuple[str, ...]:
+        """Decide once and commit.
+
+        Returns:
+            Job ids of the attempts that were prepared: to be dispatched.
+        """
+        began = self._clock.monotonic_s()
+        self.look()
+        now = self._clock.now()
+        with self._store.read() as uow:
+            self._reload(uow)
+            drained, holders = board_holds(uow)
+            waiting_room = self._pending(uow)
+        overdue = {
+            benchmark_id: why
+            for benchmark_id, live in self._live.items()
+            if (why := _overdue(live.benchmark, now)) is not None
+        }
+        pending = [each for each in waiting_room if each.benchmark_id not in overdue]
+        self._seed += 1
+        result = decide(
+            self._twin.snapshot(now, drained=drained, holders=holders),
+            pending,
+            now,
+            self._policy,
+            self._plugins,
+            seed=self._seed,
+            monotonic_s=self._clock.monotonic_s,
+        )
+        self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
+        prepared = self._commit(result, overdue)
+        self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
+        return prepared
+
+    def preview(self, candidate: PendingBenchmark) -> CycleResult:
+        """What this cycle would say if ``candidate`` were in the queue now; changes nothing."""
+        now = self._clock.now()
+        with self._store.read() as uow:
+            drained, holders = board_holds(uow)
+            waiting_room = self._pending(uow)
+        return decide(
+            self._twin.snapshot(now, drained=drained, holders=holders),
+            [*waiting_room, candidate],
+            now,
+            self._policy,
+            self._plugins,
+            seed=self._seed,
+            monotonic_s=self._clock.monotonic_s,
+        )
+
+    def _reload(self, uow: UnitOfWork) -> None:
+        """Bring the cache of live benchmarks up to date: only what changed is read."""
+        versions = uow.benchmarks.live_versions()
+        live = {key: value for key, value in self._live.items() if key in versions}
+        changed = [
+            benchmark_id
+            for benchmark_id, version in versions.items()
+            if benchmark_id not in live or live[benchmark_id].benchmark.version != version
+        ]
+        for benchmark in uow.benchmarks.get_many(changed):
+            live[benchmark.benchmark_id] = _Live(
+                benchmark, pending_of(benchmark, _tried(uow, benchmark))
+            )
+        # One assignment: `preview` reads this from other threads.
+        self._live = live
+        self._explained = {key: value for key, value in self._explained.items() if key in live}
+
+    def _pending(self, uow: UnitOfWork) -> list[PendingBenchmark]:
+        found = [
+            live.pending
+            for live in self._live.values()
+            if live.benchmark.status is Status.PENDING
+        ]
+        campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
+        if not campaigns:
+            return found
+        started = uow.lab.campaigns_started(campaigns)
+        return [
+            replace(each, campaign_started=True) if each.campaign_id in started else each
+            for each in found
+        ]
+
+    def _commit(self, result: CycleResult, overdue: Mapping[str, str]) -> tuple[str, ...]:
+        told = [
+            (benchmark_id, waiting)
+            for benchmark_id, waiting in result.waiting.items()
+            if self._explained.get(benchmark_id) != waiting
+        ]
+        if not (result.placements or told or overdue):
+            return ()
+        now = self._clock.now()
+        prepared: list[str] = []
+        with self._store.write() as uow:
+            for benchmark_id, why in overdue.items():
+                _unless_changed(partial(lifecycle.expire, uow, benchmark_id, now, why))
+            for placement in result.placements:
+                job_id = _unless_changed(partial(self._prepare, uow, placement))
+                if job_id is not None:
+                    prepared.append(job_id)
+                    uow.log.keep_explanation(result.explanation(placement.benchmark_id))
+            for benchmark_id, waiting in told:
+                benchmark = self._live[benchmark_id].benchmark
+                if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, now)):
+                    uow.log.keep_explanation(result.explanation(benchmark_id))
+        self._explained |= dict(told)
+        for name, count in (("placed", len(prepared)), ("waiting", len(result.waiting))):
+            self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
+        return tuple(prepared)
+
+    def _prepare(self, uow: UnitOfWork, placement: Placement) -> str:
+        benchmark = self._live[placement.benchmark_id].benchmark
+        now = self._clock.now()
+        number = len(uow.attempts.of(benchmark.benchmark_id)) + 1
+        attempt = Attempt(
+            benchmark_id=benchmark.benchmark_id,
+            number=number,
+            job_id=job_id_of(
+                benchmark.benchmark_id,
+                number,
+                placement.family,
+                benchmark.description.runtime,
+                benchmark.submit_time,
+            ),
+            state=AttemptState.PREPARED,
+            binding=placement.binding,
+            priority=placement.priority,
+            created_at=now,
+            family=placement.family,
+            target_uid=placement.target_uid,
+            allowed_uids=placement.allowed_uids,
+        )
+        lifecycle.prepare(uow, benchmark, attempt, now)
+        logger.info(
+            "benchmark placed",
+            extra={
+                "event": "placed",
+                "benchmark_id": benchmark.benchmark_id,
+                "job_id": attempt.job_id,
+                "target_uid": placement.target_uid,
+            },
+        )
+        return attempt.job_id
+
+
+def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
+    """Why each drained board is drained, and which benchmark holds each held one."""
+    drained = {
+        uid: override.reason for uid, override in uow.lab.overrides().items() if override.drained
+    }
+    holders = {
+        attempt.target_uid: attempt.benchmark_id
+        for attempt in uow.attempts.live()
+        if attempt.target_uid is not None
+    }
+    return drained, holders
+
+
+def pending_of(benchmark: Benchmark, tried_uids: frozenset[str] = frozenset()) -> PendingBenchmark:
+    """What the core needs of a benchmark."""
+    asked = benchmark.description
+    not_ready = None
+    if benchmark.held:
+        not_ready = Waiting(
+            reason=WaitingReason.HELD, sentence="it is held: release it to let it go on"
+        )
+    elif missing := [file for file in benchmark.files if file.sha256 is None]:
+        names = ", ".join(file.name for file in missing)
+        not_ready = Waiting(reason=WaitingReason.FETCHING, sentence=f"{names} is being downloaded")
+    return PendingBenchmark(
+        benchmark_id=benchmark.benchmark_id,
+        user_id=benchmark.user_id,
+        submit_time=benchmark.submit_time,
+        family=asked.family,
+        engine=asked.runtime,
+        benchmark_type=asked.benchmark_type,
+        ram_bytes=asked.ram,
+        storage_bytes=asked.storage,
+        target_uid=asked.target_uid,
+        constraints=asked.constraints,
+        user_priority=asked.user_priority,
+        deadline=asked.deadline,
+        start_time=asked.start_time,
+        user_time_s=asked.user_time_s,
+        binding=asked.binding,
+        not_ready=not_ready,
+        campaign_id=benchmark.campaign_id,
+        tried_uids=tried_uids,
+        model_sha256=next(
+            (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
+        ),
+    )
+
+
+def _tried(uow: UnitOfWork, benchmark: Benchmark) -> frozenset[str]:
+    # A benchmark that never had an attempt has no board: most need no query.
+    if benchmark.status is not Status.PENDING or benchmark.target_uid is None:
+        return frozenset()
+    return frozenset(
+        attempt.target_uid
+        for attempt in uow.attempts.of(benchmark.benchmark_id)
+        if attempt.target_uid is not None and attempt.failure is not None and attempt.counts
+    )
+
+
+def _overdue(benchmark: Benchmark, now: datetime) -> str | None:
+    """Why the benchmark's time is up; None while it is not."""
+    asked = benchmark.description
+    if asked.deadline is not None and now >= asked.deadline:
+        return f"its deadline {asked.deadline.isoformat()} passed while it was {benchmark.status}"
+    if benchmark.status is Status.PENDING and asked.queue_timeout_s is not None:
+        due = max(benchmark.submit_time, asked.start_time or benchmark.submit_time)
+        if now >= due + timedelta(seconds=asked.queue_timeout_s):
+            return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s"
+    return None
+
+
+def _unless_changed(change: Callable[[], _T]) -> _T | None:
+    """Do it unless somebody else moved the benchmark since the cycle looked at it."""
+    try:
+        return change()
+    except Conflict:
+        return None

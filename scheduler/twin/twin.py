@@ -1,0 +1,251 @@
+"""The digital twin: expected boards joined with what the cluster last said of them."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+import numpy as np
+
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.model import Board, Host
+from edgeyard.scheduler.model.decision import Snapshot
+
+
+class BoardState(StrEnum):
+    """One word for an operator."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    OFFLINE = "offline"  # expected, but no ready host reports it
+    DRAINED = "drained"  # taken out by an operator
+    UNHEALTHY = "unhealthy"  # its host finds it unusable
+    UNKNOWN = "unknown"  # reported, but not on the inventory: never used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardView:
+    """One board as the twin knows it now.
+
+    Attributes:
+        reason: Why it is not idle, in words; "" when it is.
+        host: Name of its host; "" when no host reports it.
+        holder: Benchmark that holds it; None when none of ours does.
+    """
+
+    board: Board
+    state: BoardState
+    reason: str
+    host: str
+    expected: bool
+    online: bool
+    drained: bool
+    holder: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What the cluster said, and when."""
+
+    hosts: tuple[Host, ...]
+    at: datetime
+
+
+class Twin:
+    """Keeps the last answer of the node source; hands out immutable views. Thread-safe.
+
+    A board is busy when the cluster says so, or when a live attempt of ours is bound to it: the
+    second needs no memory of its own, since attempts are committed before the cluster is called.
+    """
+
+    def __init__(self, expected: Sequence[Board]) -> None:
+        self._expected = tuple(expected)
+        self._known: _Known | None = None
+        self._trouble = "the cluster has not answered yet"
+        self._lock = threading.Lock()
+
+    def refresh(self, hosts: Sequence[Host], at: datetime) -> None:
+        """Take the cluster's answer in."""
+        with self._lock:
+            self._known = _Known(tuple(hosts), at)
+            self._trouble = ""
+
+    def missed(self, reason: str) -> None:
+        """The cluster did not answer; what is known grows older."""
+        with self._lock:
+            self._trouble = reason
+
+    @property
+    def trouble(self) -> str:
+        """Why the last refresh failed; "" when it did not."""
+        with self._lock:
+            return self._trouble
+
+    def age_s(self, now: datetime) -> float:
+        """Age of the last answer; inf when there never was one."""
+        with self._lock:
+            known = self._known
+        return (now - known.at).total_seconds() if known else math.inf
+
+    def views(
+        self, *, drained: Mapping[str, str], holders: Mapping[str, str]
+    ) -> tuple[BoardView, ...]:
+        """All boards, expected ones first.
+
+        Args:
+            drained: Why, by board that an operator took out.
+            holders: Benchmark by board, of every live attempt.
+        """
+        with self._lock:
+            known = self._known
+        reported: dict[str, tuple[Board, Host]] = {
+            board.target_uid: (board, host)
+            for host in (known.hosts if known else ())
+            for board in host.boards
+        }
+        expected = {board.target_uid: board for board in self._expected}
+        views = []
+        for uid, stated in expected.items():
+            seen = reported.get(uid)
+            board = _stricter(stated, seen[0]) if seen else stated
+            views.append(_view(board, seen[1] if seen else None, True, drained, holders))
+        for uid, (board, host) in reported.items():
+            if uid not in expected:
+                views.append(_view(board, host, False, drained, holders))
+        return tuple(views)
+
+    def snapshot(
+        self, now: datetime, *, drained: Mapping[str, str], holders: Mapping[str, str]
+    ) -> Snapshot:
+        """All boards in columns."""
+        with self._lock:
+            known = self._known
+        views = self.views(drained=drained, holders=holders)
+        boards = [view.board for view in views]
+        uids = tuple(board.target_uid for board in boards)
+        busy = np.array([view.holder is not None or view.board.busy for view in views], dtype=bool)
+        conflicts = _conflicts(boards, uids)
+        reasons = [view.reason for view in views]
+        if conflicts is not None:
+            blocked = (conflicts & busy[None, :]).any(axis=1) & ~busy
+            for row in np.flatnonzero(blocked):
+                other = uids[int(np.flatnonzero(conflicts[row] & busy)[0])]
+                reasons[row] = reasons[row] or f"its cores are in use by {other}"
+            busy = busy | blocked
+        engines = sorted({engine.name for board in boards for engine in board.engines})
+        pairs = sorted(
+            {
+                (engine.name, kind)
+                for board in boards
+                for engine in board.engines
+                for kind in engine.supported_types
+            }
+        )
+        return Snapshot(
+            taken_at=known.at if known else None,
+            age_s=(now - known.at).total_seconds() if known else math.inf,
+            uids=uids,
+            families=tuple(board.family for board in boards),
+            hosts=tuple(view.host for view in views),
+            ram_bytes=np.array([board.ram_bytes for board in boards], dtype=np.int64),
+            storage_bytes=np.array([board.storage_bytes for board in boards], dtype=np.int64),
+            expected=np.array([view.expected for view in views], dtype=bool),
+            online=np.array([view.online for view in views], dtype=bool),
+            healthy=np.array([board.healthy for board in boards], dtype=bool),
+            drained=np.array([view.drained for view in views], dtype=bool),
+            busy=busy,
+            progress=np.array(
+                [math.nan if board.progress is None else board.progress for board in boards],
+                dtype=np.float64,
+            ),
+            supports={
+                (name, kind): np.array(
+                    [
+                        any(e.name == name and kind in e.supported_types for e in board.engines)
+                        for board in boards
+                    ],
+                    dtype=bool,
+                )
+                for name, kind in pairs
+            },
+            engines={
+                name: np.array(
+                    [any(engine.name == name for engine in board.engines) for board in boards],
+                    dtype=bool,
+                )
+                for name in engines
+            },
+            reasons=tuple(reasons),
+            attributes=tuple(attributes_of(board) for board in boards),
+            conflicts=conflicts,
+        )
+
+
+def _view(
+    board: Board,
+    host: Host | None,
+    expected: bool,
+    drained: Mapping[str, str],
+    holders: Mapping[str, str],
+) -> BoardView:
+    uid = board.target_uid
+    online = host is not None and host.ready
+    holder = holders.get(uid)
+    if not expected:
+        state, reason = BoardState.UNKNOWN, "not on the inventory, so it is never used"
+    elif uid in drained:
+        state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
+    elif host is None:
+        state, reason = BoardState.OFFLINE, "no host reports it"
+    elif not host.ready:
+        state, reason = BoardState.OFFLINE, f"its host {host.name} is {host.ready_reason}"
+    elif not board.healthy:
+        state, reason = BoardState.UNHEALTHY, board.health_reason or "its host finds it unusable"
+    elif holder is not None:
+        state, reason = BoardState.BUSY, f"runs {holder}"
+    elif board.busy:
+        state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
+    else:
+        state, reason = BoardState.IDLE, ""
+    return BoardView(
+        board=board,
+        state=state,
+        reason=reason,
+        host=host.name if host else "",
+        expected=expected,
+        online=online,
+        drained=uid in drained,
+        holder=holder,
+    )
+
+
+def _stricter(stated: Board, seen: Board) -> Board:
+    """The reported board, limited to what the inventory grants it."""
+    kinds = {engine.name: engine.supported_types for engine in stated.engines}
+    return replace(
+        seen,
+        ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
+        storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
+        engines=tuple(
+            replace(engine, supported_types=engine.supported_types & kinds[engine.name])
+            for engine in seen.engines
+            if engine.name in kinds
+        ),
+    )
+
+
+def _conflicts(boards: Sequence[Board], uids: Sequence[str]) -> np.ndarray | None:
+    """Shape (boards, boards), or None when no two boards share cores."""
+    if not any(board.shares_with for board in boards):
+        return None
+    row = {uid: index for index, uid in enumerate(uids)}
+    matrix = np.zeros((len(boards), len(boards)), dtype=bool)
+    for index, board in enumerate(boards):
+        for other in board.shares_with:
+            if other in row:
+                matrix[index, row[other]] = matrix[row[other], index] = True
+    return matrix
