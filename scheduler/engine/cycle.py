@@ -118,6 +118,16 @@ class Cycle:
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
         return prepared
 
+    def fetching(self) -> tuple[str, ...]:
+        """Pending benchmarks that miss a file."""
+        return tuple(
+            benchmark_id
+            for benchmark_id, live in self._live.items()
+            if live.pending.not_ready is not None
+            and live.pending.not_ready.reason is WaitingReason.FETCHING
+            and live.benchmark.status is Status.PENDING
+        )
+
     def preview(self, candidate: PendingBenchmark) -> CycleResult:
         """What this cycle would say if ``candidate`` were in the queue now; changes nothing."""
         now = self._clock.now()

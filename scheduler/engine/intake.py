@@ -1,0 +1,173 @@
+"""What happens to a benchmark before it can be placed: its files are fetched, its cron fires."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from apscheduler.triggers.cron import CronTrigger
+
+from edgeyard.errors import Conflict, InvalidInput, RunFailed, TooLarge, UrlRefused
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
+    BenchmarkFile,
+    Failure,
+    FailureCategory,
+    FileRole,
+    JobDescription,
+)
+from edgeyard.scheduler.model.records import CronSchedule, Event
+from edgeyard.scheduler.model.wire import description_from_json, description_to_json
+from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
+
+logger = logging.getLogger(__name__)
+
+
+def fetch_files(
+    store: Store,
+    fetcher: UrlFetcher,
+    benchmark_id: str,
+    clock: Clock,
+    limits_bytes: Mapping[FileRole, int],
+) -> None:
+    """Download what a benchmark still misses; what can't be had ends it.
+
+    Raises:
+        Unavailable: The store can't take it now; try again later.
+    """
+    with store.read() as uow:
+        benchmark = uow.benchmarks.get(benchmark_id)
+    for file in benchmark.files:
+        if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
+            continue
+        try:
+            failpoint("fetch:before")
+            stored = fetcher.fetch(file.url, limits_bytes[file.role])
+            failpoint("fetch:after")
+        except (UrlRefused, TooLarge) as error:
+            failure = Failure(category=FailureCategory.USER_INPUT, sentence=str(error))
+        except RunFailed as error:
+            failure = Failure(
+                category=FailureCategory(error.category), sentence=f"{file.name}: {error.sentence}"
+            )
+        else:
+            fetched = replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
+            _note_fetched(store, benchmark_id, fetched, clock)
+            continue
+        with store.write() as uow:
+            try:
+                lifecycle.fail(uow, benchmark_id, failure, clock.now())
+            except Conflict:
+                logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
+        return
+
+
+def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock) -> None:
+    with store.write() as uow:
+        benchmark = uow.benchmarks.get(benchmark_id)
+        if benchmark.status in TERMINAL:
+            return
+        files = tuple(
+            fetched if (file.role, file.position) == (fetched.role, fetched.position) else file
+            for file in benchmark.files
+        )
+        uow.benchmarks.save(replace(benchmark, files=files))
+        uow.log.append(
+            Event(
+                at=clock.now(),
+                kind="file.fetched",
+                benchmark_id=benchmark_id,
+                user_id=benchmark.user_id,
+                data={"name": fetched.name, "sha256": fetched.sha256},
+            )
+        )
+
+
+def next_fire(cron: str, after: datetime) -> datetime:
+    """When a five-field crontab, in UTC, fires next after ``after``.
+
+    Raises:
+        InvalidInput: It is no crontab, or it never fires again.
+    """
+    try:
+        trigger = CronTrigger.from_crontab(cron, timezone="UTC")
+    except ValueError as error:
+        raise InvalidInput.at(
+            "/cron", f"not a crontab: {error}", "minute hour day month weekday, e.g. 0 3 * * mon"
+        ) from error
+    found = trigger.get_next_fire_time(after, after)
+    if found is None:
+        raise InvalidInput.at("/cron", "it never fires again", "a crontab with a time to come")
+    return found if found > after else trigger.get_next_fire_time(found, after) or found
+
+
+def add_schedule(
+    uow: UnitOfWork,
+    description: JobDescription,
+    user_id: str,
+    files: Sequence[BenchmarkFile],
+    now: datetime,
+) -> CronSchedule:
+    """Keep a description with a ``cron``; each firing makes a benchmark of its own.
+
+    Raises:
+        InvalidInput: The crontab is none.
+    """
+    cron = description.cron or ""
+    schedule = CronSchedule(
+        schedule_id=f"cron-{secrets.token_hex(8)}",
+        user_id=user_id,
+        cron=cron,
+        description={
+            "description": description_to_json(replace(description, cron=None)),
+            "files": [
+                {
+                    "role": file.role.value,
+                    "position": file.position,
+                    "name": file.name,
+                    "url": file.url,
+                    "sha256": file.sha256,
+                    "size_bytes": file.size_bytes,
+                }
+                for file in files
+            ],
+        },
+        created_at=now,
+        next_fire=next_fire(cron, now),
+    )
+    uow.lab.add_schedule(schedule)
+    return schedule
+
+
+def fire_due(store: Store, clock: Clock) -> int:
+    """Make the benchmarks of schedules that are due; each firing and its next time commit together.
+
+    Returns:
+        How many were made. Firings missed while the server was down are made up for once.
+    """
+    now = clock.now()
+    with store.read() as uow:
+        if not uow.lab.due_schedules(now):
+            return 0
+    with store.write() as uow:
+        due = uow.lab.due_schedules(now)
+        for schedule in due:
+            kept = schedule.description
+            files = kept.get("files")
+            description = kept.get("description")
+            assert isinstance(files, list)
+            assert isinstance(description, Mapping)
+            lifecycle.submit(
+                uow,
+                description_from_json(description),
+                schedule.user_id,
+                [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],
+                now,
+            )
+            uow.lab.save_schedule(replace(schedule, next_fire=next_fire(schedule.cron, now)))
+    return len(due)

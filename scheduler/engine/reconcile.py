@@ -1,0 +1,198 @@
+"""Compare what the store believes with what the cluster says, and repair: for ever."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from edgeyard.errors import Conflict
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, Failure, FailureCategory
+from edgeyard.scheduler.ports import Clock, Cluster, JobRun, JobState, Store, UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+RUN_TIME_MARGIN_S = 20.0
+"""The runner holds ``user_time`` itself; the scheduler steps in this much later."""
+
+_Change = Callable[[UnitOfWork, Attempt], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconcileRules:
+    """How long to wait for what.
+
+    Attributes:
+        upload_grace_s: For a result after its task ended.
+    """
+
+    upload_grace_s: float = 30.0
+
+
+class Reconciler:
+    """Brings live attempts in line with the cluster. One thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        dispatcher: Dispatcher,
+        rules: ReconcileRules,
+        limits: TaskLimits,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._dispatcher = dispatcher
+        self._rules = rules
+        self._limits = limits
+        self._clock = clock
+
+    def run(
+        self, job_ids: Sequence[str] | None = None, *, after_restart: bool = False
+    ) -> tuple[str, ...]:
+        """Look at these jobs, or at all live ones.
+
+        Args:
+            after_restart: The first look of this process: what it finds half-done was lost with
+                the last one.
+
+        Returns:
+            Job ids of attempts that are prepared and wait for a dispatcher.
+
+        Raises:
+            ClusterUnreachable: Nothing was changed.
+        """
+        with self._store.read() as uow:
+            attempts = [
+                attempt
+                for attempt in uow.attempts.live()
+                if job_ids is None or attempt.job_id in job_ids
+            ]
+            owners = {
+                benchmark.benchmark_id: benchmark
+                for benchmark in uow.benchmarks.get_many(
+                    [attempt.benchmark_id for attempt in attempts]
+                )
+            }
+        in_flight = self._dispatcher.in_flight
+        looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
+        states = self._cluster.states([attempt.job_id for attempt in looked_at])
+        waiting: list[str] = []
+        for attempt in looked_at:
+            benchmark = owners[attempt.benchmark_id]
+            if attempt.state is AttemptState.PREPARED and benchmark.status not in TERMINAL:
+                waiting.append(attempt.job_id)
+                continue
+            self._one(attempt, benchmark, states.get(attempt.job_id), after_restart)
+        return tuple(waiting)
+
+    def _one(
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState | None, after_restart: bool
+    ) -> None:
+        now = self._clock.now()
+        if job is None:
+            self._unknown_to_the_cluster(attempt, after_restart)
+            return
+        if job.run is JobRun.ENDED:
+            failure = job.failure
+            if job.stopped and failure is None:
+                failure = attempt.stopping or Failure(
+                    category=FailureCategory.CLUSTER, sentence="its job was stopped in the cluster"
+                )
+            if attempt.task_ended_at is None:
+                ended_at = job.ended_at or now
+                self._apply(
+                    attempt, lambda uow, it: lifecycle.task_ended(uow, it, failure, ended_at, now)
+                )
+            elif benchmark.status in TERMINAL or self._grace_over(attempt, now):
+                self._apply(
+                    attempt,
+                    lambda uow, it: lifecycle.settle(uow, it, now, upload_grace_over=True),
+                )
+            return
+        why = self._stop_reason(attempt, benchmark, now)
+        if why is not None:
+            if attempt.stopping is None:
+                self._apply(
+                    attempt, lambda uow, it: uow.attempts.save(replace(it, stopping=why))
+                )
+            self._cluster.stop(attempt.job_id)
+            return
+        if job.run is JobRun.RUNNING and attempt.state not in (
+            AttemptState.RUNNING,
+            AttemptState.UPLOADING,
+        ):
+            self._apply(
+                attempt,
+                lambda uow, it: lifecycle.task_started(
+                    uow, it, job.target_uid, job.started_at or now, now
+                ),
+            )
+        elif job.run is JobRun.QUEUED and attempt.state in (
+            AttemptState.DISPATCHING,
+            AttemptState.UNKNOWN,
+        ):
+            self._apply(
+                attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
+            )
+
+    def _unknown_to_the_cluster(self, attempt: Attempt, after_restart: bool) -> None:
+        now = self._clock.now()
+        sentence = (
+            "its job was lost with a restart of the server"
+            if after_restart
+            else "the cluster no longer knows its job"
+        )
+        logger.warning(
+            "job is unknown to the cluster",
+            extra={"event": "job.lost", "job_id": attempt.job_id, "state": attempt.state.value},
+        )
+        # A job that was never registered has not used up a try of the user's.
+        counts = not after_restart and attempt.state not in (
+            AttemptState.DISPATCHING,
+            AttemptState.UNKNOWN,
+            AttemptState.PREPARED,
+        )
+        self._apply(
+            attempt, lambda uow, it: lifecycle.lost(uow, it, sentence, now, counts=counts)
+        )
+
+    def _stop_reason(self, attempt: Attempt, benchmark: Benchmark, now: datetime) -> Failure | None:
+        """Why a job that has not ended has to; None: let it go on."""
+        if attempt.stopping is not None:
+            return attempt.stopping
+        if benchmark.status in TERMINAL:
+            return Failure(
+                category=FailureCategory.TIMEOUT, sentence=f"it is {benchmark.status.value}"
+            )
+        bound_s = benchmark.description.user_time_s or self._limits.user_time_s
+        if attempt.started_at is not None and now > attempt.started_at + timedelta(
+            seconds=bound_s + RUN_TIME_MARGIN_S
+        ):
+            return Failure(
+                category=FailureCategory.TIMEOUT,
+                sentence=f"it ran longer than its time limit of {bound_s:g} s",
+            )
+        return None
+
+    def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
+        ended = attempt.task_ended_at
+        return ended is not None and now > ended + timedelta(seconds=self._rules.upload_grace_s)
+
+    def _apply(self, attempt: Attempt, change: _Change) -> None:
+        """Change an attempt as it is now in the store; a concurrent change wins."""
+        try:
+            with self._store.write() as uow:
+                current = uow.attempts.by_job_id(attempt.job_id)
+                if current.state is not AttemptState.ENDED:
+                    change(uow, current)
+        except Conflict:
+            logger.info(
+                "attempt changed meanwhile",
+                extra={"event": "reconcile.conflict", "job_id": attempt.job_id},
+            )

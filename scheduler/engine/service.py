@@ -1,0 +1,215 @@
+"""The engine's threads: one decides, others watch, repair, dispatch and fetch.
+
+======== ===========================================================================
+thread   what it does
+======== ===========================================================================
+cycle    the only one that places benchmarks; wakes on news and every second
+dispatch hands prepared attempts to the cluster
+watch    turns the cluster's events into "look at this job"
+repair   compares store and cluster: on each hint, and fully every few seconds
+fetch    downloads what users' URLs name
+timers   APScheduler: full repair, cron schedules, orphaned temporary files
+======== ===========================================================================
+
+Store and cluster are shared by all of them; nothing else is.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from edgeyard.errors import ClusterUnreachable, EdgeyardError
+from edgeyard.scheduler.engine.cycle import Cycle, Observe
+from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.intake import fetch_files, fire_due
+from edgeyard.scheduler.engine.reconcile import Reconciler
+from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.ports import Clock, Cluster, Store, UrlFetcher
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 1.0
+"""The longest that a submission made by another process waits to be seen."""
+
+JOIN_S = 5.0
+_ALL = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What the engine's threads drive; built by the composition root.
+
+    Attributes:
+        sweep: Removes orphaned temporary files; called every ten minutes.
+        file_limits: Largest file that is fetched, bytes, by role.
+        full_repair_s: Between two full looks at the cluster.
+    """
+
+    store: Store
+    cluster: Cluster
+    cycle: Cycle
+    dispatcher: Dispatcher
+    reconciler: Reconciler
+    fetcher: UrlFetcher
+    clock: Clock
+    observe: Observe
+    sweep: Callable[[], object]
+    file_limits: Mapping[FileRole, int]
+    limits: TaskLimits
+    full_repair_s: float = 5.0
+    dispatch_threads: int = 2
+    fetch_threads: int = 2
+
+
+class Engine:
+    """Starts and stops the threads."""
+
+    def __init__(self, parts: EngineParts) -> None:
+        self._parts = parts
+        self._stop = threading.Event()
+        self._wake = threading.Event()
+        self._hints: queue.Queue[str] = queue.Queue()
+        self._dispatches: queue.Queue[str] = queue.Queue()
+        self._fetches: queue.Queue[str] = queue.Queue()
+        self._fetching: set[str] = set()
+        self._threads: list[threading.Thread] = []
+        self._timers = BackgroundScheduler(timezone="UTC")
+
+    def start(self) -> None:
+        """Repair what the last process left behind, then start all threads."""
+        self._repair(None, after_restart=True)
+        loops: list[tuple[str, Callable[[], None]]] = [
+            ("cycle", self._cycle_loop),
+            ("watch", self._watch_loop),
+            ("repair", self._repair_loop),
+        ]
+        loops += [(f"dispatch-{n}", self._dispatch_loop) for n in range(self._parts.dispatch_threads)]
+        loops += [(f"fetch-{n}", self._fetch_loop) for n in range(self._parts.fetch_threads)]
+        for name, loop in loops:
+            thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
+            self._threads.append(thread)
+            thread.start()
+        every = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
+        self._timers.add_job(
+            lambda: self._hints.put(_ALL), "interval", seconds=self._parts.full_repair_s, **every
+        )
+        self._timers.add_job(self._fire_due, "interval", seconds=TICK_S, **every)
+        self._timers.add_job(self._parts.sweep, "interval", minutes=10, **every)
+        self._timers.start()
+        self.wake()
+
+    def wake(self) -> None:
+        """There is news: decide now rather than at the next tick. Any thread."""
+        self._wake.set()
+
+    def look_at(self, job_id: str) -> None:
+        """Compare one job with the cluster soon. Any thread."""
+        self._hints.put(job_id)
+
+    def stop(self) -> None:
+        """End all threads; the cluster's tasks are not touched."""
+        self._stop.set()
+        self._wake.set()
+        if self._timers.running:
+            self._timers.shutdown(wait=False)
+        for thread in self._threads:
+            thread.join(JOIN_S)
+            if thread.is_alive():
+                logger.error(
+                    "thread did not stop", extra={"event": "thread.stuck", "thread": thread.name}
+                )
+
+    # --- loops: each the outermost of its thread, so each may catch everything ---------------
+
+    def _cycle_loop(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(TICK_S)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
+            self._guarded("cycle", self._turn)
+
+    def _turn(self) -> None:
+        for job_id in self._parts.cycle.run():
+            self._dispatches.put(job_id)
+        for benchmark_id in self._parts.cycle.fetching():
+            if benchmark_id not in self._fetching:
+                self._fetching.add(benchmark_id)
+                self._fetches.put(benchmark_id)
+
+    def _dispatch_loop(self) -> None:
+        while (job_id := self._next(self._dispatches)) is not None:
+            self._guarded("dispatch", lambda job=job_id: self._parts.dispatcher.dispatch(job))  # type: ignore[misc]
+
+    def _watch_loop(self) -> None:
+        while not self._stop.is_set():
+            self._guarded("watch", self._watch)
+            self._stop.wait(TICK_S)
+
+    def _watch(self) -> None:
+        for job_id in self._parts.cluster.events(self._stop):
+            self._hints.put(job_id)
+
+    def _repair_loop(self) -> None:
+        while (hint := self._next(self._hints)) is not None:
+            hints = {hint}
+            while not self._hints.empty():
+                hints.add(self._hints.get_nowait())
+            self._guarded(
+                "repair",
+                lambda found=hints: self._repair(None if _ALL in found else found),  # type: ignore[misc]
+            )
+
+    def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
+        wanted = None if job_ids is None else sorted(job_ids)
+        try:
+            prepared = self._parts.reconciler.run(wanted, after_restart=after_restart)
+        except ClusterUnreachable as error:
+            logger.warning(
+                "cluster did not answer", extra={"event": "repair.missed", "reason": str(error)}
+            )
+            return
+        for job_id in prepared:
+            self._dispatches.put(job_id)
+        self.wake()
+
+    def _fetch_loop(self) -> None:
+        while (benchmark_id := self._next(self._fetches)) is not None:
+            self._guarded("fetch", lambda wanted=benchmark_id: self._fetch(wanted))  # type: ignore[misc]
+
+    def _fetch(self, benchmark_id: str) -> None:
+        parts = self._parts
+        try:
+            fetch_files(parts.store, parts.fetcher, benchmark_id, parts.clock, parts.file_limits)
+        finally:
+            self._fetching.discard(benchmark_id)
+            self.wake()
+
+    def _fire_due(self) -> None:
+        if fire_due(self._parts.store, self._parts.clock):
+            self.wake()
+
+    def _next(self, source: queue.Queue[str]) -> str | None:
+        """The next item, or None when the engine stops."""
+        while not self._stop.is_set():
+            try:
+                return source.get(timeout=0.5)
+            except queue.Empty:
+                continue
+        return None
+
+    def _guarded(self, what: str, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except EdgeyardError as error:
+            logger.warning(
+                "engine step failed", extra={"event": f"{what}.failed", "reason": str(error)}
+            )
+        except Exception:
+            logger.exception("engine step broke", extra={"event": f"{what}.broke"})
