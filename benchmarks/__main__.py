@@ -1,0 +1,25 @@
+"""``python -m benchmarks [NAME ...]``: measure, print tables, write JSON."""
+
+import importlib
+import sys
+
+from benchmarks.tables import publish
+
+NAMES = ("runner", "api", "upload", "local")
+
+
+def main() -> int:
+    """Run those that are named, or all."""
+    wanted = sys.argv[1:] or list(NAMES)
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        print(f"no benchmark {unknown[0]!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
+        return 1
+    for name in wanted:
+        rows = importlib.import_module(f"benchmarks.bench_{name}").run()
+        publish(name, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
