@@ -1,6 +1,6 @@
 """The doors between Edgeyard's parts: contracts only, no code.
 
-Adapters live in `edgeyard.scheduler.store`, `edgeyard.scheduler.clusters`, `edgeyard.scheduler.files`;
+Adapters live in `scheduler.store`, `scheduler.clusters` and `scheduler.files`;
 only `edgeyard.benchmark_api.bootstrap` builds them.
 """
 
@@ -202,7 +202,7 @@ class UrlFetcher(Protocol):
 
         Raises:
             UrlRefused: The address rules forbid it.
-            RunFailed: It could not be had; ``user_input`` where the user must act, ``network`` else.
+            RunFailed: It could not be had; ``user_input`` where the user must act, or ``network``.
             TooLarge: Over the limit.
         """
         ...
@@ -389,9 +389,7 @@ class Log(Protocol):
         """Numbered when the unit of work commits."""
         ...
 
-    def events(
-        self, *, after: int, limit: int, benchmark_id: str | None = None
-    ) -> Sequence[Event]:
+    def events(self, *, after: int, limit: int, benchmark_id: str | None = None) -> Sequence[Event]:
         """In order of ``seq``."""
         ...
 
@@ -405,7 +403,9 @@ class Log(Protocol):
         """Raises NotFound: no cycle has looked at it yet."""
         ...
 
-    def remember(self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]) -> None:
+    def remember(
+        self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
+    ) -> None:
         """Keep an answer under an idempotency key."""
         ...
 

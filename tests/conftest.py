@@ -8,9 +8,7 @@ _NEEDED = ("postgres", "nomad", "browser")
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(
-    item: pytest.Item, call: pytest.CallInfo[None]
-):  # type: ignore[no-untyped-def]
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
     """Turn a skip of a `postgres`, `nomad` or `browser` test into a failure where CI=true."""
     report = yield
     marked = [name for name in _NEEDED if item.get_closest_marker(name)]

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
+
+from edgeyard.errors import ClusterUnreachable, Conflict
+from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -163,9 +164,7 @@ class Cycle:
 
     def _pending(self, uow: UnitOfWork) -> list[PendingBenchmark]:
         found = [
-            live.pending
-            for live in self._live.values()
-            if live.benchmark.status is Status.PENDING
+            live.pending for live in self._live.values() if live.benchmark.status is Status.PENDING
         ]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
         if not campaigns:

@@ -128,7 +128,8 @@ class Dispatcher:
             return
         except (JobRefused, HclError) as error:
             logger.error(
-                "job refused", extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)}
+                "job refused",
+                extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)},
             )
             with self._store.write() as uow:
                 lifecycle.refused(
@@ -161,7 +162,11 @@ class Dispatcher:
         if isinstance(config, Mapping):
             files.append(
                 self._inline(
-                    uow, attempt, ODT_CONFIG_FILENAME, json.dumps(dict(config)).encode(), "odt_config"
+                    uow,
+                    attempt,
+                    ODT_CONFIG_FILENAME,
+                    json.dumps(dict(config)).encode(),
+                    "odt_config",
                 )
             )
         files.append(self._inline(uow, attempt, SPEC_FILENAME, spec, "spec"))
@@ -196,9 +201,7 @@ class Dispatcher:
             content=content,
         )
         uow.files.add_grant(grant)
-        return TaskFile(
-            role=role, filename=filename, sha256=grant.sha256, download_name=grant.name
-        )
+        return TaskFile(role=role, filename=filename, sha256=grant.sha256, download_name=grant.name)
 
 
 def job_input(benchmark: Benchmark, attempt: Attempt, files: list[TaskFile]) -> JobInput:

@@ -63,8 +63,7 @@ def submit(
         Conflict: ``benchmark_id`` is taken.
     """
     benchmark = Benchmark(
-        benchmark_id=benchmark_id
-        or new_benchmark_id(description.family, description.runtime, now),
+        benchmark_id=benchmark_id or new_benchmark_id(description.family, description.runtime, now),
         user_id=user_id,
         description=description,
         submit_time=now,
@@ -181,9 +180,7 @@ def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: dateti
     return saved
 
 
-def to_state(
-    uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: datetime
-) -> Attempt:
+def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: datetime) -> Attempt:
     """Move an attempt on, other fields as given; its benchmark stays."""
     if state is AttemptState.QUEUED:
         attempt = replace(attempt, queued_at=now)
@@ -201,7 +198,10 @@ def task_started(
     saved = to_state(
         uow,
         replace(
-            attempt, started_at=started_at, target_uid=target_uid or attempt.target_uid, progress=0.0
+            attempt,
+            started_at=started_at,
+            target_uid=target_uid or attempt.target_uid,
+            progress=0.0,
         ),
         AttemptState.RUNNING,
         now,
@@ -361,7 +361,9 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
             {"retry": True, **_told(failure)},
         )
     else:
-        _move(uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure))
+        _move(
+            uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure)
+        )
     return saved
 
 

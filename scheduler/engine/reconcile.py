@@ -118,9 +118,7 @@ class Reconciler:
         why = self._stop_reason(attempt, benchmark, now)
         if why is not None:
             if attempt.stopping is None:
-                self._apply(
-                    attempt, lambda uow, it: uow.attempts.save(replace(it, stopping=why))
-                )
+                self._apply(attempt, lambda uow, it: uow.attempts.save(replace(it, stopping=why)))
             self._cluster.stop(attempt.job_id)
             return
         if job.run is JobRun.RUNNING and attempt.state not in (
@@ -158,9 +156,7 @@ class Reconciler:
             AttemptState.UNKNOWN,
             AttemptState.PREPARED,
         )
-        self._apply(
-            attempt, lambda uow, it: lifecycle.lost(uow, it, sentence, now, counts=counts)
-        )
+        self._apply(attempt, lambda uow, it: lifecycle.lost(uow, it, sentence, now, counts=counts))
 
     def _stop_reason(self, attempt: Attempt, benchmark: Benchmark, now: datetime) -> Failure | None:
         """Why a job that has not ended has to; None: let it go on."""

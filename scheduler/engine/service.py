@@ -89,7 +89,9 @@ class Engine:
             ("watch", self._watch_loop),
             ("repair", self._repair_loop),
         ]
-        loops += [(f"dispatch-{n}", self._dispatch_loop) for n in range(self._parts.dispatch_threads)]
+        loops += [
+            (f"dispatch-{n}", self._dispatch_loop) for n in range(self._parts.dispatch_threads)
+        ]
         loops += [(f"fetch-{n}", self._fetch_loop) for n in range(self._parts.fetch_threads)]
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
@@ -122,7 +124,8 @@ class Engine:
             thread.join(JOIN_S)
             if thread.is_alive():
                 logger.error(
-                    "thread did not stop", extra={"event": "thread.stuck", "thread": thread.name}
+                    "thread did not stop",
+                    extra={"event": "thread.stuck", "thread_name": thread.name},
                 )
 
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
