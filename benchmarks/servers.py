@@ -103,8 +103,10 @@ def peer(app: str, **environment: str) -> Iterator[Server]:
     """A bare app by uvicorn, started as ours is: one process, no access log."""
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log"]
-        + ["--log-level", "warning"],
+        [
+            *(sys.executable, "-m", "uvicorn", app, "--port", str(port)),
+            *("--no-access-log", "--log-level", "warning"),
+        ],
         env={**os.environ, **environment},
     )
     try:
