@@ -8,8 +8,9 @@ from pathlib import Path
 
 from benchmarks.load import closed_loop, get, post
 from benchmarks.models import light
-from benchmarks.servers import Server, edgeyard, peer
+from benchmarks.servers import peer
 from benchmarks.tables import Row, median, median_interval
+from deploy.process import Server, edgeyard
 from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkType, JobDescription, Status
 from edgeyard.scheduler.store import SqlStore
 

@@ -5,8 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 from benchmarks.models import light
-from benchmarks.servers import edgeyard
 from benchmarks.tables import Row, median_interval
+from deploy.process import edgeyard
 
 RUNS = 25
 

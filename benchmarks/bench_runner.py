@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.models import light
-from benchmarks.servers import Server, edgeyard
 from benchmarks.tables import Row, median, median_interval
+from deploy.process import Server, edgeyard
 
 NETWORKS = ("squeezenet", "shufflenet", "resnet50")
 ALTERNATIONS = 24

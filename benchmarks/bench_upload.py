@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.servers import Server, edgeyard, peer
+from benchmarks.servers import peer, resident_bytes
 from benchmarks.tables import Row, median
+from deploy.process import Server, edgeyard
 
 SIZE_BYTES = 2 * 10**9
 ROUNDS = 3
@@ -31,7 +32,7 @@ def run() -> list[Row]:
             peer("benchmarks.peers:app", PEER_FOLDER=str(folder / "peer")) as bare,
         ):
             _warm(server, folder)
-            before = server.resident_bytes()
+            before = resident_bytes(server)
             with _peak(server) as peak:
                 for _ in range(ROUNDS):
                     began = time.perf_counter()
@@ -131,12 +132,12 @@ def _download(port: int, path: str, token: str) -> None:
 @contextmanager
 def _peak(server: Server) -> Iterator[list[int]]:
     """Collect the server's memory twenty times a second."""
-    seen = [server.resident_bytes()]
+    seen = [resident_bytes(server)]
     stop = threading.Event()
 
     def watch() -> None:
         while not stop.wait(0.05):
-            seen.append(server.resident_bytes())
+            seen.append(resident_bytes(server))
 
     thread = threading.Thread(target=watch, name="memory")
     thread.start()

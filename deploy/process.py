@@ -1,0 +1,161 @@
+"""An Edgeyard server as a process of its own: for the demo, the benchmarks and the tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+TERMINAL = ("completed", "failed", "cancelled", "expired")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server.
+
+    Attributes:
+        token: Of its admin; "" for others.
+    """
+
+    url: str
+    port: int
+    process: subprocess.Popen[bytes]
+    token: str = ""
+
+    def call(self, method: str, path: str, body: object = None, **headers: str) -> object:
+        """One JSON call; a `RuntimeError` with the answer where it is not a 2xx."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data=data, method=method)
+        request.add_header("Authorization", f"Bearer {self.token}")
+        if data is not None:
+            request.add_header("Content-Type", "application/json")
+        for name, value in headers.items():
+            request.add_header(name.replace("_", "-"), value)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{method} {path}: {error.code} {error.read()[:2000]!r}") from error
+
+    def text(self, path: str) -> str:
+        """A plain text answer."""
+        request = urllib.request.Request(self.url + path)
+        request.add_header("Authorization", f"Bearer {self.token}")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return str(answer.read().decode())
+
+    def upload(self, path: Path) -> Mapping[str, object]:
+        """Upload one small file."""
+        boundary = "edgeyard-file"
+        head = (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; '
+            f'filename="{path.name}"\r\nContent-Type: application/octet-stream\r\n\r\n'
+        ).encode()
+        data = head + path.read_bytes() + f"\r\n--{boundary}--\r\n".encode()
+        request = urllib.request.Request(self.url + "/v1/files", data=data, method="POST")
+        request.add_header("Authorization", f"Bearer {self.token}")
+        request.add_header("Content-Type", f"multipart/form-data; boundary={boundary}")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            found = json.loads(answer.read())
+        assert isinstance(found, dict)
+        return found
+
+    def show(self, benchmark_id: str) -> dict[str, object]:
+        """A benchmark as the API shows it."""
+        found = self.call("GET", f"/v1/benchmarks/{benchmark_id}")
+        assert isinstance(found, dict)
+        return found
+
+    def wait(
+        self, benchmark_id: str, until: tuple[str, ...] = TERMINAL, timeout_s: float = 300.0
+    ) -> dict[str, object]:
+        """Until the benchmark's status is one of these."""
+        limit = time.monotonic() + timeout_s
+        while time.monotonic() < limit:
+            found = self.show(benchmark_id)
+            if found["status"] in until:
+                return found
+            if found["status"] in TERMINAL:
+                break
+            time.sleep(0.05)
+        raise RuntimeError(f"{benchmark_id} did not become {' or '.join(until)}: {found}")
+
+    def end(self) -> int:
+        """Stop it as an operator would; its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise RuntimeError("the server did not stop within 20 s of SIGTERM") from None
+
+
+def start(data_dir: Path, port: int | None = None, **environment: str) -> Server:
+    """``edgeyard up`` with its log beside the data folder; returns when it is ready.
+
+    Raises:
+        RuntimeError: It ended, or was not ready in 60 s; with the end of its log.
+    """
+    port = port or free_port()
+    log_path = data_dir.parent / f"{data_dir.name}.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "edgeyard", "up"),
+                *("--data-dir", str(data_dir), "--port", str(port)),
+            ],
+            stdout=log,
+            stderr=log,
+            env={**os.environ, "EDGEYARD_LOG_LEVEL": "warning", **environment},
+        )
+    try:
+        await_ready(process, port, "/readyz")
+    except RuntimeError as error:
+        process.kill()
+        process.wait()
+        raise RuntimeError(f"{error}\n{log_path.read_text()[-3000:]}") from None
+    token = (data_dir / "admin.token").read_text().strip()
+    return Server(f"http://127.0.0.1:{port}", port, process, token)
+
+
+@contextmanager
+def edgeyard(data_dir: Path, **environment: str) -> Iterator[Server]:
+    """A server for the length of a ``with`` block."""
+    server = start(data_dir, **environment)
+    try:
+        yield server
+    finally:
+        if server.process.poll() is None:
+            server.end()
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def await_ready(process: subprocess.Popen[bytes], port: int, path: str) -> None:
+    """Until the server answers; raises RuntimeError if it ends or takes over 60 s."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with status {process.returncode}")
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.05)
+    raise RuntimeError("the server did not become ready in 60 s")
