@@ -1,0 +1,353 @@
+"""The job description as it comes in, and as it is shown again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Literal, Self
+from urllib.parse import unquote, urlsplit
+import re
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.hcl.job import OPERATORS
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    IfUnavailable,
+    JobDescription,
+)
+from edgeyard.benchmark_api.schemas.fields import (
+    AttributeName,
+    BenchmarkId,
+    Duration,
+    EngineName,
+    Family,
+    FileName,
+    FileNameOrUrl,
+    Precision,
+    Size,
+    TargetUid,
+    Text,
+    Time,
+    Url,
+    field_errors,
+    is_url,
+    refusal,
+)
+
+MAX_FREE_BYTES = 64 * 1024
+"""Of ``extra``, ``parameters``, ``odt_config`` and ``input``, each, as JSON."""
+MAX_DATASETS = 64
+MAX_ELEMENTS = 2**28
+"""Of one input tensor: 1 GiB of float32."""
+
+_STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+Number = Annotated[float, Field(strict=False, allow_inf_nan=False, ge=-1e300, le=1e300)]
+
+
+class ConstraintIn(BaseModel):
+    """A further condition on the board."""
+
+    model_config = _STRICT
+
+    attribute: AttributeName
+    operator: Literal[OPERATORS]  # type: ignore[valid-type]
+    value: Text | int | float | bool = ""
+
+    def checked(self) -> Constraint:
+        """As the core knows it: the value is text."""
+        value = self.value
+        text = str(value).lower() if isinstance(value, bool) else str(value)
+        return Constraint(attribute=self.attribute, operator=self.operator, value=text)
+
+
+class InputSpec(BaseModel):
+    """What random data for one input of the model looks like."""
+
+    model_config = _STRICT
+
+    shape: list[Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]] | None = Field(None, max_length=16)
+    low: Number | None = None
+    high: Number | None = None
+    integers: bool | None = None
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        elements = 1
+        for size in self.shape or ():
+            elements *= size
+        if elements > MAX_ELEMENTS:
+            raise refusal("the shape has too many elements", f"at most {MAX_ELEMENTS}")
+        if self.low is not None and self.high is not None and self.low > self.high:
+            raise refusal("low is above high", "low not above high")
+        return self
+
+
+class JobDescriptionIn(BaseModel):
+    """A benchmark to run: the job description. Only ``runtime``, ``benchmark_type``, a model and a
+    target (or ``target_uid``) are needed."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, protected_namespaces=(), title="Edgeyard job description"
+    )
+
+    version: Literal[1] = Field(1, description="Of this format.")
+    benchmark_id: BenchmarkId | None = Field(
+        None, description="Id of the benchmark; made by the server where it is absent."
+    )
+    model: FileNameOrUrl | None = Field(
+        None, description="Name of an uploaded model, or a URL; with model_url the name it gets."
+    )
+    model_url: Url | None = Field(None, description="Where the model is downloaded from.")
+    runtime: EngineName = Field(description="Inference engine, e.g. ort or tflite.")
+    benchmark_type: Literal["TYPE1", "TYPE2", "TYPE3"] = Field(
+        description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training."
+    )
+    dataset: FileNameOrUrl | None = Field(None, description="Name of an uploaded dataset, or a URL.")
+    dataset_urls: list[Url] = Field([], max_length=MAX_DATASETS, description="Datasets' URLs.")
+    odt_config: FileNameOrUrl | dict[str, object] | None = Field(
+        None, description="On-device training: uploaded file, URL, or the configuration itself."
+    )
+    target: Family | None = Field(None, description="Family of boards, e.g. rpi4b.")
+    target_uid: TargetUid | None = Field(None, description="One board, e.g. rpi4b-0001-0001.")
+    ram: Size = Field(0, description="Memory that the board must have: bytes, or e.g. 4 GiB.")
+    storage: Size = Field(0, description="Storage that the board must have.")
+    user_id: str | None = Field(None, description="Ignored: the token says who you are.")
+    user_priority: int | None = Field(
+        None, ge=1, le=10, description="1 to 10, bounded by the account; default 5 or that bound."
+    )
+    user_budget: Annotated[float, Field(strict=False, ge=0, le=1e12)] | None = Field(
+        None, description="Bounded by the account."
+    )
+    user_time: Duration | None = Field(
+        None, description="Bound on the run time of one attempt: seconds, or e.g. 15 min."
+    )
+    submit_time: str | None = Field(None, description="Ignored: the server's clock says it.")
+    deadline: Time | None = Field(None, description="Past it, the benchmark expires.")
+    max_retries: int = Field(1, ge=0, le=10, description="Further attempts after a failure.")
+    nb_inference: int | None = Field(
+        None, ge=1, le=1_000_000, description="Timed runs of a TYPE1 measurement; default 20."
+    )
+    precision: Precision | None = Field(
+        None,
+        description="In place of nb_inference: measure until the p50 is known to this "
+        "half-width of its confidence interval, e.g. 2 %.",
+    )
+    preemptible: bool = Field(True, description="Whether a higher priority may displace it.")
+    job_completion_threshold: int | None = Field(
+        None, ge=0, le=100, description="May displace lower priorities that are below this, %."
+    )
+    start_time: Time | None = Field(None, description="Not before.")
+    cron: Text | None = Field(
+        None, description="Crontab of five fields, UTC: each firing is a benchmark of its own."
+    )
+    version_tag: Text = Field("", description="Tag of the engine's image.")
+    constraints: list[ConstraintIn] = Field([], max_length=32)
+    binding: Literal["loose", "filtered", "strict"] | None = Field(
+        None, description="How much of the choice is left to the cluster; default: the policy's."
+    )
+    if_unavailable: Literal["reschedule", "notify"] = Field(
+        "reschedule", description="What happens when a pinned board can't be had."
+    )
+    tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field([], max_length=20)
+    parameters: dict[Text, object] = Field({}, description="Of the engine, e.g. threads.")
+    input: dict[Text, InputSpec] = Field(
+        {}, max_length=64, description="By input name: shape, value range, integers."
+    )
+    queue_timeout: Duration | None = Field(None, description="Longest wait in the queue.")
+    extra: dict[str, object] = Field({}, description="Kept, not interpreted.")
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        problems = tuple(_contradictions(self))
+        if problems:
+            raise InvalidInput(problems)
+        return self
+
+
+def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
+    """What no single field can see."""
+    found = []
+    if asked.model is None and asked.model_url is None:
+        found.append(
+            FieldError("/model", "is required", "the name of an uploaded file, or a URL in model_url")
+        )
+    if asked.model is not None and is_url(asked.model) and asked.model_url is not None:
+        found.append(FieldError("/model", "is a URL beside model_url", "a file name, or one URL"))
+    if asked.target is None and asked.target_uid is None:
+        found.append(FieldError("/target", "is required", "a family, or a board in target_uid"))
+    elif asked.target and asked.target_uid and asked.target_uid.split("-", 1)[0] != asked.target:
+        found.append(
+            FieldError("/target_uid", f"is not a board of {asked.target}", "a board of that family")
+        )
+    has_data = asked.dataset is not None or bool(asked.dataset_urls)
+    if asked.benchmark_type == "TYPE2" and not has_data:
+        found.append(
+            FieldError(
+                "/dataset", "TYPE2 needs a dataset", "an uploaded file's name, or dataset_urls"
+            )
+        )
+    if asked.dataset is not None and is_url(asked.dataset) and asked.dataset_urls:
+        found.append(FieldError("/dataset", "is a URL beside dataset_urls", "a file name"))
+    if asked.benchmark_type == "TYPE3" and asked.odt_config is None:
+        found.append(
+            FieldError(
+                "/odt_config",
+                "TYPE3 needs a training configuration",
+                "an uploaded file's name, a URL, or an object such as {\"epochs\": 1}",
+            )
+        )
+    if asked.precision is not None and asked.nb_inference is not None:
+        found.append(FieldError("/precision", "is given beside nb_inference", "one of the two"))
+    if asked.precision is not None and asked.benchmark_type != "TYPE1":
+        found.append(FieldError("/precision", "is for TYPE1 only", "nothing"))
+    if asked.deadline and asked.start_time and asked.deadline <= asked.start_time:
+        found.append(FieldError("/deadline", "is not after start_time", "a later time"))
+    if asked.cron is not None and asked.benchmark_id is not None:
+        found.append(
+            FieldError("/benchmark_id", "each firing of a cron gets an id of its own", "no id")
+        )
+    for name in ("extra", "parameters", "odt_config"):
+        value = getattr(asked, name)
+        if isinstance(value, dict) and len(json.dumps(value)) > MAX_FREE_BYTES:
+            found.append(FieldError(f"/{name}", "is too large", f"at most {MAX_FREE_BYTES} bytes"))
+    return found
+
+
+def parse_description(
+    tree: Mapping[str, object], prefix: tuple[str, ...] = ()
+) -> JobDescriptionIn:
+    """The fields of a job description, each checked for itself and against the others.
+
+    Args:
+        tree: As `read_body` gives it.
+        prefix: Its path in the body.
+
+    Raises:
+        InvalidInput: Naming every field that is wrong.
+    """
+    try:
+        return JobDescriptionIn.model_validate(tree)
+    except ValidationError as error:
+        raise InvalidInput(
+            field_errors(error.errors(include_url=False), FIELD_NAMES, prefix)
+        ) from None
+    except InvalidInput as error:
+        raise InvalidInput(
+            [
+                FieldError("".join(f"/{part}" for part in prefix) + each.pointer, each.reason, each.accepted)
+                for each in error.errors
+            ]
+        ) from None
+
+
+FIELD_NAMES = tuple(JobDescriptionIn.model_fields)
+
+
+def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> JobDescription:
+    """The job description as the core knows it."""
+    model, model_url = asked.model, asked.model_url
+    if model is not None and is_url(model):
+        model, model_url = None, model
+    dataset, dataset_urls = asked.dataset, tuple(asked.dataset_urls)
+    if dataset is not None and is_url(dataset):
+        dataset, dataset_urls = None, (dataset,)
+    return JobDescription(
+        model=model or name_from_url(model_url or "", "model"),
+        model_url=model_url,
+        runtime=asked.runtime,
+        benchmark_type=BenchmarkType(asked.benchmark_type),
+        dataset=dataset,
+        dataset_urls=dataset_urls,
+        odt_config=asked.odt_config,
+        target=asked.target,
+        target_uid=asked.target_uid,
+        ram=asked.ram,
+        storage=asked.storage,
+        user_priority=default_priority if asked.user_priority is None else asked.user_priority,
+        user_budget=asked.user_budget,
+        user_time_s=asked.user_time,
+        deadline=asked.deadline,
+        max_retries=asked.max_retries,
+        nb_inference=20 if asked.nb_inference is None else asked.nb_inference,
+        precision=asked.precision,
+        preemptible=asked.preemptible,
+        job_completion_threshold=asked.job_completion_threshold,
+        start_time=asked.start_time,
+        cron=asked.cron,
+        version_tag=asked.version_tag,
+        constraints=tuple(each.checked() for each in asked.constraints),
+        binding=Binding(asked.binding) if asked.binding else None,
+        if_unavailable=IfUnavailable(asked.if_unavailable),
+        tags=tuple(asked.tags),
+        parameters=asked.parameters,
+        input={name: spec.model_dump(exclude_none=True) for name, spec in asked.input.items()},
+        queue_timeout_s=asked.queue_timeout,
+        extra=asked.extra,
+    )
+
+
+def name_from_url(url: str, otherwise: str) -> str:
+    """A plain file name for what a URL leads to."""
+    last = unquote(urlsplit(url).path.rsplit("/", 1)[-1], errors="replace")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", last).lstrip("._-")[-128:].lstrip("._-")
+    return plain or otherwise
+
+
+def description_json(description: JobDescription) -> dict[str, object]:
+    """The description with the names that it came in with; what it gives can be sent again."""
+    told: dict[str, object] = {
+        "model": description.model,
+        "model_url": description.model_url,
+        "runtime": description.runtime,
+        "benchmark_type": description.benchmark_type.value,
+        "dataset": description.dataset,
+        "dataset_urls": list(description.dataset_urls),
+        "odt_config": description.odt_config,
+        "target": description.target,
+        "target_uid": description.target_uid,
+        "ram": description.ram,
+        "storage": description.storage,
+        "user_priority": description.user_priority,
+        "user_budget": description.user_budget,
+        "user_time": description.user_time_s,
+        "deadline": _moment(description.deadline),
+        "max_retries": description.max_retries,
+        "nb_inference": None if description.precision is not None else description.nb_inference,
+        "precision": description.precision,
+        "preemptible": description.preemptible,
+        "job_completion_threshold": description.job_completion_threshold,
+        "start_time": _moment(description.start_time),
+        "cron": description.cron,
+        "version_tag": description.version_tag,
+        "constraints": [
+            {"attribute": each.attribute, "operator": each.operator, "value": each.value}
+            for each in description.constraints
+        ],
+        "binding": description.binding.value if description.binding else None,
+        "if_unavailable": description.if_unavailable.value,
+        "tags": list(description.tags),
+        "parameters": dict(description.parameters),
+        "input": {name: dict(spec) for name, spec in description.input.items()},
+        "queue_timeout": description.queue_timeout_s,
+        "extra": dict(description.extra),
+    }
+    return told
+
+
+def description_schema() -> dict[str, object]:
+    """The published JSON Schema of job files."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:edgeyard:job-description:1",
+        **JobDescriptionIn.model_json_schema(),
+    }
+
+
+def _moment(value: datetime | None) -> str | None:
+    return None if value is None else value.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,263 @@
+"""Types of fields, each with its check, its JSON Schema, and what it says when it refuses."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJsonSchema
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
+from edgeyard.errors import FieldError
+from edgeyard.scheduler.hcl.text import ATTRIBUTE_PATTERN, plain_text_problem
+from edgeyard.scheduler.model.quantities import MAX_SIZE_BYTES, duration_s, ratio, size_bytes
+
+from edgeyard.benchmark_api.schemas.body import pointer
+
+MAX_NAME_BYTES = 200
+"""File systems allow 255 bytes a name; room is left for what we put before it."""
+MAX_URL = 2048
+MAX_DURATION_S = 30 * 86400.0
+
+RESERVED_NAMES = frozenset({"spec.json"})
+"""What the task's folder holds besides the user's files."""
+
+
+def refusal(reason: str, accepted: str) -> PydanticCustomError:
+    """An error that says what is wrong and what would do."""
+    return PydanticCustomError("refused", "{reason}", {"reason": reason, "accepted": accepted})
+
+
+def _checked(parse: Callable[[object], object], accepted: str) -> BeforeValidator:
+    def check(value: object) -> object:
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise refusal(str(error), accepted) from None
+
+    return BeforeValidator(check)
+
+
+def _plain(value: str) -> str:
+    if problem := plain_text_problem(value):
+        raise refusal(problem, "plain text on one line")
+    return value
+
+
+def _file_name(value: str) -> str:
+    if problem := file_name_problem(value):
+        raise refusal(problem, "a plain file name such as resnet50.onnx")
+    return value
+
+
+def file_name_problem(name: str) -> str | None:
+    """Why a text can't be a file name here, or None if it can."""
+    if not name or len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+        return f"is empty or longer than {MAX_NAME_BYTES} bytes"
+    if "/" in name or "\\" in name:
+        return "has path parts"
+    if name.startswith((".", "-")) or name != name.strip():
+        return "begins with a dot, a dash or a space, or ends with a space"
+    if name in RESERVED_NAMES:
+        return "is a name that Edgeyard uses itself"
+    return plain_text_problem(name)
+
+
+def is_url(text: str) -> bool:
+    """Whether a text is meant as a URL; whether it is a good one is for `fetch` to say."""
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text) is not None
+
+
+def _name_or_url(value: str) -> str:
+    return _plain(value) if is_url(value) else _file_name(value)
+
+
+def _time(value: object) -> datetime:
+    if isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, str) and re.fullmatch(
+        r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", value, re.ASCII
+    ):
+        # Python takes at most six digits of a second's fraction.
+        moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value.upper()))
+    else:
+        raise ValueError("is not a time with its zone")
+    if moment.tzinfo is None:
+        raise ValueError("has no zone")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is outside of the calendar") from None
+
+
+def _pattern(pattern: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if pattern.fullmatch(value) is None:
+            raise refusal(f"is not {what}", accepted)
+        return value
+
+    return AfterValidator(check)
+
+
+def _schema(pattern: re.Pattern[str]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "pattern": f"^{pattern.pattern.strip('^$')}$"})
+
+
+BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
+
+Text = Annotated[str, StringConstraints(strict=True, max_length=256), AfterValidator(_plain)]
+LongText = Annotated[str, StringConstraints(strict=True, max_length=2000), AfterValidator(_plain)]
+Url = Annotated[
+    str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_plain)
+]
+FileName = Annotated[str, StringConstraints(strict=True), AfterValidator(_file_name)]
+FileNameOrUrl = Annotated[
+    str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_name_or_url)
+]
+BenchmarkId = Annotated[
+    str,
+    StringConstraints(strict=True),
+    _pattern(
+        BENCHMARK_ID_PATTERN,
+        "a benchmark id",
+        "1 to 64 of letters, digits, '.', '_', '-', beginning with a letter or digit",
+    ),
+    _schema(BENCHMARK_ID_PATTERN),
+]
+Family = Annotated[
+    str,
+    StringConstraints(strict=True),
+    _pattern(FAMILY_PATTERN, "a family's name", "lower-case letters and digits, e.g. rpi4b"),
+    _schema(FAMILY_PATTERN),
+]
+EngineName = Annotated[
+    str,
+    StringConstraints(strict=True),
+    _pattern(ENGINE_PATTERN, "an engine's name", "lower-case letters and digits, e.g. ort"),
+    _schema(ENGINE_PATTERN),
+]
+TargetUid = Annotated[
+    str,
+    StringConstraints(strict=True),
+    _pattern(TARGET_UID_PATTERN, "a board's target_uid", "<family>-NNNN-NNNN"),
+    _schema(TARGET_UID_PATTERN),
+]
+AttributeName = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=128),
+    _pattern(ATTRIBUTE_PATTERN, "a device attribute", "a name such as memory.ram"),
+    _schema(ATTRIBUTE_PATTERN),
+]
+Size = Annotated[
+    int,
+    _checked(size_bytes, "bytes, or text such as 4 GiB"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 0, "maximum": MAX_SIZE_BYTES},
+                {"type": "string", "examples": ["4 GiB", "500 MB"]},
+            ]
+        }
+    ),
+]
+
+
+def _duration(value: object) -> float:
+    seconds = duration_s(value)
+    if not 0 < seconds <= MAX_DURATION_S:
+        raise ValueError("is outside of 0 to 30 days")
+    return seconds
+
+
+Duration = Annotated[
+    float,
+    _checked(_duration, "seconds, or text such as 15 min; at most 30 days"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_DURATION_S},
+                {"type": "string", "examples": ["15 min", "2 h"]},
+            ]
+        }
+    ),
+]
+
+
+def _precision(value: object) -> float:
+    share = ratio(value)
+    if not 0.001 <= share <= 0.5:
+        raise ValueError("is outside of 0.1 % to 50 %")
+    return share
+
+
+Precision = Annotated[
+    float,
+    _checked(_precision, "0.1 % to 50 %, e.g. '2 %' or 0.02"),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 0.001, "maximum": 0.5},
+                {"type": "string", "examples": ["2 %"]},
+            ]
+        }
+    ),
+]
+Time = Annotated[
+    datetime,
+    _checked(_time, "RFC 3339 with zone, e.g. 2026-11-21T08:00:00Z"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+
+
+def field_errors(
+    errors: Sequence[ErrorDetails], known: Sequence[str], prefix: tuple[str, ...] = ()
+) -> list[FieldError]:
+    """Pydantic's findings in our words, without any of the input.
+
+    Args:
+        known: Names of the top-level fields, for "did you mean".
+        prefix: Path of the validated object in the body.
+    """
+    return [_field_error(error, known, prefix) for error in errors]
+
+
+_LISTS_GO_ELSEWHERE = {("model",), ("target",), ("runtime",)}
+
+
+def _field_error(
+    error: ErrorDetails, known: Sequence[str], prefix: tuple[str, ...]
+) -> FieldError:
+    location = tuple(part for part in error["loc"] if not _is_branch(part))
+    context = error.get("ctx", {})
+    place = pointer((*prefix, *location))
+    if error["type"] == "extra_forbidden":
+        return FieldError(place, "is not a field that Edgeyard knows", _nearest(location, known))
+    if error["type"] == "missing":
+        return FieldError(place, "is required")
+    if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
+        return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
+    reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return FieldError(place, reason[:300], str(context.get("accepted") or _bound(context)))
+
+
+def _is_branch(part: object) -> bool:
+    # In unions pydantic adds the branch's name to the path; no field of ours is named so.
+    return isinstance(part, str) and ("[" in part or part in ("str", "dict", "list", "function"))
+
+
+def _bound(context: Mapping[str, object]) -> str:
+    words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    words |= {"max_length": "at most", "min_length": "at least"}
+    told = [f"{word} {context[key]}" for key, word in words.items() if key in context]
+    return ", ".join(told) or str(context.get("expected", ""))
+
+
+def _nearest(location: tuple[int | str, ...], known: Sequence[str]) -> str:
+    if len(location) != 1:
+        return ""
+    close = difflib.get_close_matches(str(location[0])[:100], known, n=1)
+    return f"did you mean {close[0]}?" if close else "one of " + ", ".join(known)

@@ -1,0 +1,312 @@
+"""The server's settings: the only reader of the environment.
+
+A setting comes from, first wins: arguments of the command line, ``EDGEYARD_<NAME>``,
+``EDGEYARD_<NAME>_FILE`` (secrets only: the file's content), the TOML file, its default.
+All mistakes are reported at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+import platformdirs
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.model.quantities import duration_s, size_bytes
+
+PREFIX = "EDGEYARD_"
+
+_NOT_OURS = frozenset(
+    {"CONFIG", "URL", "TOKEN", "PROFILE", "FAILPOINT", "BOARD", "UPLOAD_TOKEN", "OUTPUT"}
+)
+"""Variables of the client, the runner and the tests, which the server leaves alone."""
+
+
+def _words(value: object) -> object:
+    """A list as the environment writes it: separated by commas."""
+    if isinstance(value, str):
+        return tuple(word.strip() for word in value.split(",") if word.strip())
+    return value
+
+
+Size = Annotated[int, BeforeValidator(size_bytes)]
+Seconds = Annotated[float, BeforeValidator(duration_s)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Sizes take ``4 GiB``, durations ``15 min``."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, validate_default=False
+    )
+
+    # where it runs
+    data_dir: Path = Field(
+        Path(platformdirs.user_data_dir("edgeyard")),
+        description="Folder of the database, the files and the first admin token.",
+    )
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    port: int = Field(42777, ge=0, le=65535, description="Port to listen on; 0: any free one.")
+    public_url: str | None = Field(
+        None,
+        description="Base of every download and upload URL, as boards reach it; "
+        "default: the bound address.",
+    )
+    allowed_hosts: Words = Field(
+        (), description="Host headers to answer to, comma-separated; empty: any."
+    )
+    log_format: Literal["json", "text"] = Field("text", description="Form of the server's log.")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least severity that is logged."
+    )
+
+    # store
+    database_url: SecretStr | None = Field(
+        None,
+        description="SQLAlchemy URL; default: SQLite in data_dir. "
+        "PostgreSQL: postgresql+psycopg://user:password@host/name.",
+    )
+
+    # lab
+    cluster: Literal["embedded", "nomad"] = Field(
+        "embedded", description="Where jobs run: on this machine, or on a Nomad cluster."
+    )
+    inventory: Path | None = Field(
+        None, description="JSON file of expected boards; default: emulated boards of this machine."
+    )
+    policy: str = Field("default", description="Name of a built-in policy, or a TOML file.")
+    twin_max_age_s: Seconds = Field(
+        60.0, gt=0, le=86400, description="Age of the boards' state past which dispatch holds, s."
+    )
+
+    # limits
+    model_limit_bytes: Size = Field(4 * 2**30, gt=0, description="Largest model, bytes.")
+    dataset_limit_bytes: Size = Field(
+        16 * 2**30, gt=0, description="Largest dataset, and largest uploaded file, bytes."
+    )
+    result_limit_bytes: Size = Field(4 * 2**30, gt=0, description="Largest result file, bytes.")
+    body_limit_bytes: Size = Field(
+        2**20, ge=1024, le=64 * 2**20, description="Largest JSON or YAML body, bytes."
+    )
+    campaign_limit: int = Field(
+        1000, ge=1, le=100_000, description="Most benchmarks of one campaign."
+    )
+
+    # trust
+    trusted_network: bool = Field(
+        False, description="Take results without a token: only where every host is trusted."
+    )
+    allow_hosts: Words = Field(
+        (),
+        description="Hosts that model and dataset URLs may name although their address is "
+        "private: names, *.names, addresses or networks, each with an optional :port.",
+    )
+    fetch_timeout_s: Seconds = Field(
+        1800.0, gt=0, le=86400, description="Bound on one download of a user's URL, s."
+    )
+
+    # times of a benchmark
+    default_user_time_s: Seconds = Field(
+        900.0, gt=0, le=30 * 86400, description="Bound on a run that states no user_time, s."
+    )
+    default_queue_timeout_s: Seconds | None = Field(
+        None, description="Longest wait of a benchmark that states none, s; default: no bound."
+    )
+    no_output_timeout_s: Seconds = Field(
+        300.0, gt=0, le=86400, description="A run that says nothing for so long is ended, s."
+    )
+    upload_grace_s: Seconds = Field(
+        60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
+    )
+
+    # rendering
+    driver: Literal["docker", "raw_exec"] | None = Field(
+        None, description="Task driver; default: raw_exec embedded, docker on Nomad."
+    )
+    datacenters: Words = Field(("dc1",), description="Datacenters of jobs, comma-separated.")
+    docker_image: str = Field(
+        "edgeyard/bootstrap:latest", description="Image of the bootstrap container."
+    )
+    docker_network_mode: str = Field("host", description="Network mode of the container.")
+    docker_privileged: bool = Field(True, description="Whether the container is privileged.")
+    docker_auth_username: str | None = Field(None, description="Login at the image's registry.")
+    docker_auth_password: SecretStr | None = Field(
+        None, description="Password at the image's registry."
+    )
+    raw_exec_command: Words = Field(
+        (), description="Command of the runner for raw_exec, comma-separated; default: this one."
+    )
+
+    # Nomad
+    nomad_address: str = Field("http://127.0.0.1:4646", description="Address of Nomad's API.")
+    nomad_namespace: str = Field("default", description="Namespace of our jobs.")
+    nomad_token: SecretStr | None = Field(None, description="Nomad ACL token.")
+
+    @field_validator("public_url")
+    @classmethod
+    def _plain_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        parts = urlsplit(value)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+            raise ValueError("is not a http(s) URL, e.g. http://10.200.0.1:42777")
+        return value.rstrip("/")
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _known_forms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for word in value:
+            if "/" in word:
+                ipaddress.ip_network(word, strict=False)  # its message names the mistake
+            elif re.fullmatch(r"(\*\.)?[A-Za-z0-9._\[\]:-]+", word) is None:
+                raise ValueError(f"{word!r} is neither a host nor a network")
+        return value
+
+    @model_validator(mode="after")
+    def _login_is_whole(self) -> Self:
+        if (self.docker_auth_username is None) != (self.docker_auth_password is None):
+            raise ValueError("docker_auth_username and docker_auth_password belong together")
+        return self
+
+    @property
+    def chosen_driver(self) -> str:
+        """The driver that jobs name."""
+        return self.driver or ("raw_exec" if self.cluster == "embedded" else "docker")
+
+    @classmethod
+    def load(cls, config: Path | None = None, **arguments: object) -> Self:
+        """Settings from everywhere that they can come from.
+
+        Args:
+            config: TOML file; None: the one that ``EDGEYARD_CONFIG`` names, if it does.
+            arguments: From the command line; None values do not count.
+
+        Raises:
+            ConfigError: With every mistake, each with its place.
+        """
+        named = config or os.environ.get(f"{PREFIX}CONFIG")
+        problems = _unknown_variables(cls.model_fields)
+        tables: Mapping[str, object] = {}
+        try:
+            tables = tomllib.loads(Path(named).read_text("utf-8")) if named else {}
+        except (OSError, ValueError) as error:
+            problems.append(f"{named}: {error}")
+        try:
+            secrets = _secrets_from_files(cls.model_fields)
+        except ConfigError as error:
+            problems += error.problems
+            secrets = {}
+        given = {key: value for key, value in arguments.items() if value is not None}
+        below = {**tables, **secrets}
+        try:
+            settings = _with_sources(cls, below)(**given)  # type: ignore[arg-type]
+        except ValidationError as error:
+            problems += [_said(each, cls.model_fields, tables, str(named)) for each in error.errors()]
+        if problems:
+            raise ConfigError(problems)
+        return cls.model_construct(**dict(settings))
+
+
+def _with_sources(cls: type[Settings], below: Mapping[str, object]) -> type[Settings]:
+    """The class, reading ``below`` where neither arguments nor the environment say anything."""
+
+    class Bound(cls):  # type: ignore[valid-type, misc]
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return init_settings, env_settings, _Given(settings_cls, below)
+
+    return Bound
+
+
+class _Given(PydanticBaseSettingsSource):
+    """Values that were read before."""
+
+    def __init__(self, settings_cls: type[BaseSettings], values: Mapping[str, object]) -> None:
+        super().__init__(settings_cls)
+        self._values = values
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[object, str, bool]:
+        return self._values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, object]:
+        return dict(self._values)
+
+
+def _secrets_from_files(fields: Mapping[str, FieldInfo]) -> dict[str, object]:
+    found: dict[str, object] = {}
+    problems = []
+    for name in _secret_names(fields):
+        variable = f"{PREFIX}{name.upper()}_FILE"
+        if path := os.environ.get(variable):
+            try:
+                found[name] = Path(path).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                problems.append(f"{variable}: {error}")
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _secret_names(fields: Mapping[str, FieldInfo]) -> list[str]:
+    return [name for name, field in fields.items() if "SecretStr" in str(field.annotation)]
+
+
+def _unknown_variables(fields: Mapping[str, FieldInfo]) -> list[str]:
+    secret_files = {f"{name.upper()}_FILE" for name in _secret_names(fields)}
+    known = {name.upper() for name in fields} | secret_files | _NOT_OURS
+    return [
+        f"{name}: no such setting{_nearest(name.removeprefix(PREFIX), known, PREFIX)}"
+        for name in sorted(os.environ)
+        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in known
+    ]
+
+
+def _nearest(word: str, known: set[str], prefix: str = "") -> str:
+    close = difflib.get_close_matches(word, sorted(known), n=1)
+    return f" (did you mean {prefix}{close[0]}?)" if close else ""
+
+
+def _said(
+    error: Mapping[str, object],
+    fields: Mapping[str, FieldInfo],
+    tables: Mapping[str, object],
+    config: str,
+) -> str:
+    """One mistake as a line, never with the value: it may be a secret."""
+    location = error["loc"]
+    name = str(location[0]) if isinstance(location, tuple) and location else ""
+    place = f"{config}: {name}" if name in tables else name or "settings"
+    if error["type"] == "extra_forbidden":
+        return f"{place}: no such setting{_nearest(name, set(fields))}"
+    return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"

@@ -1,0 +1,110 @@
+"""Sizes and durations as people write them: ``4 GiB``, ``15 min``, ``2 %``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_NUMBER_UNIT = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%]*)\s*", re.ASCII)
+
+_SIZE_UNITS = {
+    "": 1,
+    "b": 1,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+    "tb": 10**12,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+_DURATION_UNITS = {
+    "": 1.0,
+    "ms": 0.001,
+    "s": 1.0,
+    "sec": 1.0,
+    "second": 1.0,
+    "seconds": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "minute": 60.0,
+    "minutes": 60.0,
+    "h": 3600.0,
+    "hour": 3600.0,
+    "hours": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+}
+
+MAX_SIZE_BYTES = 2**60
+"""No board and no file is that big; it also fits a database's integer."""
+
+
+def size_bytes(value: object) -> int:
+    """Bytes of ``4294967296``, ``"4 GiB"`` or ``"500 MB"``.
+
+    Raises:
+        ValueError: It is no size, negative, or over `MAX_SIZE_BYTES`; the message says so.
+    """
+    if isinstance(value, str):
+        number, unit = _split(value, "a size")
+        factor = _SIZE_UNITS.get(unit.lower())
+        if factor is None:
+            raise ValueError(f"unknown unit of size {unit!r}")
+        value = number * factor
+    size = _finite(value, "a size")
+    if size != int(size):
+        raise ValueError("is not a whole number of bytes")
+    if not 0 <= size <= MAX_SIZE_BYTES:
+        raise ValueError("is outside of 0 bytes to 1 EiB")
+    return int(size)
+
+
+def duration_s(value: object) -> float:
+    """Seconds of ``900``, ``"15 min"`` or ``"1.5 h"``.
+
+    Raises:
+        ValueError: It is no duration or negative; the message says so.
+    """
+    if isinstance(value, str):
+        number, unit = _split(value, "a duration")
+        factor = _DURATION_UNITS.get(unit.lower())
+        if factor is None:
+            raise ValueError(f"unknown unit of time {unit!r}")
+        value = number * factor
+    seconds = _finite(value, "a duration")
+    if seconds < 0:
+        raise ValueError("is negative")
+    return float(seconds)
+
+
+def ratio(value: object) -> float:
+    """The share that ``"2 %"``, ``"2%"`` or ``0.02`` states.
+
+    Raises:
+        ValueError: It is no share; the message says so.
+    """
+    if isinstance(value, str):
+        number, unit = _split(value, "a share")
+        if unit not in ("", "%"):
+            raise ValueError(f"unknown unit {unit!r}")
+        value = number / 100 if unit == "%" else number
+    return float(_finite(value, "a share"))
+
+
+def _split(text: str, what: str) -> tuple[float, str]:
+    match = _NUMBER_UNIT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"is not {what}")
+    digits = match[1]
+    return (float(digits) if "." in digits else int(digits)), match[2]
+
+
+def _finite(value: object, what: str) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"is not {what}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("is not a finite number")
+    return value
