@@ -1,0 +1,298 @@
+"""The one vocabulary of device attributes: hosts publish it, the twin and embedded boards read it.
+
+===================================  =======================================================
+``family``                           ``rpi4b``
+``engines``                          names, joined by commas: ``ort,tflite``
+``engine.<name>.supported_types``    benchmark types, joined by commas: ``TYPE1,TYPE2``
+``engine.<name>.version``            where the host states it
+``memory.ram``, ``memory.storage``   bytes
+``target_uid``                       ``rpi4b-0001-0001``
+``dynamic.progress``                 0-100; 0 when idle; missing when the board doesn't tell
+``dynamic.status``                   ``idle``, ``busy`` or ``unhealthy``
+===================================  =======================================================
+
+Imported on boards too: only the standard library, Python 3.10.
+"""
+
+import re
+from functools import lru_cache
+from typing import Dict, List, Mapping, Optional, Tuple, Union
+
+from edgeyard.devices.model import (
+    ENGINE_PATTERN,
+    FAMILY_PATTERN,
+    TARGET_UID_PATTERN,
+    AttributeValue,
+    Board,
+    BoardEngine,
+)
+from edgeyard.devices.pattern import Pattern, PatternError
+from edgeyard.errors import ConfigError
+
+OPERATORS: Tuple[str, ...] = (
+    "=",
+    "!=",
+    ">",
+    ">=",
+    "<",
+    "<=",
+    "set_contains",
+    "set_contains_any",
+    "regexp",
+    "is_set",
+    "is_not_set",
+)
+"""Operators that `compare` knows, named as Nomad names them."""
+
+
+def attributes_of(board: Board) -> Dict[str, AttributeValue]:
+    """What the board's host publishes of it; its further attributes never hide the vocabulary."""
+    found: Dict[str, AttributeValue] = dict(board.attributes)
+    found.update(
+        {
+            "family": board.family,
+            "engines": ",".join(sorted(engine.name for engine in board.engines)),
+            "memory.ram": board.ram_bytes,
+            "memory.storage": board.storage_bytes,
+            "target_uid": board.target_uid,
+            "dynamic.status": _status(board),
+        }
+    )
+    for engine in board.engines:
+        found[f"engine.{engine.name}.supported_types"] = ",".join(sorted(engine.supported_types))
+        if engine.version:
+            found[f"engine.{engine.name}.version"] = engine.version
+    if board.progress is None:
+        found.pop("dynamic.progress", None)
+    else:
+        found["dynamic.progress"] = board.progress
+    return found
+
+
+def board_from_attributes(
+    attributes: Mapping[str, AttributeValue], *, healthy: bool = True, health_reason: str = ""
+) -> Board:
+    """The board that a host's attributes tell of.
+
+    Args:
+        attributes: As published; whatever the vocabulary doesn't name is kept as it is.
+        healthy: What the host says of it beside its attributes.
+        health_reason: Why not, in words.
+
+    Raises:
+        ConfigError: They tell of no board; every mistake is named.
+    """
+    problems: List[str] = []
+    uid = _text(attributes, "target_uid", problems)
+    family = _text(attributes, "family", problems)
+    if uid and not TARGET_UID_PATTERN.fullmatch(uid):
+        problems.append(f"target_uid: {uid!r} is not <family>-NNNN-NNNN")
+    if family and not FAMILY_PATTERN.fullmatch(family):
+        problems.append(f"family: {family!r} is not a family's name")
+    if uid and family and not uid.startswith(f"{family}-"):
+        problems.append(f"target_uid: {uid!r} is not of family {family!r}")
+    engines = _engines(attributes, _text(attributes, "engines", problems), problems)
+    ram_bytes = _size(attributes, "memory.ram", problems)
+    storage_bytes = _size(attributes, "memory.storage", problems)
+    if problems:
+        raise ConfigError([f"attribute {problem}" for problem in problems])
+    status = attributes.get("dynamic.status")
+    told = {"family", "target_uid", "engines", "memory.ram", "memory.storage"}
+    told |= {"dynamic.progress", "dynamic.status"}
+    for engine in engines:
+        told |= {f"engine.{engine.name}.supported_types", f"engine.{engine.name}.version"}
+    return Board(
+        target_uid=uid,
+        family=family,
+        ram_bytes=ram_bytes,
+        storage_bytes=storage_bytes,
+        engines=engines,
+        healthy=healthy and status != "unhealthy",
+        health_reason=health_reason or ("its host says so" if status == "unhealthy" else ""),
+        busy=status == "busy",
+        progress=_progress(attributes.get("dynamic.progress")),
+        attributes={name: value for name, value in attributes.items() if name not in told},
+    )
+
+
+def compare(attribute: Optional[AttributeValue], operator: str, text: str) -> bool:
+    """Whether a board's attribute meets a condition, as Nomad's device constraints decide it.
+
+    The attribute keeps its type; the text is read as a number (with a unit, maybe), else as a
+    bool, else as text. Values of different kinds don't compare, and then nothing holds, not even
+    ``!=``: a plain number never equals one with a unit, and a name that looks like a number never
+    matches. Follows ``plugins/shared/structs/attribute.go`` and ``scheduler/feasible`` of Nomad.
+
+    Args:
+        attribute: Its value; None when the board has no such attribute.
+        operator: One of `OPERATORS`; any other holds for nothing.
+        text: What the constraint compares with.
+    """
+    if operator == "is_set":
+        return attribute is not None
+    if operator == "is_not_set":
+        return attribute is None
+    if attribute is None:
+        # The constraint's own value is always there, so that nil != value.
+        return operator == "!="
+    wanted = _parsed(text)
+    if operator == "regexp":
+        return (
+            isinstance(attribute, str) and isinstance(wanted, str) and _searches(wanted, attribute)
+        )
+    if operator in ("set_contains", "set_contains_any"):
+        if not (isinstance(attribute, str) and isinstance(wanted, str)):
+            return False
+        has, needs = _members(attribute), _members(wanted)
+        return needs <= has if operator == "set_contains" else bool(needs & has)
+    order = _order(attribute, wanted)
+    if order is None:
+        return False
+    return {
+        "=": order == 0,
+        "!=": order != 0,
+        "<": order < 0,
+        "<=": order <= 0,
+        ">": order > 0,
+        ">=": order >= 0,
+    }.get(operator, False)
+
+
+def constraint_problem(attribute: str, operator: str, text: str) -> Optional[str]:
+    """What is wrong with a constraint of a user's, in words; None when nothing is.
+
+    A wrong one holds for no board; this tells it at submission.
+    """
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,127}", attribute):
+        return "an attribute's name is made of letters, digits, '.', '_' and '-'"
+    if operator not in OPERATORS:
+        return f"operator {operator!r} is none of {', '.join(OPERATORS)}"
+    if operator == "regexp":
+        try:
+            Pattern(text)
+        except PatternError as error:
+            return f"regular expression: {error}"
+    return None
+
+
+class _WithUnit:
+    """A number with a unit: our vocabulary has none, so that it compares with nothing."""
+
+
+_UNITS = (
+    *(f"{prefix}iB{rate}" for prefix in "KMGTPE" for rate in ("/s", "")),
+    *(f"{prefix}B{rate}" for prefix in "kKMGTPE" for rate in ("/s", "")),
+    *("MHz", "GHz", "mW", "kW", "MW", "GW", "W"),
+)
+_BOOLS = {
+    **dict.fromkeys(("t", "T", "TRUE", "true", "True"), True),
+    **dict.fromkeys(("f", "F", "FALSE", "false", "False"), False),
+}
+_INT64 = 1 << 63
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> Union[str, int, float, bool, _WithUnit]:
+    """A constraint's text as Nomad's ``ParseAttribute`` reads it."""
+    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
+    numeric = text[: -len(unit)].strip() if unit else text
+    number = _number(numeric)
+    if number is not None:
+        return _WithUnit() if unit else number
+    return _BOOLS.get(text, text)
+
+
+def _number(text: str) -> Union[int, float, None]:
+    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and -_INT64 <= int(text) < _INT64:
+        return int(text)
+    # 64 characters: longer ones are no number that anyone means, and int() of them is slow.
+    if len(text) <= 64 and re.fullmatch(
+        r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?"
+        r"|(?i:inf|infinity|nan))",
+        text,
+    ):
+        return float(text)
+    return None
+
+
+def _order(attribute: AttributeValue, wanted: object) -> Optional[int]:
+    """Negative, 0 or positive; None when the two don't compare."""
+    if isinstance(attribute, bool):
+        return int(attribute != wanted) if isinstance(wanted, bool) else None
+    if isinstance(attribute, str):
+        if not isinstance(wanted, str):
+            return None
+        # Go compares bytes.
+        left, right = (each.encode("utf-8", "surrogatepass") for each in (attribute, wanted))
+        return (left > right) - (left < right)
+    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)):
+        return None
+    if attribute != attribute or wanted != wanted:  # NaN
+        return None
+    return (attribute > wanted) - (attribute < wanted)
+
+
+def _members(text: str) -> "frozenset[str]":
+    return frozenset(part.strip() for part in text.split(","))
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> Optional[Pattern]:
+    try:
+        return Pattern(text)
+    except PatternError:
+        return None
+
+
+@lru_cache(maxsize=65536)
+def _searches(pattern: str, text: str) -> bool:
+    compiled = _pattern(pattern)
+    return compiled is not None and compiled.search(text)
+
+
+def _status(board: Board) -> str:
+    if not board.healthy:
+        return "unhealthy"
+    return "busy" if board.busy else "idle"
+
+
+def _text(attributes: Mapping[str, AttributeValue], name: str, problems: List[str]) -> str:
+    value = attributes.get(name)
+    if isinstance(value, str):
+        return value
+    problems.append(f"{name}: missing" if value is None else f"{name}: {value!r} is not text")
+    return ""
+
+
+def _size(attributes: Mapping[str, AttributeValue], name: str, problems: List[str]) -> int:
+    value = attributes.get(name)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64:
+        return value
+    problems.append(f"{name}: {value!r} is not a number of bytes")
+    return 0
+
+
+def _engines(
+    attributes: Mapping[str, AttributeValue], names: str, problems: List[str]
+) -> Tuple[BoardEngine, ...]:
+    found = []
+    for name in sorted(_members(names) - {""}):
+        if not ENGINE_PATTERN.fullmatch(name):
+            problems.append(f"engines: {name!r} is not an engine's name")
+            continue
+        types = attributes.get(f"engine.{name}.supported_types", "")
+        version = attributes.get(f"engine.{name}.version", "")
+        found.append(
+            BoardEngine(
+                name=name,
+                version=str(version),
+                supported_types=(_members(types) if isinstance(types, str) else frozenset()) - {""},
+            )
+        )
+    return tuple(found)
+
+
+def _progress(value: Optional[AttributeValue]) -> Optional[float]:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        return None
+    return float(min(max(value, 0.0), 100.0))
