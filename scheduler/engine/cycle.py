@@ -10,11 +10,11 @@ from functools import partial
 from typing import TypeVar
 
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.registry import Plugins
 
 from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,

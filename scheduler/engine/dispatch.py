@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.hcl.build import JobInput, RenderSettings, TaskFile, build_job
+from edgeyard.scheduler.hcl.build import (
+    SPEC_FILENAME,
+    UPLOAD_TOKEN,
+    JobFile,
+    JobRequest,
+    RenderSettings,
+    build_job,
+)
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.render import render
@@ -32,8 +39,6 @@ from edgeyard.scheduler.ports import Clock, Cluster, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
-UPLOAD_TOKEN = "EDGEYARD_UPLOAD_TOKEN"
-SPEC_FILENAME = "spec.json"
 ODT_CONFIG_FILENAME = "odt_config.json"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -160,19 +165,14 @@ class Dispatcher:
         files = [self._granted(uow, attempt, file) for file in benchmark.files]
         config = benchmark.description.odt_config
         if isinstance(config, Mapping):
+            content = json.dumps(dict(config)).encode()
             files.append(
-                self._inline(
-                    uow,
-                    attempt,
-                    ODT_CONFIG_FILENAME,
-                    json.dumps(dict(config)).encode(),
-                    "odt_config",
-                )
+                self._inline(uow, attempt, FileRole.ODT_CONFIG, ODT_CONFIG_FILENAME, content)
             )
-        files.append(self._inline(uow, attempt, SPEC_FILENAME, spec, "spec"))
-        return build_job(job_input(benchmark, attempt, files), self._settings)
+        files.append(self._inline(uow, attempt, None, SPEC_FILENAME, spec))
+        return build_job(JobRequest.of(benchmark, attempt, files), self._settings)
 
-    def _granted(self, uow: UnitOfWork, attempt: Attempt, file: BenchmarkFile) -> TaskFile:
+    def _granted(self, uow: UnitOfWork, attempt: Attempt, file: BenchmarkFile) -> JobFile:
         if file.sha256 is None:
             raise NotFound("fetched file", file.name)
         grant = DownloadGrant(
@@ -184,13 +184,16 @@ class Dispatcher:
             size_bytes=file.size_bytes or 0,
         )
         uow.files.add_grant(grant)
-        return TaskFile(
-            role=file.role.value, filename=file.name, sha256=file.sha256, download_name=grant.name
-        )
+        return JobFile(role=file.role, filename=file.name, sha256=file.sha256, download=grant.name)
 
     def _inline(
-        self, uow: UnitOfWork, attempt: Attempt, filename: str, content: bytes, role: str
-    ) -> TaskFile:
+        self,
+        uow: UnitOfWork,
+        attempt: Attempt,
+        role: FileRole | None,
+        filename: str,
+        content: bytes,
+    ) -> JobFile:
         grant = DownloadGrant(
             name=_unguessable(filename),
             benchmark_id=attempt.benchmark_id,
@@ -201,22 +204,7 @@ class Dispatcher:
             content=content,
         )
         uow.files.add_grant(grant)
-        return TaskFile(role=role, filename=filename, sha256=grant.sha256, download_name=grant.name)
-
-
-def job_input(benchmark: Benchmark, attempt: Attempt, files: list[TaskFile]) -> JobInput:
-    """What `build_job` needs of a decided benchmark."""
-    return JobInput(
-        job_id=attempt.job_id,
-        priority=attempt.priority,
-        binding=attempt.binding,
-        description=benchmark.description,
-        family=attempt.family,
-        target_uid=attempt.target_uid,
-        allowed_uids=attempt.allowed_uids,
-        files=tuple(files),
-        starts_at=None,  # the queue is ours: a benchmark is dispatched when it is due
-    )
+        return JobFile(role=role, filename=filename, sha256=grant.sha256, download=grant.name)
 
 
 def spec_of(

@@ -6,7 +6,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apscheduler.triggers.cron import CronTrigger
 
@@ -100,10 +100,11 @@ def next_fire(cron: str, after: datetime) -> datetime:
         raise InvalidInput.at(
             "/cron", f"not a crontab: {error}", "minute hour day month weekday, e.g. 0 3 * * mon"
         ) from error
-    found = trigger.get_next_fire_time(after, after)
+    # "After", not "at": a schedule that has just fired must not fire again at once.
+    found: datetime | None = trigger.get_next_fire_time(None, after + timedelta(seconds=1))
     if found is None:
         raise InvalidInput.at("/cron", "it never fires again", "a crontab with a time to come")
-    return found if found > after else trigger.get_next_fire_time(found, after) or found
+    return found
 
 
 def add_schedule(

@@ -17,20 +17,23 @@ Store and cluster are shared by all of them; nothing else is.
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from queue import Empty, Queue
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
-from edgeyard.scheduler.engine.cycle import Cycle, Observe
+from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
+from edgeyard.scheduler.engine.preview import Preview, preview
 from edgeyard.scheduler.engine.reconcile import Reconciler
-from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.hcl.build import RenderSettings
+from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
 from edgeyard.scheduler.ports import Clock, Cluster, Store, UrlFetcher
+from edgeyard.scheduler.twin.twin import BoardView, Twin
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +56,8 @@ class EngineParts:
 
     store: Store
     cluster: Cluster
+    twin: Twin
+    render: RenderSettings
     cycle: Cycle
     dispatcher: Dispatcher
     reconciler: Reconciler
@@ -74,9 +79,9 @@ class Engine:
         self._parts = parts
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._hints: queue.Queue[str] = queue.Queue()
-        self._dispatches: queue.Queue[str] = queue.Queue()
-        self._fetches: queue.Queue[str] = queue.Queue()
+        self._hints: Queue[str] = Queue()
+        self._dispatches: Queue[str] = Queue()
+        self._fetches: Queue[str] = Queue()
         self._fetching: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._timers = BackgroundScheduler(timezone="UTC")
@@ -109,6 +114,29 @@ class Engine:
     def wake(self) -> None:
         """There is news: decide now rather than at the next tick. Any thread."""
         self._wake.set()
+
+    def preview(self, description: JobDescription, user_id: str) -> Preview:
+        """What a dry run answers; changes nothing. Any thread."""
+        parts = self._parts
+        return preview(parts.cycle, parts.render, description, user_id, parts.clock.now())
+
+    def queue(self) -> QueueView:
+        """The queue as the last cycle saw it. Any thread."""
+        return self._parts.cycle.queue
+
+    def boards(self) -> tuple[BoardView, ...]:
+        """Every board as the twin knows it now. Any thread."""
+        with self._parts.store.read() as uow:
+            drained, holders = board_holds(uow)
+        return self._parts.twin.views(drained=drained, holders=holders)
+
+    def twin_age_s(self) -> float:
+        """Age of what is known of the boards; inf before the first answer. Any thread."""
+        return self._parts.twin.age_s(self._parts.clock.now())
+
+    def trouble(self) -> str:
+        """Why the cluster did not answer last time; "" when it did. Any thread."""
+        return self._parts.twin.trouble
 
     def look_at(self, job_id: str) -> None:
         """Compare one job with the cluster soon. Any thread."""
@@ -198,12 +226,12 @@ class Engine:
         if fire_due(self._parts.store, self._parts.clock):
             self.wake()
 
-    def _next(self, source: queue.Queue[str]) -> str | None:
+    def _next(self, source: Queue[str]) -> str | None:
         """The next item, or None when the engine stops."""
         while not self._stop.is_set():
             try:
                 return source.get(timeout=0.5)
-            except queue.Empty:
+            except Empty:
                 continue
         return None
 

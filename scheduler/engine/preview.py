@@ -1,0 +1,81 @@
+"""A dry run: what would happen to a job description that were submitted now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from edgeyard.scheduler.engine.cycle import Cycle, pending_of
+from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
+from edgeyard.scheduler.hcl.build import (
+    SPEC_FILENAME,
+    JobFile,
+    JobRequest,
+    RenderSettings,
+    build_job,
+)
+from edgeyard.scheduler.hcl.render import render
+from edgeyard.scheduler.model.attempt import job_id_of
+from edgeyard.scheduler.model.benchmark import Benchmark, Binding, FileRole, JobDescription
+from edgeyard.scheduler.model.decision import Explanation
+
+CANDIDATE_ID = "dry-run"
+_NO_DOWNLOAD_YET = "made-at-dispatch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """The answer.
+
+    Attributes:
+        hcl: The job as it would be dispatched; "" where no board could ever run it.
+    """
+
+    explanation: Explanation
+    hcl: str
+
+
+def preview(
+    cycle: Cycle,
+    settings: RenderSettings,
+    description: JobDescription,
+    user_id: str,
+    now: datetime,
+) -> Preview:
+    """Decide the queue with the candidate in it, and render its job; nothing is changed."""
+    candidate = Benchmark(
+        benchmark_id=CANDIDATE_ID, user_id=user_id, description=description, submit_time=now
+    )
+    explanation = cycle.preview(pending_of(candidate)).explanation(CANDIDATE_ID)
+    if explanation.never:
+        return Preview(explanation=explanation, hcl="")
+    return Preview(explanation=explanation, hcl=_hcl(candidate, explanation, settings))
+
+
+def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSettings) -> str:
+    """Bound as decided; where it would wait, as loosely as is certain now."""
+    asked = candidate.description
+    placed = explanation.placement
+    pinned = placed.target_uid if placed is not None else asked.target_uid
+    binding = placed.binding if placed is not None else Binding.FILTERED
+    files = [JobFile(role=FileRole.MODEL, filename=asked.model, download=_NO_DOWNLOAD_YET)]
+    names = [asked.dataset] if asked.dataset else []
+    names += [url.rsplit("/", 1)[-1] for url in asked.dataset_urls]
+    files += [
+        JobFile(role=FileRole.DATASET, filename=name, download=_NO_DOWNLOAD_YET) for name in names
+    ]
+    if asked.odt_config is not None:
+        given = asked.odt_config
+        name = given.rsplit("/", 1)[-1] if isinstance(given, str) else ODT_CONFIG_FILENAME
+        files.append(JobFile(role=FileRole.ODT_CONFIG, filename=name, download=_NO_DOWNLOAD_YET))
+    files.append(JobFile(role=None, filename=SPEC_FILENAME, download=_NO_DOWNLOAD_YET))
+    request = JobRequest(
+        job_id=job_id_of(CANDIDATE_ID, 1, asked.family, asked.runtime, candidate.submit_time),
+        description=asked,
+        priority=explanation.priority,
+        binding=binding,
+        files=tuple(files),
+        target_uid=pinned,
+        allowed_uids=placed.allowed_uids if placed is not None else (),
+    )
+    return render(build_job(request, settings), masked=True)

@@ -1,0 +1,175 @@
+"""kill -9 of the server, anywhere: no benchmark is lost, none runs twice, none is half-written."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from deploy.process import Server, free_port, start
+from tests.acceptance.test_main_path import description
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+MOST_FAILPOINTS = 400
+
+
+def _attempts(shown: Mapping[str, object]) -> list[Mapping[str, object]]:
+    attempts = shown["attempts"]
+    assert isinstance(attempts, list)
+    return attempts
+
+
+def test_a_killed_server_takes_its_tasks_with_it_and_tries_them_again(
+    tmp_path: Path, squeezenet: Path
+) -> None:
+    server = start(tmp_path / "data")
+    stored = server.upload(squeezenet)
+    made = server.call(
+        "POST",
+        "/v1/benchmarks",
+        description(str(stored["name"]), nb_inference=3000, max_retries=0),
+    )
+    assert isinstance(made, dict)
+    benchmark_id = str(made["benchmark_id"])
+    server.wait(benchmark_id, ("running",))
+    tasks = _tasks(tmp_path)
+    assert tasks
+    server.process.kill()
+    server.process.wait()
+    limit = time.monotonic() + 10
+    while _tasks(tmp_path) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not _tasks(tmp_path), "tasks outlived the server"
+
+    server = start(tmp_path / "data")
+    try:
+        ended = server.wait(benchmark_id)
+        assert ended["status"] == "completed", ended
+        assert [attempt["state"] for attempt in _attempts(ended)] == ["ended", "ended"]
+        assert len(_reports(server, benchmark_id)) == 1
+    finally:
+        assert server.end() == 0
+
+
+def test_a_clean_restart_changes_nothing(tmp_path: Path, squeezenet: Path) -> None:
+    server = start(tmp_path / "data")
+    stored = server.upload(squeezenet)
+    made = server.call("POST", "/v1/benchmarks", description(str(stored["name"]), nb_inference=5))
+    assert isinstance(made, dict)
+    before = server.wait(str(made["benchmark_id"]))
+    began = time.monotonic()
+    assert server.end() == 0
+    assert time.monotonic() - began < 10
+    server = start(tmp_path / "data")
+    try:
+        assert server.show(str(made["benchmark_id"])) == _moved(before, server)
+    finally:
+        server.end()
+
+
+def test_the_server_may_die_at_every_step(tmp_path: Path, squeezenet: Path) -> None:
+    """Kill it at the n-th commit, call or file step, for n = 1, 2, ... until none fires."""
+    fired = 0
+    for number in range(1, MOST_FAILPOINTS):
+        folder = tmp_path / f"at-{number}"
+        folder.mkdir()
+        if not _dies_at(number, folder, squeezenet):
+            break
+        fired += 1
+    else:
+        pytest.fail(f"failpoints still fire after {MOST_FAILPOINTS}")
+    print(f"{fired} failpoints fired")
+    assert fired > 30
+
+
+def _dies_at(number: int, folder: Path, model: Path) -> bool:
+    """One life with a death at step ``number`` and one without; whether the death came."""
+    port = free_port()
+    key = f"submission-{number}"
+    died = False
+    benchmark_id = None
+    file_name = None
+    server: Server | None = None
+    try:
+        server = start(folder / "data", {"EDGEYARD_FAILPOINT": str(number)}, port)
+        file_name = str(server.upload(model)["name"])
+        made = _submit(server, file_name, key)
+        benchmark_id = str(made["benchmark_id"])
+        server.wait(benchmark_id, timeout_s=60)
+        # Repair and sweeps have run; the shut-down has its steps too.
+        server.end()
+    except (RuntimeError, OSError):
+        died = True
+    finally:
+        if server is not None and server.process.poll() is None:
+            os.kill(server.process.pid, signal.SIGKILL)
+        if server is not None:
+            server.process.wait()
+            died = died or server.process.returncode == 137
+    server = start(folder / "data", {}, port)
+    try:
+        file_name = file_name or str(server.upload(model)["name"])
+        # The client repeats what it has no answer for, under the same key.
+        again = _submit(server, file_name, key)
+        assert benchmark_id in (None, again["benchmark_id"])
+        benchmark_id = str(again["benchmark_id"])
+        ended = server.wait(benchmark_id, timeout_s=60)
+        assert ended["status"] == "completed", (number, ended)
+        listed = server.call("GET", "/v1/benchmarks?total=true")
+        assert isinstance(listed, dict)
+        assert listed["total"] == 1, (number, listed)
+        good = [a for a in _attempts(ended) if a["state"] == "ended" and a["failure"] is None]
+        assert len(good) == 1, (number, ended)
+        assert len(_reports(server, benchmark_id)) == 1, number
+        boards = server.call("GET", "/v1/boards")
+        assert isinstance(boards, dict)
+        assert all(board["state"] != "busy" for board in boards["items"]), (number, boards)
+        leftovers = [path for path in (folder / "data").rglob("*.part")]
+        assert not leftovers, (number, leftovers)
+    finally:
+        server.end()
+    return died
+
+
+def _submit(server: Server, model: str, key: str) -> Mapping[str, object]:
+    made = server.call(
+        "POST",
+        "/v1/benchmarks",
+        description(model, nb_inference=5, max_retries=0),
+        Idempotency_Key=key,
+    )
+    assert isinstance(made, dict)
+    return made
+
+
+def _reports(server: Server, benchmark_id: str) -> list[object]:
+    results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
+    assert isinstance(results, dict)
+    reports = results["reports"]
+    assert isinstance(reports, list)
+    return [each for each in reports if each["report"]["status"] == "ok"]
+
+
+def _moved(shown: dict[str, object], server: Server) -> dict[str, object]:
+    """The same benchmark, its links on the port of another server."""
+    import json
+    import re
+
+    text = re.sub(r"http://127\.0\.0\.1:\d+", server.url, json.dumps(shown))
+    found = json.loads(text)
+    assert isinstance(found, dict)
+    return found
+
+
+def _tasks(folder: Path) -> list[int]:
+    found = []
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        try:
+            if os.readlink(f"/proc/{pid}/cwd").startswith(str(folder / "data")):
+                found.append(pid)
+        except OSError:
+            continue
+    return found
