@@ -20,6 +20,16 @@ OPERATORS: tuple[str, ...] = (
 )
 """Operators of constraints that a job of ours may hold, named as Nomad names them."""
 
+CONFIG_NAMES: tuple[str, ...] = (
+    "image",
+    "network_mode",
+    "auth",
+    "privileged",
+    "command",
+    "args",
+)
+"""What a driver's ``config`` may hold, in the order in which it is written."""
+
 ConfigValue = str | int | float | bool | tuple[str, ...] | Mapping[str, str]
 
 
@@ -70,16 +80,18 @@ class NomadJob:
     """One benchmark's job; every field is rendered, and read back, one for one.
 
     Attributes:
-        config: Of the driver: strings, numbers, bools, lists of strings, and blocks (``auth``).
+        config: Of the driver: strings, numbers, bools, lists of strings, and blocks (``auth``,
+            which holds the registry's login: not in the repr).
         env: The eleven variables of the seed; values are strings after parsing.
         constraints: Inside the device block.
         retries_off: ``restart`` and ``reschedule`` are rendered as none.
+        namespace: Of Nomad; None: the agent's default.
     """
 
     job_id: str
     priority: int
     driver: str
-    config: Mapping[str, ConfigValue]
+    config: Mapping[str, ConfigValue] = field(repr=False)
     env: Mapping[str, str]
     constraints: tuple[DeviceConstraint, ...]
     artifacts: tuple[Artifact, ...]
@@ -97,3 +109,4 @@ class NomadJob:
     kill_timeout_s: int | None = None
     retries_off: bool = True
     meta: Mapping[str, str] = field(default_factory=dict)
+    namespace: str | None = None

@@ -1,0 +1,308 @@
+"""From a decision to a `NomadJob`: what each field of the job description becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
+from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.hcl.cron import cron_of
+from edgeyard.scheduler.hcl.job import (
+    OPERATORS,
+    Artifact,
+    ConfigValue,
+    DeviceConstraint,
+    NomadJob,
+    Periodic,
+    Template,
+)
+from edgeyard.scheduler.hcl.text import ATTRIBUTE_PATTERN, plain_text_problem
+from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkType,
+    Binding,
+    FileRole,
+    JobDescription,
+)
+
+UPLOAD_TOKEN = "EDGEYARD_UPLOAD_TOKEN"
+"""Environment variable of the task that holds the secret of its attempt."""
+
+SPEC_FILENAME = "spec.json"
+
+IDLE_PROGRESS_BELOW = 1
+"""``dynamic.progress < 1``: an idle board publishes 0, one that measures at least 1."""
+
+_FILENAME_BYTES = 255
+_SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderSettings:
+    """What the operator decides about every job; no user's field ever reaches these.
+
+    Attributes:
+        public_url: Where tasks reach the API, without a slash at the end.
+        driver: ``docker``, or ``raw_exec`` for the embedded cluster.
+        image: Of docker.
+        auth_username: Login of the image's registry; "": no ``auth`` block.
+        command: Of raw_exec, with ``args``.
+        progress_constraint: Whether boards publish ``dynamic.progress``; where they don't, the
+            constraint would never hold, and is left out.
+        cpu_mhz: None: Nomad's default of 100.
+        memory_mib: None: Nomad's default of 300.
+        kill_timeout_s: From the polite signal to the one that ends the task.
+    """
+
+    public_url: str
+    driver: str = "docker"
+    image: str = "daiedge-vlab-bootstrap"
+    network_mode: str = "host"
+    auth_username: str = ""
+    auth_password: str = field(default="", repr=False)
+    privileged: bool = True
+    command: str = ""
+    args: tuple[str, ...] = ()
+    datacenters: tuple[str, ...] = ("dc1",)
+    namespace: str | None = None
+    device: str = "daiedge/edgedevice"
+    progress_constraint: bool = True
+    cpu_mhz: int | None = None
+    memory_mib: int | None = None
+    kill_timeout_s: int | None = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """A file that the task finds as ``local/<filename>``.
+
+    Attributes:
+        role: None for ``spec.json``.
+        download: Name under ``{public_url}/download/``.
+        sha256: Hex; "": not checked (`render` without a server knows no contents).
+    """
+
+    role: FileRole | None
+    filename: str
+    download: str
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRequest:
+    """One attempt that is to become a job.
+
+    Attributes:
+        priority: 1-100, as decided.
+        target_uid: The decided board; used when bound strictly.
+        allowed_uids: Allow-list of a loose or filtered job; empty: none needed.
+        start_at: A start that is left to the cluster; None: at once.
+        secrets: Names of environment variables that the cluster keeps beside the job.
+    """
+
+    job_id: str
+    description: JobDescription
+    priority: int
+    binding: Binding
+    files: tuple[JobFile, ...]
+    target_uid: str | None = None
+    allowed_uids: tuple[str, ...] = ()
+    start_at: datetime | None = None
+    secrets: tuple[str, ...] = (UPLOAD_TOKEN,)
+
+    @classmethod
+    def of(
+        cls,
+        benchmark: Benchmark,
+        attempt: Attempt,
+        files: Sequence[JobFile],
+        *,
+        start_at: datetime | None = None,
+    ) -> JobRequest:
+        """The job of an attempt as it was decided."""
+        return cls(
+            job_id=attempt.job_id,
+            description=benchmark.description,
+            priority=attempt.priority,
+            binding=attempt.binding,
+            files=tuple(files),
+            target_uid=attempt.target_uid,
+            allowed_uids=attempt.allowed_uids,
+            start_at=start_at,
+        )
+
+
+def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
+    """The job of one attempt.
+
+    Raises:
+        InvalidInput: Text of the user's that no job can carry (the API refuses it earlier).
+        ValueError: A priority outside 1-100, a strict binding without a board, or a driver that
+            is not known.
+    """
+    _refuse_what_cannot_be_carried(request)
+    if not 1 <= request.priority <= 100:  # Nomad makes 50 of 0 and refuses 101
+        raise ValueError(f"priority {request.priority} is not within 1-100")
+    return NomadJob(
+        job_id=request.job_id,
+        namespace=settings.namespace,
+        priority=request.priority,
+        datacenters=settings.datacenters,
+        periodic=None if request.start_at is None else Periodic(cron=cron_of(request.start_at)),
+        driver=settings.driver,
+        config=_config(settings),
+        env=environment(request, settings.public_url),
+        constraints=tuple(_constraints(request, settings)),
+        artifacts=tuple(_artifact(file, settings.public_url) for file in request.files),
+        templates=(_secret_template(request),),
+        device=settings.device,
+        cpu_mhz=settings.cpu_mhz,
+        memory_mib=settings.memory_mib,
+        kill_timeout_s=settings.kill_timeout_s,
+    )
+
+
+def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:
+    """The eleven variables, always all of them: those without a use are empty."""
+    description = request.description
+    inferences = description.benchmark_type is BenchmarkType.TYPE1
+    upload = request.job_id.removeprefix("benchmark-")
+    return {
+        "NOMAD_ALLOC_ID": "${NOMAD_ALLOC_ID}",
+        "NOMAD_NODE_ID": "${node.unique.id}",
+        "TARGET": description.family,
+        "RUNTIME": description.runtime,
+        "VERSION_TAG": description.version_tag,
+        "NB_INFERENCE": str(description.nb_inference) if inferences else "",
+        "BENCHMARK_TYPE": description.benchmark_type.value,
+        "MODEL_FILENAME": _filenames(request, FileRole.MODEL),
+        "DATASET_FILENAME": _filenames(request, FileRole.DATASET),
+        "ODT_CONFIG_FILENAME": _filenames(request, FileRole.ODT_CONFIG),
+        "RESULTS_PUB_URL": f"{public_url}/upload/{upload}/",
+    }
+
+
+def secret_template(job_id: str, names: Sequence[str]) -> Template:
+    """The file of secrets, read by the task's own right from the variable of its job."""
+    lines = "\n".join(f"{name}={{{{ .{name} }}}}" for name in names)
+    return Template(
+        data=f'{{{{ with nomadVar "nomad/jobs/{job_id}" }}}}{lines}{{{{ end }}}}',
+        destination="secrets/token.env",
+        env=True,
+    )
+
+
+def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[DeviceConstraint]:
+    """In the seed's order; all belong inside the device block: elsewhere they never match."""
+    wanted = request.description
+    yield _constraint("family", "=", wanted.family)
+    yield _constraint("engines", "set_contains", wanted.runtime)
+    types = f"engine.{wanted.runtime}.supported_types"
+    yield _constraint(types, "set_contains", wanted.benchmark_type.value)
+    if settings.progress_constraint:
+        # A threshold of 0 preempts nobody, as none does; `< 0` would not match an idle board.
+        below = max(wanted.job_completion_threshold or 0, IDLE_PROGRESS_BELOW)
+        yield _constraint("dynamic.progress", "<", str(below))
+    if request.binding is not Binding.LOOSE:
+        if wanted.ram:
+            yield _constraint("memory.ram", ">=", str(wanted.ram))
+        if wanted.storage:
+            yield _constraint("memory.storage", ">=", str(wanted.storage))
+        for own in wanted.constraints:
+            yield _constraint(own.attribute, own.operator, own.value)
+    # A board that the user named is kept to, however loosely the rest is bound.
+    pinned = request.target_uid if request.binding is Binding.STRICT else wanted.target_uid
+    if pinned is not None:
+        yield _constraint("target_uid", "=", pinned)
+    elif request.binding is Binding.STRICT:
+        raise ValueError("a strict binding needs a board")
+    elif request.allowed_uids:
+        yield _constraint("target_uid", "set_contains_any", ",".join(request.allowed_uids))
+
+
+def _constraint(attribute: str, operator: str, value: str) -> DeviceConstraint:
+    return DeviceConstraint(
+        attribute=f"${{device.attr.{attribute}}}", operator=operator, value=value
+    )
+
+
+def _config(settings: RenderSettings) -> Mapping[str, ConfigValue]:
+    if settings.driver == "raw_exec":
+        return {"command": settings.command, "args": settings.args}
+    if settings.driver != "docker":
+        raise ValueError(f"driver {settings.driver!r} is not known")
+    config: dict[str, ConfigValue] = {
+        "image": settings.image,
+        "network_mode": settings.network_mode,
+    }
+    if settings.auth_username:
+        config["auth"] = {
+            "username": settings.auth_username,
+            "password": settings.auth_password,
+        }
+    config["privileged"] = settings.privileged
+    return config
+
+
+def _artifact(file: JobFile, public_url: str) -> Artifact:
+    return Artifact(
+        source=f"{public_url}/download/{file.download}",
+        destination=f"local/{file.filename}",
+        mode="file",
+        checksum=f"sha256:{file.sha256}" if file.sha256 else "",
+    )
+
+
+def _secret_template(request: JobRequest) -> Template:
+    for name in request.secrets:
+        if _SECRET_NAME.fullmatch(name) is None:
+            raise ValueError(f"{name!r} can't be the name of a secret")
+    return secret_template(request.job_id, request.secrets)
+
+
+def _filenames(request: JobRequest, role: FileRole) -> str:
+    return ",".join(file.filename for file in request.files if file.role is role)
+
+
+def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
+    description = request.description
+    errors = []
+    if FAMILY_PATTERN.fullmatch(description.family) is None:
+        errors.append(FieldError("/target", "is no name of a family"))
+    if ENGINE_PATTERN.fullmatch(description.runtime) is None:
+        errors.append(FieldError("/runtime", "is no name of an engine"))
+    texts = {"/version_tag": description.version_tag, "/target_uid": description.target_uid or ""}
+    for number, own in enumerate(description.constraints):
+        texts[f"/constraints/{number}/value"] = own.value
+        if ATTRIBUTE_PATTERN.fullmatch(own.attribute) is None:
+            errors.append(FieldError(f"/constraints/{number}/attribute", "is no attribute's name"))
+        if own.operator not in OPERATORS:
+            accepted = ", ".join(OPERATORS)
+            errors.append(FieldError(f"/constraints/{number}/operator", "is not known", accepted))
+    for pointer, text in texts.items():
+        problem = plain_text_problem(text)
+        if problem is not None:
+            errors.append(FieldError(pointer, problem))
+    for file in request.files:
+        problem = filename_problem(file.filename)
+        if problem is not None:
+            pointer = f"/{file.role.value}" if file.role else ""
+            errors.append(FieldError(pointer, f"the file name {file.filename!r} {problem}"))
+    if errors:
+        raise InvalidInput(errors)
+
+
+def filename_problem(name: str) -> str | None:
+    """Why a name can't be a file of a task, or None if it can."""
+    problem = plain_text_problem(name)
+    if problem is not None:
+        return problem
+    if not name or name.startswith(".") or "/" in name or "\\" in name:
+        return "is no plain file name"
+    if len(name.encode()) > _FILENAME_BYTES:
+        return f"is longer than {_FILENAME_BYTES} bytes"
+    return None

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from edgeyard.errors import HclError, HclMismatch, InvalidInput
+from edgeyard.scheduler.hcl.build import JobFile, build_job
+from edgeyard.scheduler.hcl.check import check_round_trip
+from edgeyard.scheduler.hcl.cron import cron_of, moment_of
+from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Periodic
+from edgeyard.scheduler.hcl.parse import parse_job
+from edgeyard.scheduler.hcl.render import render
+from edgeyard.scheduler.hcl.text import plain_text_problem
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, FileRole
+from tests.builders.hcl import (
+    DATASET,
+    GIB,
+    MODEL,
+    ODT_CONFIG,
+    RAW_EXEC,
+    SEED_DESCRIPTION,
+    SEED_SETTINGS,
+    SPEC,
+    a_request,
+    with_constraint,
+)
+
+
+def conditions(job: NomadJob) -> list[tuple[str, str, str]]:
+    return [(c.attribute, c.operator, c.value) for c in job.constraints]
+
+
+FAMILY = ("${device.attr.family}", "=", "rpi4b")
+ENGINE = ("${device.attr.engines}", "set_contains", "ort")
+TYPE1 = ("${device.attr.engine.ort.supported_types}", "set_contains", "TYPE1")
+IDLE = ("${device.attr.dynamic.progress}", "<", "1")
+BELOW_90 = ("${device.attr.dynamic.progress}", "<", "90")
+RAM = ("${device.attr.memory.ram}", ">=", str(4 * GIB))
+STORAGE = ("${device.attr.memory.storage}", ">=", str(16 * GIB))
+
+
+class TestBindings:
+    def test_loose_leaves_all_but_family_engine_and_type_to_the_cluster(self) -> None:
+        job = build_job(a_request(binding=Binding.LOOSE), SEED_SETTINGS)
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90]
+
+    def test_filtered_states_everything_in_the_platform_s_order(self) -> None:
+        wanted = with_constraint("soc.vendor", "=", "broadcom")
+        job = build_job(a_request(description=wanted), SEED_SETTINGS)
+        own = ("${device.attr.soc.vendor}", "=", "broadcom")
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90, RAM, STORAGE, own]
+
+    def test_strict_names_the_decided_board_inside_the_device_block(self) -> None:
+        request = a_request(
+            binding=Binding.STRICT, target_uid="rpi4b-0001-0001", allowed_uids=("rpi4b-0001-0002",)
+        )
+        job = build_job(request, SEED_SETTINGS)
+        pin = ("${device.attr.target_uid}", "=", "rpi4b-0001-0001")
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90, RAM, STORAGE, pin]
+
+    @pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
+    def test_an_allow_list_limits_what_is_not_pinned(self, binding: Binding) -> None:
+        allowed = ("rpi4b-0001-0001", "rpi4b-0001-0002")
+        job = build_job(a_request(binding=binding, allowed_uids=allowed), SEED_SETTINGS)
+        assert conditions(job)[-1] == (
+            "${device.attr.target_uid}",
+            "set_contains_any",
+            "rpi4b-0001-0001,rpi4b-0001-0002",
+        )
+
+    def test_a_board_that_the_user_named_is_kept_to_however_loose_the_binding(self) -> None:
+        wanted = replace(SEED_DESCRIPTION, target=None, target_uid="rpi4b-0001-0003")
+        job = build_job(a_request(description=wanted, binding=Binding.LOOSE), SEED_SETTINGS)
+        assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0003")
+        assert conditions(job)[0] == FAMILY
+
+    def test_a_strict_binding_without_a_board_is_a_mistake(self) -> None:
+        with pytest.raises(ValueError, match="needs a board"):
+            build_job(a_request(binding=Binding.STRICT), SEED_SETTINGS)
+
+    @pytest.mark.parametrize("threshold", [None, 0])
+    def test_without_a_threshold_only_an_idle_board_will_do(self, threshold: int | None) -> None:
+        wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
+        assert IDLE in conditions(build_job(a_request(description=wanted), SEED_SETTINGS))
+
+    def test_boards_that_publish_no_progress_are_not_asked_for_it(self) -> None:
+        job = build_job(a_request(), replace(SEED_SETTINGS, progress_constraint=False))
+        assert all("progress" not in attribute for attribute, _, _ in conditions(job))
+
+    def test_what_was_not_stated_is_not_constrained(self) -> None:
+        wanted = replace(SEED_DESCRIPTION, ram=0, storage=0)
+        job = build_job(a_request(description=wanted), SEED_SETTINGS)
+        assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90]
+
+
+def test_the_strict_example_leaves_no_room_for_interpretation() -> None:
+    request = a_request(
+        priority=100,
+        binding=Binding.STRICT,
+        target_uid="rpi4b-0001-0001",
+        start_at=datetime(2025, 8, 13, 7, 17, 30, tzinfo=UTC),
+    )
+    job = parse_job(render(build_job(request, SEED_SETTINGS)))
+    assert job.priority == 100
+    assert job.periodic == Periodic(cron="30 17 7 13 8 * 2025")
+    assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0001")
+
+
+class TestEnvironment:
+    def test_a_latency_benchmark_has_all_eleven_unused_ones_empty(self) -> None:
+        assert build_job(a_request(), SEED_SETTINGS).env == {
+            "NOMAD_ALLOC_ID": "${NOMAD_ALLOC_ID}",
+            "NOMAD_NODE_ID": "${node.unique.id}",
+            "TARGET": "rpi4b",
+            "RUNTIME": "ort",
+            "VERSION_TAG": "",
+            "NB_INFERENCE": "20",
+            "BENCHMARK_TYPE": "TYPE1",
+            "MODEL_FILENAME": "small_model.onnx",
+            "DATASET_FILENAME": "",
+            "ODT_CONFIG_FILENAME": "",
+            "RESULTS_PUB_URL": "http://10.200.0.1:42777/upload/rpi4b-ort-20250813091714/",
+        }
+
+    def test_training_names_its_dataset_and_configuration(self) -> None:
+        wanted = replace(SEED_DESCRIPTION, benchmark_type=BenchmarkType.TYPE3, runtime="tflite")
+        request = a_request(description=wanted, files=(MODEL, DATASET, ODT_CONFIG, SPEC))
+        job = build_job(request, SEED_SETTINGS)
+        assert job.env["NB_INFERENCE"] == ""
+        assert job.env["DATASET_FILENAME"] == "faces.npz"
+        assert job.env["ODT_CONFIG_FILENAME"] == "odt.json"
+        assert conditions(job)[2][0] == "${device.attr.engine.tflite.supported_types}"
+        assert [artifact.destination for artifact in job.artifacts] == [
+            "local/small_model.onnx",
+            "local/faces.npz",
+            "local/odt.json",
+            "local/spec.json",
+        ]
+
+
+class TestSecrets:
+    def test_the_masked_form_shows_no_login(self) -> None:
+        job = build_job(a_request(), SEED_SETTINGS)
+        assert "CANARY" in render(job)
+        masked = render(job, masked=True)
+        assert "CANARY" not in masked
+        assert "registry-user" not in masked
+        assert parse_job(masked).config["auth"] == {"username": "******", "password": "******"}
+
+    def test_no_repr_and_no_mismatch_shows_the_login(self) -> None:
+        job = build_job(a_request(), SEED_SETTINGS)
+        assert "CANARY" not in repr(job) + repr(SEED_SETTINGS)
+        with pytest.raises(HclMismatch) as raised:
+            check_round_trip(job, render(job, masked=True))
+        assert "CANARY" not in str(raised.value)
+
+    def test_without_a_login_there_is_no_auth_block(self) -> None:
+        assert "auth" not in render(
+            build_job(a_request(), replace(SEED_SETTINGS, auth_username=""))
+        )
+
+
+def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_same() -> None:
+    optional: list[dict[str, Any]] = [
+        {"periodic": Periodic(cron="1 2 3 4 5 * 2030")},
+        {"templates": ()},
+        {"retries_off": False, "artifacts": ()},
+        {"meta": {"benchmark_id": "b-1"}},
+        {"cpu_mhz": 500},
+        {"memory_mib": 1024},
+        {"kill_timeout_s": None},
+        {"namespace": "edgeyard"},
+    ]
+    base = build_job(a_request(), SEED_SETTINGS)
+    for chosen in itertools.product([False, True], repeat=len(optional)):
+        changes: dict[str, Any] = {}
+        for change, on in zip(optional, chosen, strict=True):
+            changes |= change if on else {}
+        job = replace(base, **changes)
+        text = render(job)
+        check_round_trip(job, text)
+        assert render(parse_job(text)) == text
+
+
+def test_every_combination_of_optional_constraints_reads_back() -> None:
+    for ram, storage, own, pinned, listed, due in itertools.product([False, True], repeat=6):
+        wanted = with_constraint("soc.vendor", "regexp", "^b.*") if own else SEED_DESCRIPTION
+        request = a_request(
+            description=replace(wanted, ram=GIB * ram, storage=GIB * storage),
+            binding=Binding.STRICT if pinned else Binding.FILTERED,
+            target_uid="rpi4b-0001-0001" if pinned else None,
+            allowed_uids=("rpi4b-0001-0001",) if listed else (),
+            start_at=datetime(2030, 1, 1, tzinfo=UTC) if due else None,
+        )
+        job = build_job(request, RAW_EXEC)
+        check_round_trip(job, render(job))
+        assert len(job.constraints) == 4 + ram + storage + own + (pinned or listed)
+
+
+class TestHostileText:
+    @pytest.mark.parametrize(
+        ("text", "why"),
+        [
+            ("${attr.unique.hostname}", "'${'"),
+            ("%{ if true }x%{ endif }", "'%{'"),
+            ("a\x00b", "NUL"),
+            ("a\nb", "control"),
+            ("\x7f", "control"),
+            ("\ud800", "surrogate"),
+            ("e\u0301", "NFC"),
+        ],
+    )
+    def test_is_refused_in_words_before_it_becomes_a_job(self, text: str, why: str) -> None:
+        assert why in (plain_text_problem(text) or "")
+        wanted = replace(SEED_DESCRIPTION, version_tag=text)
+        with pytest.raises(InvalidInput) as raised:
+            build_job(a_request(description=wanted), SEED_SETTINGS)
+        assert [error.pointer for error in raised.value.errors] == ["/version_tag"]
+
+    @pytest.mark.parametrize(
+        "text", ["", "v1.2", 'quote " and \\', "$5 100 % }", "é 漢 🙂", "# no //"]
+    )
+    def test_plain_text_passes(self, text: str) -> None:
+        assert plain_text_problem(text) is None
+
+    @pytest.mark.parametrize("name", ["../x", "a/b", "a\\b", ".bashrc", "", "x" * 256])
+    def test_a_file_name_with_a_path_is_refused(self, name: str) -> None:
+        hostile = JobFile(role=FileRole.MODEL, filename=name, download="d")
+        with pytest.raises(InvalidInput, match="/model"):
+            build_job(a_request(files=(hostile,)), SEED_SETTINGS)
+
+    def test_a_constraint_can_t_leave_its_attribute_or_invent_an_operator(self) -> None:
+        for attribute, operator in [('family}" x = "', "="), ("family", "distinct_hosts")]:
+            wanted = with_constraint(attribute, operator, "x")
+            with pytest.raises(InvalidInput, match="/constraints/0"):
+                build_job(a_request(description=wanted), SEED_SETTINGS)
+
+    def test_a_lone_surrogate_is_never_rendered(self) -> None:
+        job = replace(build_job(a_request(), SEED_SETTINGS), group="\udc00")
+        with pytest.raises(HclError, match="surrogate"):
+            render(job)
+
+
+class TestCron:
+    def test_has_seven_fields_and_reads_back(self) -> None:
+        start = datetime(2025, 8, 13, 7, 17, 30, tzinfo=UTC)
+        assert cron_of(start) == "30 17 7 13 8 * 2025"
+        assert moment_of("30 17 7 13 8 * 2025") == start
+
+    def test_is_utc_and_never_early(self) -> None:
+        start = datetime(2026, 1, 1, 0, 59, 59, 1, tzinfo=timezone(timedelta(hours=1)))
+        assert moment_of(cron_of(start)) == datetime(2026, 1, 1, tzinfo=UTC)
+
+    @pytest.mark.parametrize("cron", ["* * * * * * *", "0 0 31 2 * 2026", "61 0 0 1 1 * 2026", ""])
+    def test_anything_but_one_moment_is_refused(self, cron: str) -> None:
+        with pytest.raises(HclError, match="cron"):
+            moment_of(cron)
+
+
+def test_the_platform_s_own_form_of_an_artifact_can_be_said() -> None:
+    plain = Artifact(source="http://10.200.0.1:42777/download/m.onnx", destination="local/")
+    job = replace(build_job(a_request(), SEED_SETTINGS), artifacts=(plain,))
+    assert parse_job(render(job)).artifacts == (plain,)
+
+
+def test_is_set_needs_no_value() -> None:
+    own = DeviceConstraint(attribute="${device.attr.npu}", operator="is_set", value="")
+    job = replace(build_job(a_request(), SEED_SETTINGS), constraints=(own,))
+    assert parse_job(render(job)).constraints == (own,)
+
+
+@pytest.mark.parametrize("priority", [0, 101])
+def test_a_priority_that_nomad_would_change_or_refuse_is_a_mistake(priority: int) -> None:
+    with pytest.raises(ValueError, match="1-100"):
+        build_job(a_request(priority=priority), SEED_SETTINGS)
