@@ -1,0 +1,452 @@
+"""The client: everything that a program can ask of an Edgeyard server."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, overload
+
+import httpx
+
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
+from edgeyard.benchmark_api.sdk.config import client_settings
+from edgeyard.benchmark_api.sdk.errors import MissingExtra
+from edgeyard.benchmark_api.sdk.explanation import Explanation, explanation_of
+from edgeyard.benchmark_api.sdk.fields import Record, records, text, whole
+from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
+from edgeyard.benchmark_api.sdk.http import Api, part
+from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
+from edgeyard.benchmark_api.sdk.results import ResultFile, Results, results_of
+from edgeyard.benchmark_api.sdk.submission import (
+    UploadedFile,
+    is_matrix,
+    split_matrix,
+    with_uploads,
+)
+from edgeyard.benchmark_api.sdk.waiting import raise_for_end, wait_for_end
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import pandas
+
+PAGE = 100
+"""Benchmarks a page when listing."""
+RESULT_ROWS_A_CALL = 50
+"""Ids in one query: URLs of some kilobytes are refused by many proxies."""
+
+TOGETHER = 4
+"""From so many members on, one look at their campaign is cheaper than one at each."""
+
+Named = str | Benchmark
+"""A benchmark, or its id."""
+File = str | Path
+"""A local path, a URL, or the name of a file that was uploaded before."""
+
+
+class Client:
+    """Talks to one Edgeyard server.
+
+    Server and token come from the arguments, else from ``EDGEYARD_URL``, ``EDGEYARD_TOKEN`` and
+    ``EDGEYARD_PROFILE``, else from ``edgeyard.toml`` of the folder, else from
+    ``~/.config/edgeyard/config.toml``. Safe to use from several threads. Every call raises
+    `ApiError` where the server says no and `ServerNotReached` where it says nothing.
+
+    Example::
+
+        from edgeyard import Client
+
+        client = Client()
+        benchmark = client.submit(model="net.onnx", runtime="ort", benchmark_type="TYPE1",
+                                  target="rpi4b", wait=True)
+        print(benchmark.results().latency)
+
+    Args:
+        url: Of the server, e.g. ``http://127.0.0.1:42777``.
+        token: Bearer token.
+        profile: Named in one of the configuration files.
+        transport: For tests.
+        sleep: For tests.
+        monotonic_s: For tests.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        profile: str | None = None,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        monotonic_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.settings = client_settings(url=url, token=token, profile=profile)
+        self.api = Api(self.settings, transport=transport, sleep=sleep)
+        self._sleep = sleep
+        self._monotonic_s = monotonic_s
+
+    def close(self) -> None:
+        """Release the connections."""
+        self.api.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- submitting -----------------------------------------------------------------------------
+
+    def upload(self, path: File) -> UploadedFile:
+        """Send a file, streamed; the newest of a name is the one that the name means."""
+        path = Path(path)
+
+        def body() -> Mapping[str, object]:
+            handle.seek(0)
+            return {"files": {"file": (path.name, handle, "application/octet-stream")}}
+
+        try:
+            handle = path.open("rb")
+        except OSError as error:
+            raise InvalidInput.at("/file", f"can't read {path}: {error.strerror}") from error
+        with handle:
+            # The same content is stored once, so that sending it twice does no harm.
+            response = self.api.request("POST", "/v1/files", make_body=body, idempotent=True)
+        raw: Record = response.json()
+        return UploadedFile(
+            file_id=text(raw, "file_id") or "",
+            name=text(raw, "name") or path.name,
+            sha256=text(raw, "sha256") or "",
+            size_bytes=whole(raw, "size") or 0,
+            url=text(raw, "url") or "",
+        )
+
+    @overload
+    def submit(
+        self,
+        *,
+        model: File,
+        runtime: str,
+        benchmark_type: str,
+        target: str | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+        progress: bool = True,
+        **fields: Any,
+    ) -> Benchmark: ...
+
+    @overload
+    def submit(
+        self,
+        *,
+        model: File | Sequence[File],
+        runtime: str | Sequence[str],
+        benchmark_type: str,
+        target: str | Sequence[str] | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+        progress: bool = True,
+        **fields: Any,
+    ) -> Benchmarks: ...
+
+    def submit(
+        self,
+        *,
+        model: File | Sequence[File],
+        runtime: str | Sequence[str],
+        benchmark_type: str,
+        target: str | Sequence[str] | None = None,
+        wait: bool = False,
+        timeout: float | None = None,
+        progress: bool = True,
+        **fields: Any,
+    ) -> Benchmark | Benchmarks:
+        """Submit a benchmark; with a list for model, target or runtime, one a combination.
+
+        Args:
+            model: A local file is uploaded first; so are ``dataset`` and ``odt_config``.
+            runtime: Engine, e.g. ``ort``.
+            benchmark_type: ``TYPE1``, ``TYPE2`` or ``TYPE3``.
+            target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
+            wait: Wait for the end, as `wait` does.
+            timeout: Of the wait, seconds.
+            progress: Of the wait.
+            fields: All others of a job description, e.g. ``nb_inference=100``.
+
+        Raises:
+            ValidationFailed: The server names the fields that are wrong.
+            InvalidInput: A local file that isn't there.
+            BenchmarkEnded: With ``wait``: it ended without a result.
+        """
+        given = {"model": model, "runtime": runtime, "target": target}
+        description: dict[str, object] = {
+            **fields,
+            **{name: _listed(value) for name, value in given.items()},
+            "benchmark_type": benchmark_type,
+        }
+        submitted = self.submit_description(description)
+        if wait:
+            submitted = self.wait(submitted, timeout, progress=progress)
+        return submitted if is_matrix(description) else submitted[0]
+
+    def submit_description(
+        self,
+        description: Mapping[str, object],
+        *,
+        base: Path | None = None,
+        upload: Callable[[Path], UploadedFile] | None = None,
+    ) -> Benchmarks:
+        """Submit a job description, e.g. one read from a file; always gives a list.
+
+        Args:
+            base: Folder that relative paths are seen from; None: the current one.
+            upload: In place of `Client.upload`.
+        """
+        ready = with_uploads(description, base or Path.cwd(), upload or self.upload)
+        key = uuid.uuid4().hex
+        if not is_matrix(ready):
+            return [self._benchmark(self.api.post("/v1/benchmarks", ready, key=key))]
+        matrix, common = split_matrix(ready)
+        body: dict[str, object] = {"matrix": matrix, "description": common}
+        answer = self.api.post("/v1/campaigns", body, key=key)
+        campaign_id = text(answer if isinstance(answer, Mapping) else {}, "campaign_id")
+        members = records(answer, "benchmarks")
+        return [self._benchmark({**item, "campaign_id": campaign_id}) for item in members]
+
+    def preview(self, description: Mapping[str, object], *, base: Path | None = None) -> Record:
+        """What would happen to a job description; nothing is submitted, files are uploaded."""
+        ready = with_uploads(description, base or Path.cwd(), self.upload)
+        answer = self.api.post("/v1/benchmarks", ready, params={"dry_run": "true"})
+        return answer if isinstance(answer, Mapping) else {}
+
+    def cancel(self, benchmark: Named) -> Benchmark:
+        """Stop it and free its board; its end follows in a moment."""
+        return self._act(benchmark, "cancel")
+
+    def retry(self, benchmark: Named) -> Benchmark:
+        """Submit the same once more; only where it has ended."""
+        return self._act(benchmark, "retry")
+
+    def clone(self, benchmark: Named, **changes: object) -> Benchmark:
+        """Submit the same with changes; local files in them are uploaded."""
+        body = with_uploads(changes, Path.cwd(), self.upload)
+        return self._act(benchmark, "clone", body)
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def benchmark(self, benchmark_id: Named) -> Benchmark:
+        """One benchmark as it is now."""
+        return self._benchmark(self.api.get(_path(benchmark_id)))
+
+    def list(self, **filters: object) -> Iterator[Benchmark]:
+        """Benchmarks, newest first; pages are fetched as they are needed.
+
+        Args:
+            filters: ``status``, ``user_id``, ``target``, ``runtime``, ``benchmark_type``,
+                ``campaign_id``, ``target_uid``, ``model``, ``tag``; and ``limit``, a page's size.
+        """
+        for item in self.pages("/v1/benchmarks", {"limit": PAGE, **filters}):
+            yield self._benchmark(item)
+
+    def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
+        """Items of a list, over all its pages."""
+        cursor: str | None = None
+        while True:
+            page = self.api.get(path, {**(params or {}), "cursor": cursor})
+            yield from records(page, "items")
+            cursor = text(page if isinstance(page, Mapping) else {}, "next_cursor")
+            if not cursor:
+                return
+
+    def campaign(self, campaign_id: str) -> Benchmarks:
+        """All members of a campaign."""
+        answer = self.api.get(f"/v1/campaigns/{part(campaign_id)}")
+        return [self._benchmark(item) for item in records(answer, "benchmarks")]
+
+    def queue(self) -> Sequence[Record]:
+        """Who waits, in order, and why."""
+        return records(self.api.get("/v1/queue"), "items")
+
+    def boards(self) -> Sequence[Record]:
+        """All boards, with what they do now."""
+        return records(self.api.get("/v1/boards"), "items")
+
+    def hcl(self, benchmark: Named, attempt: int | None = None) -> str:
+        """The job of an attempt (None: the newest) as dispatched, secrets masked."""
+        return self.api.request("GET", f"{_path(benchmark)}/hcl", params={"attempt": attempt}).text
+
+    def explain(self, benchmark: Named) -> Explanation:
+        """The last decision on it: priority, and every board's verdict and scores."""
+        return explanation_of(self.api.get(f"{_path(benchmark)}/explanation"))
+
+    def events(self, benchmark: Named, *, follow: bool = False) -> Iterator[Record]:
+        """What happened to it; with ``follow`` until its end."""
+        return follow_events(self.api, _path(benchmark), follow, self._sleep)
+
+    def logs(
+        self,
+        benchmark: Named,
+        *,
+        follow: bool = False,
+        stream: str = "stdout",
+        attempt: int | None = None,
+    ) -> Iterator[str]:
+        """Lines of its task's log, without their ends; with ``follow`` until its end."""
+        return follow_logs(self.api, _path(benchmark), follow, stream, attempt, self._sleep)
+
+    # --- results --------------------------------------------------------------------------------
+
+    def results(self, benchmark: Named) -> Results:
+        """What it measured."""
+        answer = self.api.get(f"{_path(benchmark)}/results")
+        return results_of(answer, self.download_result)
+
+    def download_result(self, benchmark: Named, file: ResultFile, path: File) -> Path:
+        """Fetch a result file into ``path``, a file or a folder; whole or not at all."""
+        path = Path(path)
+        target = path / Path(file.name).name if path.is_dir() else path
+        where = f"{_path(benchmark)}/results/{file.attempt}/{part(file.name)}"
+        return self.download(where, target)
+
+    def download(self, where: str, target: Path) -> Path:
+        """Stream what a path of the API gives into a file; whole or not at all."""
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "wb") as sink, self.api.stream(where) as response:
+                for chunk in response.iter_bytes():
+                    sink.write(chunk)
+            Path(name).replace(target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        return target
+
+    def result_rows(
+        self, benchmarks: Iterable[Named] = (), *, campaign_id: str | None = None
+    ) -> Sequence[Record]:
+        """One row a benchmark: what was measured, where, and how far it can be trusted."""
+        if campaign_id is not None:
+            return list(self.pages("/v1/results", {"campaign_id": campaign_id}))
+        ids = [_id(one) for one in benchmarks]
+        rows: dict[str, Record] = {}
+        for start in range(0, len(ids), RESULT_ROWS_A_CALL):
+            some = ids[start : start + RESULT_ROWS_A_CALL]
+            for row in self.pages("/v1/results", {"benchmark_id": some}):
+                rows[text(row, "benchmark_id") or ""] = row
+        return [rows[one] for one in ids if one in rows]
+
+    def results_frame(self, benchmarks: Iterable[Named]) -> pandas.DataFrame:
+        """The rows of many as a data frame, indexed by ``benchmark_id``.
+
+        Raises:
+            MissingExtra: pandas is not installed.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingExtra("pandas", "data", "a data frame of results") from error
+        rows = [dict(row) for row in self.result_rows(benchmarks)]
+        frame = pandas.DataFrame(rows)
+        return frame.set_index("benchmark_id") if rows else frame
+
+    # --- waiting --------------------------------------------------------------------------------
+
+    @overload
+    def wait(  # type: ignore[overload-overlap]  # text is an iterable of texts, too
+        self,
+        benchmarks: Named,
+        timeout: float | None = None,
+        *,
+        progress: bool = True,
+        check: bool = True,
+        view: ProgressView | None = None,
+    ) -> Benchmark: ...
+
+    @overload
+    def wait(
+        self,
+        benchmarks: Iterable[Named],
+        timeout: float | None = None,
+        *,
+        progress: bool = True,
+        check: bool = True,
+        view: ProgressView | None = None,
+    ) -> Benchmarks: ...
+
+    def wait(
+        self,
+        benchmarks: Named | Iterable[Named],
+        timeout: float | None = None,
+        *,
+        progress: bool = True,
+        check: bool = True,
+        view: ProgressView | None = None,
+    ) -> Benchmark | Benchmarks:
+        """Wait until all have ended.
+
+        Args:
+            timeout: Seconds; None: as long as it takes.
+            progress: Show on stderr how it gets on: live on a terminal, else a line a change.
+            check: Raise where one ended without a result, when all have ended.
+            view: Shows the progress in place of the default.
+
+        Raises:
+            BenchmarkFailed: And `BenchmarkExpired`, `BenchmarkCancelled`: with ``check``.
+            WaitTimeout: The time is over; the benchmarks go on.
+        """
+        alone = isinstance(benchmarks, str | Benchmark)
+        many: Iterable[Named] = [benchmarks] if alone else benchmarks  # type: ignore[list-item, assignment]
+        ids = list(dict.fromkeys(_id(one) for one in many))
+        states = wait_for_end(
+            self,
+            ids,
+            timeout_s=timeout,
+            view=view or view_for(progress),
+            sleep=self._sleep,
+            monotonic_s=self._monotonic_s,
+        )
+        if check:
+            raise_for_end(states)
+        return states[0] if alone else states
+
+    def wait_one(self, benchmark_id: str, timeout: float | None, progress: bool) -> Benchmark:
+        """`wait` for one."""
+        return self.wait(benchmark_id, timeout, progress=progress)
+
+    def look(self, benchmark_ids: Sequence[str], known: Mapping[str, Benchmark]) -> Benchmarks:
+        """The present state of several; members of one campaign are asked for together."""
+        campaigns = Counter(known[one].campaign_id for one in benchmark_ids if one in known)
+        states = {
+            state.benchmark_id: state
+            for campaign_id, count in campaigns.items()
+            if campaign_id and count >= TOGETHER
+            for state in self.campaign(campaign_id)
+        }
+        return [states.get(one) or self.benchmark(one) for one in benchmark_ids]
+
+    def _act(
+        self, benchmark: Named, action: str, body: Mapping[str, object] | None = None
+    ) -> Benchmark:
+        return self._benchmark(self.api.post(f"{_path(benchmark)}/{action}", body))
+
+    def _benchmark(self, body: object) -> Benchmark:
+        return benchmark_of(body, self)
+
+
+def _listed(value: object) -> object:
+    """Sequences as lists, which is what JSON and the matrix know."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return list(value)
+    return value
+
+
+def _id(benchmark: Named) -> str:
+    return benchmark if isinstance(benchmark, str) else benchmark.benchmark_id
+
+
+def _path(benchmark: Named) -> str:
+    return f"/v1/benchmarks/{part(_id(benchmark))}"

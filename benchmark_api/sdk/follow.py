@@ -1,0 +1,160 @@
+"""Events and logs of a benchmark, read once or followed to its end over broken connections."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Callable, Iterator, Mapping
+
+from edgeyard.benchmark_api.sdk.errors import ApiError, NotFoundError, ServerNotReached
+from edgeyard.benchmark_api.sdk.fields import Record, records, text, whole
+from edgeyard.benchmark_api.sdk.http import Api
+from edgeyard.scheduler.model.benchmark import TERMINAL
+
+PAUSE_S = 1.0
+"""Between looks while there is nothing to follow, and after a cut connection."""
+MOST_CUTS = 30
+"""Cut connections in a row without anything new, until it is given up."""
+SILENCE_S = 120.0
+"""A stream that says nothing for so long is taken for dead and opened again."""
+
+Sleep = Callable[[float], None]
+
+
+def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[Record]:
+    """Events in order; with ``follow`` until the benchmark has ended."""
+    after = 0
+    while True:
+        page = api.get(f"{path}/events", {"after": after or None})
+        items = records(page, "items")
+        for item in items:
+            after = max(after, whole(item, "seq") or 0)
+            yield item
+        following = whole(page, "next_after") if isinstance(page, Mapping) else None
+        if not items or following is None or following < after:
+            break
+        after = following
+    cuts = 0
+    while follow:
+        before = after
+        try:
+            for item in _server_sent(api, path, after):
+                after = max(after, whole(item, "seq") or after)
+                yield item
+        except ServerNotReached:
+            cuts = 0 if after > before else cuts + 1
+            if cuts > MOST_CUTS:
+                raise
+        else:
+            if _ended(api, path):
+                return
+        sleep(PAUSE_S)
+
+
+def _server_sent(api: Api, path: str, after: int) -> Iterator[Record]:
+    """One connection of server-sent events (WHATWG HTML, 9.2.6), from ``after`` on."""
+    headers = {"Accept": "text/event-stream"} | ({"Last-Event-ID": str(after)} if after else {})
+    with api.stream(f"{path}/events", headers=headers, timeout_s=SILENCE_S) as response:
+        data: list[str] = []
+        number: str = ""
+        for line in response.iter_lines():
+            if line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+            elif line.startswith("id:"):
+                number = line[3:].strip()
+            elif not line and data:
+                item = _event("\n".join(data), number)
+                if item is not None and (whole(item, "seq") or after + 1) > after:
+                    yield item
+                data, number = [], ""
+
+
+def _event(data: str, number: str) -> Record | None:
+    try:
+        item = json.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(item, dict):
+        return None
+    if "seq" not in item and number.isdigit():
+        item["seq"] = int(number)
+    return item
+
+
+def follow_logs(
+    api: Api, path: str, follow: bool, stream: str, attempt: int | None, sleep: Sleep
+) -> Iterator[str]:
+    """Lines of a log; with ``follow`` until the end, and on through later attempts."""
+    number = attempt
+    offset = 0
+    cuts = 0
+    while True:
+        if number is None and follow:
+            number = _first_attempt(api, path, sleep)
+            if number is None:
+                return
+        try:
+            for line, behind in _log_lines(api, path, follow, stream, number, offset):
+                cuts, offset = 0, behind
+                yield line
+        except NotFoundError:
+            if not follow or _ended(api, path):
+                raise
+        except ServerNotReached:
+            cuts += 1
+            if not follow or cuts > MOST_CUTS:
+                raise
+        else:
+            if not follow:
+                return
+            newest = _newest_attempt(api, path)
+            if attempt is None and newest is not None and newest != number:
+                number, offset = newest, 0
+                continue
+            if _ended(api, path) or attempt is not None:
+                return
+        sleep(PAUSE_S)
+
+
+def _log_lines(
+    api: Api, path: str, follow: bool, stream: str, attempt: int | None, offset: int
+) -> Iterator[tuple[str, int]]:
+    """Lines from ``offset`` on, each with the offset behind it; the last may lack its end."""
+    params = {
+        "attempt": attempt,
+        "stream": stream,
+        "offset": offset or None,
+        "follow": 1 if follow else None,
+    }
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    rest = b""
+    with api.stream(f"{path}/logs", params=params, timeout_s=SILENCE_S) as response:
+        for chunk in response.iter_bytes():
+            *lines, rest = (rest + chunk).split(b"\n")
+            for line in lines:
+                offset += len(line) + 1
+                yield decoder.decode(line, final=True).rstrip("\r"), offset
+    if rest:
+        yield decoder.decode(rest, final=True), offset + len(rest)
+
+
+def _first_attempt(api: Api, path: str, sleep: Sleep) -> int | None:
+    """The newest attempt, waited for; None where it ended without any."""
+    while True:
+        newest = _newest_attempt(api, path)
+        if newest is not None or _ended(api, path):
+            return newest
+        sleep(PAUSE_S)
+
+
+def _newest_attempt(api: Api, path: str) -> int | None:
+    attempts = records(api.get(path), "attempts")
+    return whole(attempts[-1], "number") if attempts else None
+
+
+def _ended(api: Api, path: str) -> bool:
+    try:
+        answer = api.get(path)
+    except ApiError:
+        return True
+    return isinstance(answer, Mapping) and text(answer, "status") in TERMINAL

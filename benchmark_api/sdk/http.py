@@ -1,0 +1,258 @@
+"""Calls of the HTTP API: the token, retries with back-off, problems turned into errors."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import quote
+
+import httpx
+
+from edgeyard import __version__
+from edgeyard.benchmark_api.sdk.config import ClientSettings
+from edgeyard.benchmark_api.sdk.errors import (
+    ApiError,
+    AuthError,
+    NotFoundError,
+    ServerNotReached,
+    StateConflict,
+    ValidationFailed,
+)
+from edgeyard.errors import FieldError
+
+TRIES = 6
+"""With the delays below about 12 s: a server that restarts is back by then."""
+FIRST_DELAY_S = 0.2
+LONGEST_DELAY_S = 5.0
+LONGEST_RETRY_AFTER_S = 60.0
+"""A server that asks for more is not waited for: the caller is told instead."""
+_RETRIED_STATUSES = frozenset({429, 502, 503, 504})
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+
+Json = object
+BodyFactory = Callable[[], Mapping[str, object]]
+"""Makes the body's arguments for httpx anew for each try: a stream can be sent only once."""
+
+
+class Api:
+    """One server's HTTP API. Thread-safe, as `httpx.Client` is."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.settings = settings
+        self._sleep = sleep
+        headers = {"User-Agent": f"edgeyard/{__version__}"}
+        if settings.token:
+            headers["Authorization"] = f"Bearer {settings.token}"
+        self._http = httpx.Client(
+            base_url=settings.url, headers=headers, transport=transport, timeout=_TIMEOUT
+        )
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, object] | None = None) -> Json:
+        """JSON of a GET."""
+        return _json(self.request("GET", path, params=params))
+
+    def post(
+        self,
+        path: str,
+        body: Json = None,
+        *,
+        params: Mapping[str, object] | None = None,
+        key: str | None = None,
+    ) -> Json:
+        """JSON of a POST; with an idempotency ``key`` it is tried again like a GET."""
+        headers = {"Idempotency-Key": key} if key else {}
+        make = None if body is None else lambda: {"json": body}
+        return _json(
+            self.request(
+                "POST", path, params=params, headers=headers, make_body=make, idempotent=bool(key)
+            )
+        )
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        make_body: BodyFactory | None = None,
+        idempotent: bool | None = None,
+        tries: int = TRIES,
+    ) -> httpx.Response:
+        """Send until there is an answer worth giving back.
+
+        Args:
+            idempotent: Sending it twice does no harm; None: as the method says. What isn't is only
+                tried again where the server can't have acted: no connection, or 429.
+
+        Raises:
+            ApiError: The server said no.
+            ServerNotReached: No answer after all tries.
+        """
+        again = method in ("GET", "HEAD", "PUT") if idempotent is None else idempotent
+        for number in range(1, tries + 1):
+            try:
+                response = self._http.send(
+                    self._build(method, path, params, headers, make_body), stream=False
+                )
+            except httpx.TransportError as error:
+                sent = not isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout))
+                if number == tries or (sent and not again):
+                    raise ServerNotReached(self.settings.url, _reason(error)) from error
+                self._sleep(_delay_s(number))
+                continue
+            if response.is_success:
+                return response
+            problem = problem_of(response)
+            retried = response.status_code == 429 or (
+                again and response.status_code in _RETRIED_STATUSES
+            )
+            too_long = (problem.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S
+            if number == tries or not retried or too_long:
+                raise problem
+            self._sleep(max(problem.retry_after_s or 0.0, _delay_s(number)))
+        raise AssertionError("unreachable")
+
+    @contextmanager
+    def stream(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, object] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Iterator[httpx.Response]:
+        """A GET whose body is read as it comes.
+
+        Raises:
+            ApiError: The server said no.
+            ServerNotReached: The connection failed, also half-way through the body.
+        """
+        request = self._build("GET", path, params, headers, None)
+        request.extensions["timeout"] = httpx.Timeout(timeout_s or 60.0, connect=5.0).as_dict()
+        try:
+            response = self._http.send(request, stream=True)
+            try:
+                if not response.is_success:
+                    response.read()
+                    raise problem_of(response)
+                yield response
+            finally:
+                response.close()
+        except httpx.TransportError as error:
+            raise ServerNotReached(self.settings.url, _reason(error)) from error
+
+    def _build(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, object] | None,
+        headers: Mapping[str, str] | None,
+        make_body: BodyFactory | None,
+    ) -> httpx.Request:
+        given = {name: value for name, value in (params or {}).items() if value is not None}
+        body = make_body() if make_body else {}
+        return self._http.build_request(
+            method,
+            path,
+            params=given,  # type: ignore[arg-type]
+            headers=dict(headers or {}),
+            **body,  # type: ignore[arg-type]
+        )
+
+
+def part(text: str) -> str:
+    """One part of a path, quoted whole: an id can't lead elsewhere."""
+    return quote(text, safe="")
+
+
+def problem_of(response: httpx.Response) -> ApiError:
+    """The error that an answer stands for."""
+    code, detail = "", ""
+    errors: tuple[FieldError, ...] = ()
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if isinstance(body, Mapping):
+        code = str(body.get("code") or "")
+        detail = str(body.get("detail") or body.get("title") or "")
+        errors = tuple(
+            FieldError(
+                str(item.get("pointer", "")),
+                str(item.get("reason", "")),
+                str(item.get("accepted") or ""),
+            )
+            for item in body.get("errors") or ()
+            if isinstance(item, Mapping)
+        )
+    if not detail and not errors:
+        start = " ".join(response.text.split())[:200]
+        detail = f"{response.request.url} answered {response.status_code} {start}".rstrip()
+    status = response.status_code
+    kind: type[ApiError] = {
+        400: ValidationFailed,
+        401: AuthError,
+        403: AuthError,
+        404: NotFoundError,
+        409: StateConflict,
+        422: ValidationFailed,
+    }.get(status, ApiError)
+    return kind(status, code, detail, errors, _retry_after_s(response.headers.get("Retry-After")))
+
+
+def _json(response: httpx.Response) -> Json:
+    if response.status_code == 204 or not response.content:
+        return None
+    try:
+        return response.json()
+    except ValueError as error:
+        raise ApiError(
+            response.status_code,
+            "not_json",
+            f"{response.request.url} answered something that is not JSON; "
+            "is this the URL of an Edgeyard server?",
+        ) from error
+
+
+def _retry_after_s(header: str | None) -> float | None:
+    """Seconds or a date (RFC 9110, 10.2.3)."""
+    if not header:
+        return None
+    if header.strip().isdigit():
+        return float(header)
+    try:
+        at = parsedate_to_datetime(header)
+    except ValueError:
+        return None
+    return max(0.0, (at - datetime.now(UTC)).total_seconds()) if at.tzinfo else None
+
+
+def _delay_s(number: int) -> float:
+    """Doubles with each try; a random half of it keeps many clients apart."""
+    whole = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** (number - 1))
+    return whole * (0.5 + random.random() / 2)
+
+
+def _reason(error: httpx.TransportError) -> str:
+    words = {
+        httpx.ConnectTimeout: "connecting took too long",
+        httpx.ReadTimeout: "the answer took too long",
+        httpx.WriteTimeout: "sending took too long",
+        httpx.RemoteProtocolError: "the connection was cut",
+    }
+    return words.get(type(error)) or str(error) or type(error).__name__

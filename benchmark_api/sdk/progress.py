@@ -1,0 +1,209 @@
+"""Showing how benchmarks that are waited for get on: a live view, or one line a change."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
+
+_STEPS: Mapping[str, int] = {
+    "loading": 1,
+    "warmup": 2,
+    "measuring": 3,
+    "training": 3,
+    "uploading": 4,
+}
+_STEP_COUNT = 5
+"""The fifth is the end."""
+_ROWS = 20
+"""Rows of the live table; the rest is counted below it."""
+STATUS_STYLE: Mapping[str, str] = {
+    "pending": "yellow",
+    "scheduled": "cyan",
+    "running": "blue",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "expired": "red",
+}
+
+
+class ProgressView(Protocol):
+    """Is told the state of all benchmarks again and again; used as a context manager."""
+
+    def update(self, benchmarks: Sequence[Benchmark]) -> None:
+        """Show these, in this order."""
+        ...
+
+    def note(self, sentence: str) -> None:
+        """Show a remark, once."""
+        ...
+
+    def __enter__(self) -> ProgressView: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def state_line(benchmark: Benchmark) -> str:
+    """One benchmark in one line: status, then what matters in that status."""
+    head = benchmark.status.upper()
+    facts: list[str] = []
+    if benchmark.status == "pending":
+        facts += [str(benchmark.waiting_reason)] if benchmark.waiting_reason else []
+    elif benchmark.status == "running":
+        head = " ".join(filter(None, [head, benchmark.phase, _bar(benchmark.phase)]))
+        facts += [f"{benchmark.progress:.0f} %"] if benchmark.progress is not None else []
+    elif benchmark.status == "failed":
+        facts += [str(benchmark.failure)] if benchmark.failure else []
+    elif benchmark.status == "expired" and benchmark.failure:
+        facts.append(benchmark.failure.sentence or benchmark.failure.code)
+    if benchmark.target_uid and benchmark.status != "pending":
+        facts.append(benchmark.target_uid)
+    if benchmark.status == "completed":
+        facts += _took(benchmark)
+    if len(benchmark.attempts) > 1:
+        facts.append(f"attempt {benchmark.attempts[-1].number}")
+    return " · ".join([head, *facts])
+
+
+def _bar(phase: str | None) -> str:
+    step = _STEPS.get(phase or "")
+    return f"{'█' * step}{'░' * (_STEP_COUNT - step)} {step}/{_STEP_COUNT}" if step else ""
+
+
+def _took(benchmark: Benchmark) -> list[str]:
+    if benchmark.started_at is None or benchmark.ended_at is None:
+        return []
+    return [f"ran {(benchmark.ended_at - benchmark.started_at).total_seconds():.1f} s"]
+
+
+class LineView(AbstractContextManager["LineView"]):
+    """One line for each change of state: for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown: dict[str, tuple[object, ...]] = {}
+
+    def update(self, benchmarks: Sequence[Benchmark]) -> None:
+        """Print those whose state is another one than when they were last shown."""
+        for benchmark in benchmarks:
+            waiting = benchmark.waiting_reason
+            state = (
+                benchmark.status,
+                benchmark.phase,
+                waiting.code if waiting else None,
+                benchmark.target_uid,
+                len(benchmark.attempts),
+            )
+            if self._shown.get(benchmark.benchmark_id) != state:
+                self._shown[benchmark.benchmark_id] = state
+                self.note(f"{benchmark.benchmark_id} {state_line(benchmark)}")
+
+    def note(self, sentence: str) -> None:
+        """Print it with the time."""
+        at = datetime.now().astimezone()
+        self._stream.write(f"{at:%H:%M:%S} {sentence}\n")
+        self._stream.flush()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stream.flush()
+
+
+class NoView(AbstractContextManager["NoView"]):
+    """Shows nothing."""
+
+    def update(self, benchmarks: Sequence[Benchmark]) -> None:
+        """Nothing."""
+
+    def note(self, sentence: str) -> None:
+        """Nothing."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+
+class LiveView(AbstractContextManager["LiveView"]):
+    """A view that is drawn again in place; its last picture stays."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
+        self._console = console
+        self._live: Live = Live(console=console, refresh_per_second=8, redirect_stdout=False)
+
+    def __enter__(self) -> LiveView:
+        self._live.start()
+        return self
+
+    def update(self, benchmarks: Sequence[Benchmark]) -> None:
+        """Draw them."""
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        shown = sorted(benchmarks, key=lambda one: one.status == "pending")[:_ROWS]
+        for benchmark in shown:
+            line = Text(state_line(benchmark), style=STATUS_STYLE.get(benchmark.status, ""))
+            table.add_row(Text(benchmark.benchmark_id, no_wrap=True), line)
+        parts: list[Table | Text] = [table]
+        if len(benchmarks) > 1:
+            parts.append(Text(_counts(benchmarks, len(benchmarks) - len(shown)), style="dim"))
+        self._live.update(Group(*parts), refresh=True)
+
+    def note(self, sentence: str) -> None:
+        """Print it above the table."""
+        self._console.print(sentence, style="dim", markup=False, highlight=False)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+
+def _counts(benchmarks: Sequence[Benchmark], hidden: int) -> str:
+    statuses = [benchmark.status for benchmark in benchmarks]
+    counted = ", ".join(f"{statuses.count(one)} {one}" for one in STATUS_STYLE if one in statuses)
+    return f"{counted} ({hidden} not shown)" if hidden else counted
+
+
+def view_for(progress: bool, stream: TextIO | None = None) -> ProgressView:
+    """The view that suits the stream (stderr by default): live on a terminal, lines elsewhere."""
+    stream = stream or sys.stderr
+    if not progress:
+        return NoView()
+    if stream.isatty():
+        try:
+            from rich.console import Console
+
+            return LiveView(Console(file=stream))
+        except ImportError:  # rich is for people's comfort only
+            pass
+    return LineView(stream)

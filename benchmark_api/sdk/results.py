@@ -1,0 +1,175 @@
+"""What a benchmark measured, typed, with how far it can be trusted beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text, texts, whole
+from edgeyard.errors import InvalidInput
+
+Fetch = Callable[[str, "ResultFile", Path], Path]
+"""Fetches a file of a benchmark's results to a place, and tells where it lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latency:
+    """Statistics of the time of one inference, milliseconds; None where not measured.
+
+    Attributes:
+        p50_low_ms: Lower end of the p50's confidence interval.
+        count: Inferences that were measured.
+    """
+
+    mean_ms: float | None = None
+    std_ms: float | None = None
+    min_ms: float | None = None
+    max_ms: float | None = None
+    p50_ms: float | None = None
+    p50_low_ms: float | None = None
+    p50_high_ms: float | None = None
+    p90_ms: float | None = None
+    p99_ms: float | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """How far a number can be trusted: ``comparable``, ``suspect`` or ``invalid``, and why."""
+
+    verdict: str
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def comparable(self) -> bool:
+        """Nothing was found that would make the number another one next time."""
+        return self.verdict == "comparable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """A file that the board uploaded."""
+
+    attempt: int
+    name: str
+    sha256: str | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Results:
+    """All that came back of one benchmark.
+
+    Attributes:
+        summary: The row that comparisons show; empty before there is a result.
+        report: The last attempt's ``report.json``; empty before there is one.
+        verdict: None before there is a report.
+        accuracy: Share of right answers, 0-1 (TYPE2); None elsewhere.
+        raw: The server's JSON, with the reports of all attempts.
+    """
+
+    benchmark_id: str
+    status: str
+    summary: Record
+    report: Record
+    latency: Latency | None
+    verdict: Trust | None
+    accuracy: float | None
+    files: tuple[ResultFile, ...]
+    raw: Record = field(repr=False)
+    fetch: Fetch = field(repr=False, compare=False)
+
+    def download(self, name: str, path: str | Path) -> Path:
+        """Fetch a file of the newest attempt that has it.
+
+        Args:
+            path: A file to write, or a folder to put it into.
+
+        Returns:
+            Where it lies; nothing is left there if the fetching fails.
+        """
+        having = [file for file in self.files if file.name == name]
+        if not having:
+            names = ", ".join(sorted({file.name for file in self.files})) or "none yet"
+            raise InvalidInput.at("/name", f"{self.benchmark_id} has no file {name!r}", names)
+        newest = max(having, key=lambda file: file.attempt)
+        return self.fetch(self.benchmark_id, newest, Path(path))
+
+
+def results_of(body: object, fetch: Fetch) -> Results:
+    """Results from the server's JSON."""
+    raw: Record = body if isinstance(body, Mapping) else {}
+    reports = sorted(records(raw, "reports"), key=lambda item: whole(item, "attempt") or 0)
+    report = record(reports[-1], "report") if reports else {}
+    summary = record(raw, "summary")
+    accuracy = number(summary, "accuracy")
+    return Results(
+        benchmark_id=text(raw, "benchmark_id") or "",
+        status=text(raw, "status") or "unknown",
+        summary=summary,
+        report=report,
+        latency=latency_of(report),
+        verdict=trust_of(report),
+        accuracy=accuracy if accuracy is not None else accuracy_of(report),
+        files=tuple(
+            ResultFile(
+                attempt=whole(item, "attempt") or 0,
+                name=text(item, "name") or "",
+                sha256=text(item, "sha256"),
+                size_bytes=whole(item, "size_bytes"),
+            )
+            for item in records(raw, "files")
+        ),
+        raw=raw,
+        fetch=fetch,
+    )
+
+
+def latency_of(report: Record) -> Latency | None:
+    """The latency statistics of a report; None where it has none."""
+    raw = record(report, "inference_latency")
+    if not raw:
+        return None
+    low, high = _interval(raw)
+    return Latency(
+        mean_ms=number(raw, "mean"),
+        std_ms=number(raw, "std"),
+        min_ms=number(raw, "min"),
+        max_ms=number(raw, "max"),
+        p50_ms=number(raw, "p50"),
+        p50_low_ms=low,
+        p50_high_ms=high,
+        p90_ms=number(raw, "p90"),
+        p99_ms=number(raw, "p99"),
+        count=whole(raw, "count") or whole(report, "nb_inference"),
+    )
+
+
+def trust_of(report: Record) -> Trust | None:
+    """The verdict of a report; None where it has none."""
+    raw = record(report, "verdict")
+    verdict = text(raw, "verdict")
+    return Trust(verdict=verdict, reasons=texts(raw, "reasons")) if verdict else None
+
+
+def accuracy_of(report: Record) -> float | None:
+    """The share of right answers of a TYPE2 report."""
+    value = report.get("accuracy")
+    if isinstance(value, Mapping):
+        return (
+            number(value, "top1") if number(value, "top1") is not None else number(value, "value")
+        )
+    return number(report, "accuracy")
+
+
+def _interval(raw: Record) -> tuple[float | None, float | None]:
+    """The p50's confidence interval, as a pair or as an object."""
+    for key in ("p50_interval", "p50_ci", "p50_ci95"):
+        value = raw.get(key)
+        if isinstance(value, Mapping):
+            return number(value, "low"), number(value, "high")
+        if isinstance(value, list | tuple) and len(value) == 2:
+            pair = {"low": value[0], "high": value[1]}
+            return number(pair, "low"), number(pair, "high")
+    return number(raw, "p50_low"), number(raw, "p50_high")

@@ -1,0 +1,147 @@
+"""From what a user writes to what is sent: job files, local files, matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from edgeyard.errors import FieldError, InvalidInput
+
+JobDescription = dict[str, object]
+"""Fields of a job description, as JSON values (and `Path` where a file is meant)."""
+
+MATRIX_FIELDS = ("model", "target", "runtime")
+"""Where these are lists, one benchmark is made for each combination."""
+
+LONGEST_JOB_FILE_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedFile:
+    """A file that the server has now."""
+
+    file_id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    url: str
+
+
+Upload = Callable[[Path], UploadedFile]
+
+
+def read_job_file(path: Path) -> JobDescription:
+    """A job description from a YAML or JSON file; ``version: 1`` may be left out.
+
+    Raises:
+        InvalidInput: It can't be read, is none, or is of another version.
+    """
+    from edgeyard.benchmark_api.schemas.body import read_body
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(LONGEST_JOB_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidInput.at("", f"can't read {path}: {error.strerror}") from error
+    if len(data) > LONGEST_JOB_FILE_BYTES:
+        raise InvalidInput.at("", f"{path} is too big for a job file", "at most 4 MiB")
+    media = "application/json" if path.suffix.lower() == ".json" else "application/yaml"
+    try:
+        job = read_body(data, media)
+    except InvalidInput as error:
+        raise InvalidInput(
+            [FieldError(one.pointer, f"{path}: {one.reason}", one.accepted) for one in error.errors]
+        ) from None
+    version = job.pop("version", 1)
+    if version != 1 or isinstance(version, bool):
+        raise InvalidInput.at("/version", f"{path} is of version {version!r}", "1")
+    return job
+
+
+def is_matrix(description: Mapping[str, object]) -> bool:
+    """Whether it stands for several benchmarks."""
+    return any(isinstance(description.get(name), list) for name in MATRIX_FIELDS)
+
+
+def split_matrix(
+    description: Mapping[str, object],
+) -> tuple[dict[str, list[object]], JobDescription]:
+    """The matrix and the fields that all its members share."""
+    matrix: dict[str, list[object]] = {}
+    common = dict(description)
+    for name in MATRIX_FIELDS:
+        value = common.get(name)
+        if isinstance(value, list):
+            if not value:
+                raise InvalidInput.at(f"/{name}", "is an empty list", "at least one")
+            matrix[name] = common.pop(name)  # type: ignore[assignment]
+    return matrix, common
+
+
+def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) -> JobDescription:
+    """The description with its local files uploaded and named as the server knows them.
+
+    ``model``, ``dataset`` and ``odt_config`` are a local file (a `Path`, or text that names an
+    existing file, seen from ``base``), a URL, or else the name of a file that was uploaded before.
+    All are looked for before the first is uploaded.
+
+    Raises:
+        InvalidInput: A path without a file.
+    """
+    found = {
+        name: [_local(name, item, base) for item in _items(description.get(name))]
+        for name in ("model", "dataset", "odt_config")
+    }
+    sent: dict[Path, UploadedFile] = {}
+
+    def uploaded(path: Path) -> UploadedFile:
+        if path not in sent:
+            sent[path] = upload(path)
+        return sent[path]
+
+    ready = {name: value for name, value in description.items() if value is not None}
+    if isinstance(ready.get("model"), list):
+        models = zip(_items(ready["model"]), found["model"], strict=True)
+        ready["model"] = [uploaded(path).url if path else item for item, path in models]
+    elif path := next(iter(found["model"]), None):
+        file = uploaded(path)
+        ready |= {"model": file.name, "model_url": file.url}
+    elif _is_url(ready.get("model")) and "model_url" not in ready:
+        ready["model_url"] = ready.pop("model")
+    if path := next(iter(found["dataset"]), None):
+        file = uploaded(path)
+        ready |= {"dataset": file.name, "dataset_urls": [file.url]}
+    elif _is_url(ready.get("dataset")) and "dataset_urls" not in ready:
+        ready["dataset_urls"] = [ready.pop("dataset")]
+    if path := next(iter(found["odt_config"]), None):
+        ready["odt_config"] = uploaded(path).url
+    return ready
+
+
+def _items(value: object) -> list[object]:
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
+
+
+def _local(name: str, value: object, base: Path) -> Path | None:
+    """The file that is meant; None where it is something that the server has to find."""
+    if isinstance(value, Mapping) or _is_url(value):
+        return None
+    if not isinstance(value, str | Path):
+        raise InvalidInput.at(f"/{name}", f"is a {type(value).__name__}", "a path, name or URL")
+    path = base / Path(value).expanduser()
+    if path.is_dir():
+        raise InvalidInput.at(f"/{name}", f"{path} is a folder", "a file; pack a folder as .zip")
+    if path.is_file():
+        return path
+    if isinstance(value, Path) or "/" in value:
+        raise InvalidInput.at(
+            f"/{name}", f"there is no file {path}", "a file here, a URL, or the name of an upload"
+        )
+    return None
+
+
+def _is_url(value: object) -> bool:
+    return isinstance(value, str) and value.lower().startswith(("http://", "https://"))
