@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -70,7 +70,9 @@ def test_a_clean_restart_changes_nothing(tmp_path: Path, squeezenet: Path) -> No
         server.end()
 
 
-def test_the_server_may_die_at_every_step(tmp_path: Path, squeezenet: Path) -> None:
+def test_the_server_may_die_at_every_step(
+    tmp_path: Path, squeezenet: Path, record_property: Callable[[str, object], None]
+) -> None:
     """Kill it at the n-th commit, call or file step, for n = 1, 2, ... until none fires."""
     fired = 0
     for number in range(1, MOST_FAILPOINTS):
@@ -81,7 +83,7 @@ def test_the_server_may_die_at_every_step(tmp_path: Path, squeezenet: Path) -> N
         fired += 1
     else:
         pytest.fail(f"failpoints still fire after {MOST_FAILPOINTS}")
-    print(f"{fired} failpoints fired")
+    record_property("failpoints fired", fired)
     assert fired > 30
 
 

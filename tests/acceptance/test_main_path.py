@@ -46,7 +46,9 @@ def test_a_network_is_measured_and_its_whole_trail_is_there(
     assert isinstance(results, dict)
     report = results["reports"][0]["report"]
     latency = report["inference_latency"]
-    assert 0 < latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
+    assert (
+        0 < latency["min"] <= latency["p50"] <= latency["p90"] <= latency["p99"] <= latency["max"]
+    )
     assert report["verdict"]["verdict"] in ("comparable", "suspect", "invalid")
     assert report["target_id"] == ended["target_uid"]
 
@@ -124,9 +126,7 @@ def test_a_bad_model_fails_as_its_users_matter(
     assert len(attempts) == 1  # not tried again
 
 
-def test_cancelling_stops_the_process_and_frees_the_board(
-    server: Server, squeezenet: Path
-) -> None:
+def test_cancelling_stops_the_process_and_frees_the_board(server: Server, squeezenet: Path) -> None:
     stored = server.upload(squeezenet)
     long = submit(
         server,

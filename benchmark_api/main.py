@@ -1,0 +1,113 @@
+"""Everything in one process: the web, the engine and, by default, the embedded cluster."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api import logs
+from edgeyard.benchmark_api.bootstrap import System, build
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+EXIT_CONFIG = 2
+_GRACE_S = 5
+"""For requests under way and streams when the server is told to stop."""
+
+
+def serve(
+    data_dir: Path | None = None,
+    port: int | None = None,
+    host: str | None = None,
+    config: Path | None = None,
+) -> int:
+    """Run until SIGTERM or SIGINT.
+
+    Prints one line with the URL to stdout when requests are answered and jobs are placed.
+
+    Returns:
+        Exit status: 0 after a clean stop, 2 when a setting or a file is wrong (told on stderr).
+    """
+    try:
+        settings = Settings.load(config, data_dir=data_dir, port=port, host=host)
+        logs.configure(settings.log_level, settings.log_format)
+        listener = _listen(settings.host, settings.port)
+        system = build(settings, listener.getsockname()[1])
+    except ConfigError as error:
+        for problem in error.problems:
+            sys.stderr.write(f"edgeyard: {problem}\n")
+        return EXIT_CONFIG
+    try:
+        server = _Server(system)
+        server.run(sockets=[listener])
+        return 0 if server.started else 1
+    finally:
+        system.close()
+        listener.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise ConfigError([f"can't listen on {host}:{port}: {error.strerror}"]) from error
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Starts the engine once requests are answered: a task's first call must find us."""
+
+    def __init__(self, system: System) -> None:
+        super().__init__(
+            uvicorn.Config(
+                system.app,
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_S,
+                timeout_keep_alive=30,
+            )
+        )
+        self._system = system
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer requests, then place jobs, then say so."""
+        await super().startup(sockets=sockets)
+        await run_in_threadpool(self._system.engine.start)
+        sys.stdout.write(f"Edgeyard is ready at {self._system.public_url}\n")
+        sys.stdout.flush()
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """As uvicorn's, but a signal that was obeyed is not raised again: a clean stop is exit 0."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        previous = {
+            number: signal.signal(number, self._stop)
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.handle_exit(number, frame)

@@ -1,0 +1,234 @@
+"""``python -m deploy.demo``: bring Edgeyard up, submit, wait, report; ends by itself."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from deploy.process import Server, start
+from edgeyard.benchmark_api.sdk import Client
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark
+from edgeyard.benchmark_api.sdk.results import Results
+
+HERE = Path(__file__).parent
+NETWORKS = ("squeezenet", "shufflenet", "resnet50")
+FAMILIES = {
+    "emufast": "2 threads on 2 CPUs",
+    "emumid": "1 thread on 1 CPU",
+    "emuslow": "2 threads crowded on 1 CPU",
+}
+_MARKS = {"comparable": "", "suspect": " ~", "invalid": " !"}
+
+out = Console(width=100 if not sys.stdout.isatty() else None, highlight=False)
+
+
+def main() -> int:
+    """The demo; 0 when everything came out as it should."""
+    parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the server running")
+    parser.add_argument("--data-dir", type=Path, help="where to keep it; default: a new folder")
+    given = parser.parse_args()
+    data_dir = given.data_dir or Path(tempfile.mkdtemp(prefix="edgeyard-demo-")) / "data"
+    began = time.monotonic()
+    out.print(f"[bold]Edgeyard demo[/] on its embedded cluster, data in {data_dir}\n")
+    server = start(data_dir)
+    try:
+        with Client(url=server.url, token=server.token) as client:
+            wrong = _run(client)
+        took = time.monotonic() - began
+        for sentence in wrong:
+            out.print(f"[red]not as it should be:[/] {sentence}")
+        out.print(
+            f"\nDone in {took:.0f} s." + ("" if wrong else " Everything came out as it should.")
+        )
+        _where_next(server, data_dir, given.keep)
+        return 1 if wrong else 0
+    finally:
+        if not given.keep:
+            server.end()
+            if given.data_dir is None:
+                shutil.rmtree(data_dir.parent, ignore_errors=True)
+
+
+def _run(client: Client) -> list[str]:
+    """Submit everything at once, let the queue sort it out, then report; what was wrong."""
+    import onnx
+
+    light = Path(onnx.__file__).parent / "backend/test/data/light"
+    latency = {
+        (network, family): client.submit(
+            model=light / f"light_{network}.onnx",
+            runtime="ort",
+            benchmark_type="TYPE1",
+            target=family,
+            nb_inference=60,
+            tags=["demo"],
+        )
+        for network in NETWORKS
+        for family in FAMILIES
+    }
+    accuracy = client.submit(
+        model=HERE / "digits.onnx",
+        runtime="ort",
+        benchmark_type="TYPE2",
+        target="emumid",
+        dataset=HERE / "digits_test.npz",
+        tags=["demo"],
+    )
+    training = client.submit(
+        model=HERE / "digits_new_head.onnx",
+        runtime="ort",
+        benchmark_type="TYPE3",
+        target="emufast",
+        dataset=HERE / "digits_train.npz",
+        odt_config={"epochs": 5, "batch_size": 32, "learning_rate": 0.1, "seed": 1},
+        tags=["demo"],
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        broken_file = Path(folder) / "broken.onnx"
+        broken_file.write_bytes((light / "light_squeezenet.onnx").read_bytes()[:5000])
+        broken = client.submit(
+            model=broken_file,
+            runtime="ort",
+            benchmark_type="TYPE1",
+            target="emumid",
+            tags=["demo"],
+        )
+    offline = client.submit(
+        model=light / "light_squeezenet.onnx",
+        runtime="ort",
+        benchmark_type="TYPE1",
+        target="rpi4b",
+        tags=["demo"],
+    )
+    awaited = [*latency.values(), accuracy, training, broken]
+    out.print(
+        f"{len(awaited) + 1} benchmarks submitted over HTTP; boards that share a CPU never measure "
+        "at the same time.\n"
+    )
+    client.wait(awaited, timeout=600, check=False)
+    return [
+        *_report_latency(client, latency),
+        *_report_accuracy(client, accuracy),
+        *_report_training(client, training),
+        *_report_failure(client, broken),
+        *_report_waiting(client, offline),
+    ]
+
+
+def _report_latency(client: Client, submitted: Mapping[tuple[str, str], Benchmark]) -> list[str]:
+    table = Table(title="TYPE1: latency, median of 60 runs in ms (smaller is faster)", min_width=76)
+    table.add_column("network")
+    for family, how in FAMILIES.items():
+        table.add_column(f"{family}\n[dim]{how}[/]", justify="right")
+    wrong: list[str] = []
+    notes: dict[str, None] = {}
+    for network in NETWORKS:
+        cells = []
+        for family in FAMILIES:
+            found = client.results(submitted[network, family])
+            if found.latency is None or found.latency.p50_ms is None:
+                wrong.append(f"{network} on {family} is {found.status}")
+                cells.append(found.status)
+                continue
+            verdict = found.verdict.verdict if found.verdict else "invalid"
+            cells.append(f"{found.latency.p50_ms:.2f}{_MARKS[verdict]}")
+            if found.verdict and verdict != "comparable":
+                notes |= {f"{verdict}: {reason}": None for reason in found.verdict.reasons}
+        table.add_row(network, *cells)
+    out.print(table)
+    out.print(
+        "Boards are [bold]emulated[/]: slices of this machine by thread count and CPU affinity; every "
+        "number is measured.\n~ suspect, ! invalid: how far to trust the number, told with each result"
+        + (":" if notes else ".")
+    )
+    for note in list(notes)[:4]:
+        out.print(f"  {note}")
+    out.print()
+    return wrong
+
+
+def _report_accuracy(client: Client, submitted: Benchmark) -> list[str]:
+    found = client.results(submitted)
+    if found.accuracy is None:
+        return [f"the TYPE2 benchmark is {found.status}: {_why(client, submitted)}"]
+    out.print(
+        f"TYPE2: [bold]{found.accuracy:.1%}[/] of {_rows(found)} handwritten digits told right by "
+        f"digits.onnx ({_p50(found)} each) on {client.benchmark(submitted).target_uid}\n"
+    )
+    return [] if found.accuracy > 0.8 else [f"an accuracy of {found.accuracy:.1%} is too low"]
+
+
+def _report_training(client: Client, submitted: Benchmark) -> list[str]:
+    found = client.results(submitted)
+    training = found.report.get("training")
+    losses = training.get("epoch_losses") if isinstance(training, Mapping) else None
+    if not isinstance(losses, Sequence) or not losses:
+        return [f"the TYPE3 benchmark is {found.status}: {_why(client, submitted)}"]
+    curve = " → ".join(f"{float(loss):.3f}" for loss in losses)
+    trained = training.get("trained") if isinstance(training, Mapping) else ""
+    out.print(f"TYPE3: on-device training ({trained}), loss by epoch {curve}")
+    files = ", ".join(file.name for file in found.files)
+    out.print(f"       uploaded: {files}\n")
+    return [] if losses[-1] < losses[0] else ["the training loss did not fall"]
+
+
+def _report_failure(client: Client, submitted: Benchmark) -> list[str]:
+    shown = client.benchmark(submitted)
+    if shown.status != "failed" or shown.failure is None:
+        return [f"the broken model is {shown.status}, not failed"]
+    out.print("A broken model [red]failed[/], and says why:")
+    out.print(f"       {shown.failure.code}: {shown.failure.sentence}\n")
+    return [] if shown.failure.code == "user_model" else ["its failure is not user_model"]
+
+
+def _report_waiting(client: Client, submitted: Benchmark) -> list[str]:
+    shown = client.benchmark(submitted)
+    if shown.status != "pending" or shown.waiting_reason is None:
+        return [f"the benchmark for the offline board is {shown.status}, not waiting"]
+    out.print("A benchmark for a board that is offline [yellow]waits[/], and says why:")
+    out.print(f"       {shown.waiting_reason.code}: {shown.waiting_reason.sentence}")
+    return [] if shown.waiting_reason.code == "board_offline" else ["it does not say offline"]
+
+
+def _why(client: Client, submitted: Benchmark) -> str:
+    failure = client.benchmark(submitted).failure
+    return failure.sentence if failure else "no reason given"
+
+
+def _rows(found: Results) -> str:
+    accuracy = found.report.get("accuracy")
+    return str(accuracy.get("rows", "the")) if isinstance(accuracy, Mapping) else "the"
+
+
+def _p50(found: Results) -> str:
+    return f"{found.latency.p50_ms:.3f} ms" if found.latency and found.latency.p50_ms else "- ms"
+
+
+def _where_next(server: Server, data_dir: Path, keep: bool) -> None:
+    if keep:
+        out.print(f"\nThe server runs on at [bold]{server.url}[/] (process {server.process.pid}).")
+        out.print(f"  its admin token   {data_dir / 'admin.token'}")
+        out.print(f"  API documentation {server.url}/docs")
+        out.print("  try\n")
+        out.print(f"    export EDGEYARD_URL={server.url}")
+        out.print(f"    export EDGEYARD_TOKEN=$(cat {data_dir / 'admin.token'})")
+        out.print("    .venv/bin/edgeyard list")
+        out.print("    .venv/bin/edgeyard boards list")
+        out.print("    .venv/bin/edgeyard results --tag demo")
+        out.print(f"    kill {server.process.pid}      # when you are done\n")
+    else:
+        out.print("\nNext: `make demo KEEP=1` leaves the server running;")
+        out.print("      README.md, 'Your first own benchmark', takes it from there.")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

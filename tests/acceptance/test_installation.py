@@ -1,0 +1,161 @@
+"""As a newcomer gets it: the built wheel in a fresh environment, and the demo of a fresh clone."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+import venv
+from pathlib import Path
+
+import pytest
+
+from deploy.process import free_port
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+
+def _clean_environment() -> dict[str, str]:
+    """Without what a checkout or a developer has set."""
+    dropped = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in dropped and not name.startswith("EDGEYARD_")
+    }
+
+
+def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeezenet: Path) -> None:
+    source = tmp_path / "source"
+    _clone(source)
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path / "dist")],
+        cwd=source,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = (tmp_path / "dist").glob("edgeyard-*.whl")
+    environment = tmp_path / "venv"
+    venv.create(environment, symlinks=True)
+    python = environment / "bin/python"
+    # The dependencies are the tested ones, from this environment: what is new is the wheel alone.
+    site = next((environment / "lib").glob("python3.*/site-packages"))
+    tested = next(
+        Path(entry) for entry in sys.path if entry.endswith("site-packages") and ".venv" in entry
+    )
+    (site / "tested.pth").write_text(f"{tested}\n")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--no-deps"),
+            *("--python", str(python), str(wheel)),
+        ],
+        check=True,
+    )
+    where = subprocess.run(
+        [str(python), "-c", "import edgeyard; print(edgeyard.__file__)"],
+        cwd=tmp_path,
+        env=_clean_environment(),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert where.stdout.startswith(str(environment)), where.stdout
+
+    port = free_port()
+    data_dir = tmp_path / "data"
+    server = subprocess.Popen(
+        [
+            *(str(environment / "bin/edgeyard"), "up"),
+            *("--data-dir", str(data_dir), "--port", str(port)),
+        ],
+        cwd=tmp_path,
+        env=_clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline().strip() == f"Edgeyard is ready at http://127.0.0.1:{port}"
+        token_file = data_dir / "admin.token"
+        assert token_file.stat().st_mode & 0o777 == 0o600
+        told = subprocess.run(
+            [
+                *(str(environment / "bin/edgeyard"), "submit", "--model", str(squeezenet)),
+                *("--runtime", "ort", "--type", "TYPE1", "--target", "emumid"),
+                *("--nb-inference", "20", "--wait", "--json"),
+            ],
+            cwd=tmp_path,
+            env={
+                **_clean_environment(),
+                "EDGEYARD_URL": f"http://127.0.0.1:{port}",
+                "EDGEYARD_TOKEN": token_file.read_text().strip(),
+            },
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert told.returncode == 0, told.stderr
+        assert '"completed"' in told.stdout
+    finally:
+        server.terminate()
+        assert server.wait(20) == 0
+
+
+def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    _clone(clone)
+    done = subprocess.run(
+        ["make", "demo"],
+        cwd=clone,
+        env=_clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    for expected in ("squeezenet", "resnet50", "TYPE2:", "TYPE3:", "board_offline", "user_model"):
+        assert expected in done.stdout
+    assert "Everything came out as it should." in done.stdout
+
+
+def test_a_demo_that_is_kept_leaves_a_server_that_answers(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.demo", "--keep", "--data-dir", str(tmp_path / "data")],
+        cwd=ROOT,
+        env=_clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    process = int(done.stdout.split("(process ")[1].split(")")[0])
+    try:
+        url = done.stdout.split("runs on at ")[1].split(" ")[0]
+        request = urllib.request.Request(url + "/v1/benchmarks?status=completed")
+        token = (tmp_path / "data/admin.token").read_text().strip()
+        request.add_header("Authorization", f"Bearer {token}")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert len(json.load(answer)["items"]) >= 11
+    finally:
+        os.kill(process, 15)
+        limit = time.monotonic() + 20
+        while Path(f"/proc/{process}/status").exists() and time.monotonic() < limit:
+            if "zombie" in Path(f"/proc/{process}/status").read_text():
+                break
+            time.sleep(0.1)
+
+
+def _clone(target: Path) -> None:
+    """What is committed, as a newcomer gets it; in a tree without git, a copy with its links."""
+    if (ROOT / ".git").exists():
+        subprocess.run(
+            ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(target)],
+            check=True,
+            capture_output=True,
+        )
+        return
+    ignored = shutil.ignore_patterns(".venv", "build", "dist", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, target, symlinks=True, ignore=ignored)

@@ -1,0 +1,50 @@
+"""The import name comes from links, and nothing of ours lands where it could collide."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates")
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_the_package_folder_links_to_the_top_level_one(name: str) -> None:
+    link = ROOT / "src/edgeyard" / name
+    assert link.is_symlink()
+    assert link.resolve() == ROOT / name
+
+
+def _modules_after(statement: str) -> set[str]:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"{statement}\nimport json, sys\nprint(json.dumps(list(sys.modules)))",
+        ],
+        cwd="/",
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_no_bare_name_is_loaded() -> None:
+    loaded = _modules_after("import edgeyard.benchmark_api.cli")
+    assert not loaded & set(FOLDERS)
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    loaded = _modules_after("import edgeyard")
+    heavy = {"numpy", "httpx", "fastapi", "sqlalchemy", "onnxruntime", "pydantic"}
+    assert not loaded & heavy
+
+
+def test_the_client_needs_no_web_stack() -> None:
+    loaded = _modules_after("from edgeyard import Client")
+    assert "httpx" in loaded
+    assert not loaded & {"fastapi", "starlette", "uvicorn", "sqlalchemy", "onnxruntime"}
