@@ -1,0 +1,117 @@
+"""LiteRT's interpreter behind engine ``tflite``: parameters, loading, errors translated."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edgeyard.errors import RunFailed
+
+PARAMETERS = {
+    "threads": "a whole number, 1 to the board's threads",
+    "xnnpack": "true (default) or false: the optimised CPU kernels",
+    "signature": "the signature to run, where the model has several",
+}
+"""What the job description's ``parameters`` may hold for this engine."""
+
+_MAX_FILE_BYTES = 2**31 - 1
+_IDENTIFIER = b"TFL3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The engine's parameters, checked."""
+
+    threads: int
+    xnnpack: bool = True
+    signature: str = ""
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, object], threads: int) -> "Options":
+        """Read the job description's parameters.
+
+        Raises:
+            RunFailed: ``user_input``: a parameter that is unknown or can't be.
+        """
+        for name in parameters:
+            if name not in PARAMETERS:
+                known = ", ".join(sorted(PARAMETERS))
+                raise bad_parameter(str(name)[:50], f"is unknown to engine tflite (it has {known})")
+        asked = parameters.get("threads", threads)
+        if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= threads:
+            raise bad_parameter("threads", f"must be 1 to {threads}, what this board allows")
+        xnnpack = parameters.get("xnnpack", True)
+        if not isinstance(xnnpack, bool):
+            raise bad_parameter("xnnpack", "must be true or false")
+        signature = parameters.get("signature", "")
+        if not isinstance(signature, str):
+            raise bad_parameter("signature", "must be the name of a signature")
+        return cls(threads=asked, xnnpack=xnnpack, signature=signature)
+
+
+def read_model(model: Path) -> bytes:
+    """The file's content.
+
+    Raises:
+        RunFailed: ``user_model``: empty, over the format's limit, or no tflite file.
+    """
+    size = model.stat().st_size
+    if size == 0:
+        raise RunFailed("user_model", "the model file is empty")
+    if size > _MAX_FILE_BYTES:
+        raise RunFailed("user_model", f"the tflite file has {size} bytes, over {_MAX_FILE_BYTES}")
+    content = model.read_bytes()
+    if content[4:8] != _IDENTIFIER:
+        raise RunFailed(
+            "user_model", "the model is no tflite file (its identifier TFL3 is missing)"
+        )
+    return content
+
+
+def interpreter_of(content: bytes, options: Options) -> Any:
+    """An interpreter of ai-edge-litert with the model loaded.
+
+    Raises:
+        RunFailed: ``engine_unsupported`` where the package is missing; ``user_model``.
+    """
+    try:
+        from ai_edge_litert.interpreter import Interpreter, OpResolverType
+    except ImportError as error:
+        raise RunFailed(
+            "engine_unsupported",
+            f"engine tflite needs the package ai-edge-litert ({error}): "
+            "pip install edgeyard[tflite]",
+        ) from error
+    resolver = OpResolverType.AUTO
+    if not options.xnnpack:
+        resolver = OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    return translated(
+        "load",
+        lambda: Interpreter(
+            model_content=content,
+            num_threads=options.threads,
+            experimental_op_resolver_type=resolver,
+        ),
+    )
+
+
+def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
+    """What a call into LiteRT returns, its errors as ours.
+
+    Raises:
+        RunFailed: ``out_of_memory`` or ``user_model``.
+    """
+    try:
+        return call(*arguments)
+    except MemoryError as error:
+        raise RunFailed("out_of_memory", f"no memory left to {doing} the model") from error
+    except (RuntimeError, ValueError, TypeError, OSError) as error:
+        text = " ".join(str(error).split())[:300]
+        if "bad_alloc" in text or ("llocat" in text and "fail" in text.lower()):
+            raise RunFailed("out_of_memory", f"no memory left to {doing} the model") from error
+        raise RunFailed("user_model", f"LiteRT can't {doing} the model: {text}") from error
+
+
+def bad_parameter(name: str, reason: str) -> RunFailed:
+    """The failure of a parameter that can't be."""
+    return RunFailed("user_input", f"parameter {name!r} {reason}")

@@ -1,0 +1,209 @@
+"""Engine ``tflite``: LiteRT (formerly TensorFlow Lite) by ``ai-edge-litert``."""
+
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.engine import (
+    Dimension,
+    Engine,
+    Progress,
+    Session,
+    TensorSpec,
+    TrainingConfig,
+    TrainingResult,
+)
+from edgeyard.devices.runner.engines.litert import (
+    Options,
+    bad_parameter,
+    interpreter_of,
+    read_model,
+    translated,
+)
+from edgeyard.errors import RunFailed
+
+_DEFAULT_SIGNATURES = ("serving_default", "infer")
+"""Run, in this order, when a model has several signatures and none is asked for."""
+
+Array = NDArray[np.generic]
+
+
+class TfliteEngine:
+    """Runs ``.tflite`` models, and trains those that carry a ``train`` signature."""
+
+    name = "tflite"
+
+    def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> Session:
+        """Load a model; see `Engine.load`."""
+        options = Options.of(parameters, threads)
+        return session_of(interpreter_of(read_model(model), options), options)
+
+    def train(
+        self,
+        model: Path,
+        config: TrainingConfig,
+        x: Array,
+        y: Array,
+        out: Path,
+        progress: Progress,
+        *,
+        threads: int,
+        parameters: Mapping[str, object],
+    ) -> TrainingResult:
+        """Train by the model's own ``train`` signature; see `Engine.train`."""
+        from edgeyard.devices.runner.engines import tflite_training
+
+        return tflite_training.train(
+            model, config, x, y, out, progress, threads=threads, parameters=parameters
+        )
+
+
+def session_of(interpreter: Any, options: Options) -> Session:
+    """A session of one signature, or of the main graph where there is none to choose.
+
+    Raises:
+        RunFailed: ``user_input``: no such signature.
+    """
+    names: list[str] = list(interpreter.get_signature_list())
+    asked = options.signature
+    if asked and asked not in names:
+        raise bad_parameter("signature", f"must be one of {', '.join(sorted(names)) or '(none)'}")
+    chosen = asked or next((name for name in _DEFAULT_SIGNATURES if name in names), "")
+    if not chosen and len(names) == 1:
+        chosen = names[0]
+    facts = {
+        "version": metadata.version("ai-edge-litert"),
+        "execution_provider": "XNNPACK" if options.xnnpack else "CPU",
+        "threads": options.threads,
+        "signature": chosen or None,
+    }
+    main = _Main(interpreter, facts)
+    if not chosen:
+        return main
+    runner = interpreter.get_signature_runner(chosen)
+    return main.renamed(runner) or _Signature(runner, facts)
+
+
+class _Main:
+    """The interpreter's main graph, by its plain calls: what costs least around a run."""
+
+    def __init__(self, interpreter: Any, facts: Mapping[str, object]) -> None:
+        self._interpreter = interpreter
+        self.facts = facts
+        self._inputs: list[dict[str, Any]] = interpreter.get_input_details()
+        self._outputs = [detail["index"] for detail in interpreter.get_output_details()]
+        self.inputs: Sequence[TensorSpec] = [_spec(each["name"], each) for each in self._inputs]
+        self.outputs: Sequence[TensorSpec] = [
+            _spec(each["name"], each) for each in interpreter.get_output_details()
+        ]
+        self._shapes: list[tuple[int, ...]] | None = None
+
+    def renamed(self, runner: Any) -> "_Main | None":
+        """This graph under a signature's names; None where the signature has another graph."""
+        inputs, outputs = runner.get_input_details(), runner.get_output_details()
+        for details, own in (
+            (inputs, self._inputs),
+            (outputs, self._interpreter.get_output_details()),
+        ):
+            mine = {(each["index"], each["name"]) for each in own}
+            if {(each["index"], each["name"]) for each in details.values()} != mine:
+                return None
+        position = {each["index"]: name for name, each in inputs.items()}
+        self._inputs.sort(key=lambda each: position[each["index"]])
+        self.inputs = [_spec(position[each["index"]], each) for each in self._inputs]
+        self._outputs = [outputs[name]["index"] for name in sorted(outputs)]
+        self.outputs = [_spec(name, outputs[name]) for name in sorted(outputs)]
+        return self
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """One inference; see `Session.run`."""
+        values = [feeds[spec.name] for spec in self.inputs if spec.name in feeds]
+        shapes = [value.shape for value in values]
+        if shapes != self._shapes or len(feeds) != len(values):
+            check_feeds(self.inputs, feeds)
+            self._resize(shapes)
+        found: list[Array] = translated("run", self._invoke, values)
+        return found
+
+    def _resize(self, shapes: list[tuple[int, ...]]) -> None:
+        def resize() -> None:
+            for detail, shape in zip(self._inputs, shapes, strict=True):
+                self._interpreter.resize_tensor_input(detail["index"], shape)
+            self._interpreter.allocate_tensors()
+
+        self._shapes = None
+        translated("run", resize)
+        self._shapes = shapes
+
+    def _invoke(self, values: list[Array]) -> list[Array]:
+        for detail, value in zip(self._inputs, values, strict=True):
+            self._interpreter.set_tensor(detail["index"], value)
+        self._interpreter.invoke()
+        return [self._interpreter.get_tensor(index) for index in self._outputs]
+
+
+class _Signature:
+    """A signature with a graph of its own."""
+
+    def __init__(self, runner: Any, facts: Mapping[str, object]) -> None:
+        self._runner = runner
+        self.facts = facts
+        inputs, outputs = runner.get_input_details(), runner.get_output_details()
+        self.inputs: Sequence[TensorSpec] = [_spec(name, inputs[name]) for name in sorted(inputs)]
+        self.outputs: Sequence[TensorSpec] = [
+            _spec(name, outputs[name]) for name in sorted(outputs)
+        ]
+        self._shapes: list[tuple[int, ...]] | None = None
+
+    def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
+        """One inference; see `Session.run`."""
+        shapes = [feeds[spec.name].shape for spec in self.inputs if spec.name in feeds]
+        if shapes != self._shapes or len(feeds) != len(shapes):
+            check_feeds(self.inputs, feeds)
+            self._shapes = shapes
+        found = translated("run", lambda: self._runner(**feeds))
+        return [found[spec.name] for spec in self.outputs]
+
+
+def check_feeds(inputs: Sequence[TensorSpec], feeds: Mapping[str, Array]) -> None:
+    """See that feeds are what the inputs take.
+
+    Raises:
+        RunFailed: ``user_input``, naming the input.
+    """
+    names = {spec.name for spec in inputs}
+    if names != set(feeds):
+        raise RunFailed(
+            "user_input", f"the model takes the inputs {sorted(names)}, not {sorted(feeds)}"
+        )
+    for spec in inputs:
+        value = feeds[spec.name]
+        fits = len(value.shape) == len(spec.shape) and all(
+            not isinstance(size, int) or size == have
+            for size, have in zip(spec.shape, value.shape, strict=True)
+        )
+        if not fits:
+            raise RunFailed(
+                "user_input",
+                f"input {spec.name!r} takes the shape {spec.shape}, but got {value.shape}",
+            )
+        if value.dtype.name != spec.dtype:
+            raise RunFailed(
+                "user_input", f"input {spec.name!r} takes {spec.dtype}, but got {value.dtype.name}"
+            )
+
+
+def _spec(name: str, detail: Mapping[str, Any]) -> TensorSpec:
+    # shape_signature holds -1 for open dimensions; it is empty on models without any.
+    signature = detail.get("shape_signature", ())
+    sizes = signature if len(signature) else detail["shape"]
+    shape: tuple[Dimension, ...] = tuple(int(size) if size >= 0 else None for size in sizes)
+    return TensorSpec(name=name, shape=shape, dtype=np.dtype(detail["dtype"]).name)
+
+
+if TYPE_CHECKING:
+    _: Engine = TfliteEngine()

@@ -1,0 +1,240 @@
+"""ONNX files without the ``onnx`` package: look into hostile ones, and edit trusted ones.
+
+Boards have NumPy and onnxruntime, but not ``onnx`` and protobuf. What the runner needs of the
+format is little: the wire format (`onnx_wire`) and some field numbers of ``onnx.proto``
+(https://github.com/onnx/onnx/blob/main/onnx/onnx.proto). Whatever isn't edited is written back
+byte for byte. Only the standard library and NumPy; Python 3.10.
+"""
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.onnx_wire import Message, fields_of, not_onnx
+from edgeyard.errors import RunFailed
+
+MAX_FILE_BYTES = 2**31 - 1
+"""What protocol buffers allow a message; a bigger model needs external data, which is refused."""
+
+MAX_NODES = 200_000
+"""Large language models have some 10,000; loading time grows faster than their number."""
+
+MAX_TENSORS = 200_000
+MAX_DIMENSIONS = 16
+MAX_GRAPH_DEPTH = 16
+"""Graphs within graphs (If, Loop, Scan)."""
+
+MAX_SPARSE_ELEMENTS = 2**28
+"""onnxruntime writes sparse initialisers out in full: 1 GiB of float32."""
+
+MODEL_IR_VERSION, MODEL_PRODUCER, MODEL_GRAPH, MODEL_OPSET, MODEL_TRAINING = 1, 2, 7, 8, 20
+MODEL_FUNCTION = 25
+GRAPH_NODE, GRAPH_INITIALIZER, GRAPH_INPUT, GRAPH_OUTPUT, GRAPH_VALUE_INFO = 1, 5, 11, 12, 13
+GRAPH_SPARSE = 15
+NODE_INPUT, NODE_OUTPUT, NODE_NAME, NODE_OP_TYPE, NODE_ATTRIBUTE, NODE_DOMAIN = 1, 2, 3, 4, 5, 7
+ATTRIBUTE_NAME, ATTRIBUTE_FLOAT, ATTRIBUTE_INT, ATTRIBUTE_TENSOR, ATTRIBUTE_GRAPH = 1, 2, 3, 5, 6
+ATTRIBUTE_TENSORS, ATTRIBUTE_GRAPHS, ATTRIBUTE_SPARSE, ATTRIBUTE_SPARSES = 10, 11, 22, 23
+TENSOR_DIMS, TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL, TENSOR_LOCATION = (
+    1, 2, 8, 9, 13, 14,
+)  # fmt: skip
+SPARSE_VALUES, SPARSE_INDICES, SPARSE_DIMS = 1, 2, 3
+FUNCTION_NODE, TRAINING_INITIALIZATION, TRAINING_ALGORITHM = 7, 1, 2
+VALUE_NAME, OPSET_DOMAIN, OPSET_VERSION = 1, 1, 2
+
+TENSOR_TYPES = {"float32": 1, "float16": 10, "float64": 11}
+"""NumPy's names of the types that `tensor` can write, and onnx's numbers."""
+
+
+def open_model(path: Path) -> memoryview:
+    """The file's content, mapped rather than read: weights that nobody looks at cost nothing.
+
+    Raises:
+        RunFailed: ``user_model``: empty, or over the limit of the format; ``board_fault``: the
+            host can't read it.
+    """
+    try:
+        size = path.stat().st_size
+        if size == 0:
+            raise RunFailed("user_model", f"the model {path.name!r} is empty (0 bytes)")
+        if size > MAX_FILE_BYTES:
+            raise RunFailed(
+                "user_model", f"the model has {size} bytes; at most {MAX_FILE_BYTES} are taken"
+            )
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise RunFailed("board_fault", f"the model can't be read: {error}") from error
+
+
+def tensor(name: str, array: NDArray[np.generic]) -> Message:
+    """A TensorProto of a float array, as an initialiser holds it."""
+    message = Message()
+    for size in array.shape:
+        message.add(TENSOR_DIMS, size)
+    message.add(TENSOR_TYPE, TENSOR_TYPES[array.dtype.name])
+    message.add(TENSOR_NAME, name)
+    little_endian = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
+    message.add(TENSOR_RAW, little_endian.tobytes())
+    return message
+
+
+@dataclass(frozen=True)
+class OnnxFacts:
+    """What an ONNX file says of itself.
+
+    Attributes:
+        parameters: Elements of all tensors in the file.
+        opsets: Version by domain; "" is ONNX's own.
+        operators: Number of nodes by operator, functions and inner graphs included.
+    """
+
+    size_bytes: int
+    ir_version: int
+    producer: str
+    nodes: int
+    tensors: int
+    parameters: int
+    opsets: dict[str, int]
+    operators: dict[str, int]
+
+
+def inspect(model: Path) -> OnnxFacts:
+    """Look through an ONNX file before anything loads it; its weights aren't read.
+
+    Raises:
+        RunFailed: ``user_model``: not an ONNX file, over a limit, external data, or tensors that
+            claim more elements than the file can hold.
+    """
+    view = open_model(model)
+    census = _Census(file_bytes=len(view))
+    opsets: dict[str, int] = {}
+    ir_version, producer, graphs = 0, "", 0
+    for number, _, value in fields_of(view):
+        if number == MODEL_IR_VERSION and isinstance(value, int):
+            ir_version = value
+        elif not isinstance(value, memoryview):
+            continue
+        elif number == MODEL_PRODUCER:
+            producer = str(value, "utf-8", "replace")[:100]
+        elif number == MODEL_OPSET:
+            opset = Message(value)
+            opsets[opset.string(OPSET_DOMAIN)] = opset.integer(OPSET_VERSION)
+        elif number == MODEL_GRAPH:
+            graphs += 1
+            census.graph(value, depth=1)
+        elif number == MODEL_FUNCTION:
+            census.function(value)
+        elif number == MODEL_TRAINING:
+            for inner in fields_of(value):
+                if inner.number in (TRAINING_INITIALIZATION, TRAINING_ALGORITHM):
+                    census.graph(inner.content(), depth=1)
+    if graphs != 1:
+        raise not_onnx(f"{graphs} graphs in place of one")
+    return OnnxFacts(
+        size_bytes=len(view),
+        ir_version=ir_version,
+        producer=producer,
+        nodes=census.nodes,
+        tensors=census.tensors,
+        parameters=census.parameters,
+        opsets=opsets,
+        operators=dict(sorted(census.operators.items())),
+    )
+
+
+@dataclass
+class _Census:
+    """Counts what is in a model, and stops at the first thing over a limit."""
+
+    file_bytes: int
+    nodes: int = 0
+    tensors: int = 0
+    parameters: int = 0
+    operators: dict[str, int] = field(default_factory=dict)
+
+    def graph(self, view: memoryview, depth: int) -> None:
+        if depth > MAX_GRAPH_DEPTH:
+            raise RunFailed(
+                "user_model", f"the model nests graphs more than {MAX_GRAPH_DEPTH} deep"
+            )
+        for entry in fields_of(view):
+            if entry.number == GRAPH_INITIALIZER:
+                self.tensor(entry.content())
+            elif entry.number == GRAPH_SPARSE:
+                self.sparse(entry.content())
+            elif entry.number == GRAPH_NODE:
+                self.node(entry.content(), depth)
+
+    def function(self, view: memoryview) -> None:
+        for entry in fields_of(view):
+            if entry.number == FUNCTION_NODE:
+                self.node(entry.content(), depth=1)
+
+    def node(self, view: memoryview, depth: int) -> None:
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            raise RunFailed("user_model", f"the model has more than {MAX_NODES} nodes")
+        for entry in fields_of(view):
+            if entry.number == NODE_OP_TYPE:
+                operator = entry.text()[:100]
+                self.operators[operator] = self.operators.get(operator, 0) + 1
+            elif entry.number == NODE_ATTRIBUTE:
+                self.attribute(entry.content(), depth)
+
+    def attribute(self, view: memoryview, depth: int) -> None:
+        for entry in fields_of(view):
+            if entry.number in (ATTRIBUTE_GRAPH, ATTRIBUTE_GRAPHS):
+                self.graph(entry.content(), depth + 1)
+            elif entry.number in (ATTRIBUTE_TENSOR, ATTRIBUTE_TENSORS):
+                self.tensor(entry.content())
+            elif entry.number in (ATTRIBUTE_SPARSE, ATTRIBUTE_SPARSES):
+                self.sparse(entry.content())
+
+    def tensor(self, view: memoryview) -> None:
+        name, dims, external = "", list[int](), False
+        for entry in fields_of(view):
+            if entry.number == TENSOR_DIMS:
+                dims.extend(entry.integers(MAX_DIMENSIONS))
+            elif entry.number == TENSOR_NAME:
+                name = entry.text()[:100]
+            elif entry.number == TENSOR_EXTERNAL:
+                external = True
+            elif entry.number == TENSOR_LOCATION:
+                external = external or entry.value != 0
+        if external:
+            raise RunFailed(
+                "user_model",
+                f"the weights {name!r} lie outside the ONNX file; save it with all data inside",
+            )
+        # The smallest types that onnx knows put four elements into a byte.
+        elements = self._elements(name, dims, limit=4 * self.file_bytes)
+        self.parameters += elements
+
+    def sparse(self, view: memoryview) -> None:
+        dims = list[int]()
+        for entry in fields_of(view):
+            if entry.number in (SPARSE_VALUES, SPARSE_INDICES):
+                self.tensor(entry.content())
+            elif entry.number == SPARSE_DIMS:
+                dims.extend(entry.integers(MAX_DIMENSIONS))
+        self._elements("sparse", dims, limit=MAX_SPARSE_ELEMENTS)
+
+    def _elements(self, name: str, dims: Sequence[int], limit: int) -> int:
+        self.tensors += 1
+        if self.tensors > MAX_TENSORS:
+            raise RunFailed("user_model", f"the model has more than {MAX_TENSORS} tensors")
+        if len(dims) > MAX_DIMENSIONS or any(size >= 2**63 for size in dims):
+            raise RunFailed("user_model", f"the shape of tensor {name!r} can't be")
+        elements = 1
+        for size in dims:
+            elements *= size
+        if elements > limit:
+            raise RunFailed(
+                "user_model",
+                f"tensor {name!r} claims {elements} elements, more than the file can hold",
+            )
+        return elements
