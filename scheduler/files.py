@@ -1,0 +1,223 @@
+"""Content-addressed files: what was answered 2xx is whole, on disk, and stored once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import logging
+import os
+import re
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeyard.errors import NotFound, TooLarge, Unavailable
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.records import StoredFile
+
+logger = logging.getLogger(__name__)
+
+ORPHAN_AGE_S = 3600.0
+"""A temporary file that nobody wrote to for so long belongs to an upload that died."""
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class ContentFiles:
+    """`edgeyard.scheduler.ports.FileStore` in a folder: ``ab/cd/<sha256>``, thread-safe.
+
+    Several processes may share the folder. Content comes in by way of ``tmp/`` of the same file
+    system, synced before it gets its name, so that no name ever stands for half a file.
+    """
+
+    def __init__(self, root: Path) -> None:
+        """Make the folder, and drop what uploads of an earlier life left behind.
+
+        Raises:
+            Unavailable: The folder can't be made or written.
+        """
+        self._root = root
+        self._temporary = root / "tmp"
+        with _translated("making the file store's folder"):
+            self._temporary.mkdir(parents=True, exist_ok=True)
+        self.sweep_temporary()
+
+    def writer(self, limit_bytes: int) -> ContentWriter:
+        """Begin a file of at most ``limit_bytes``.
+
+        Raises:
+            Unavailable: No room, or the folder can't be written.
+        """
+        return ContentWriter(self, self._temporary, limit_bytes)
+
+    def path(self, sha256: str) -> Path:
+        """Where the content lies, for reading.
+
+        Raises:
+            NotFound: No such content.
+        """
+        path = self._place(sha256)
+        if not path.is_file():
+            raise NotFound("content", sha256)
+        return path
+
+    def remove(self, sha256: str) -> None:
+        """Drop content that nothing names any more; harmless if it is gone.
+
+        The caller has asked `Files.referenced` in the write transaction that it holds meanwhile:
+        names are added in one, after their content has been committed here.
+        """
+        with contextlib.suppress(NotFound), _translated("removing content"):
+            path = self.path(sha256)
+            failpoint("file:remove")
+            path.unlink(missing_ok=True)
+
+    def contents(self, *, older_than_s: float = ORPHAN_AGE_S) -> Iterator[StoredFile]:
+        """Content that nobody committed lately; for finding what nothing names."""
+        newest = time.time() - older_than_s
+        for path in self._root.glob("??/??/*"):
+            with contextlib.suppress(FileNotFoundError):
+                stat = path.stat()
+                if stat.st_mtime < newest and _SHA256.fullmatch(path.name):
+                    yield StoredFile(sha256=path.name, size_bytes=stat.st_size)
+
+    def free_bytes(self) -> int:
+        """Room that is left for us.
+
+        Raises:
+            Unavailable: The folder can't be asked.
+        """
+        with _translated("asking for the room that is left"):
+            stat = os.statvfs(self._root)
+        return stat.f_bavail * stat.f_frsize
+
+    def sweep_temporary(self, older_than_s: float = ORPHAN_AGE_S) -> int:
+        """Remove temporary files that nobody wrote to for so long; returns how many."""
+        oldest = time.time() - older_than_s
+        swept = 0
+        for path in self._temporary.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < oldest:
+                    path.unlink()
+                    swept += 1
+        if swept:
+            logger.info("abandoned uploads removed", extra={"event": "files.swept", "files": swept})
+        return swept
+
+    def _place(self, sha256: str) -> Path:
+        if not _SHA256.fullmatch(sha256):
+            raise NotFound("content", sha256)
+        return self._root / sha256[:2] / sha256[2:4] / sha256
+
+    def _keep(self, temporary: Path, sha256: str) -> None:
+        """Give synced content its name, for good."""
+        place = self._place(sha256)
+        for folder in (place.parent.parent, place.parent):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                _sync_folder(folder.parent)
+        failpoint("file:rename")
+        # Also where it is there already: renaming is atomic, makes its time new, which keeps it
+        # from those who look for old content, and heals a file that the disk has damaged.
+        temporary.replace(place)
+        failpoint("file:sync-folder")
+        _sync_folder(place.parent)
+        failpoint("file:kept")
+
+
+class ContentWriter:
+    """One file on its way in; belongs to one thread at a time."""
+
+    def __init__(self, files: ContentFiles, folder: Path, limit_bytes: int) -> None:
+        self._files = files
+        self._limit_bytes = limit_bytes
+        self._size_bytes = 0
+        self._hash = hashlib.sha256()
+        with _translated("beginning a file"):
+            descriptor, name = tempfile.mkstemp(dir=folder)
+            failpoint("file:created")
+        self._path = Path(name)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+        self._open = True
+
+    def write(self, chunk: bytes) -> None:
+        """Append.
+
+        Raises:
+            TooLarge: Over the limit; the file is dropped.
+            Unavailable: No room; the file is dropped.
+        """
+        if self._size_bytes + len(chunk) > self._limit_bytes:
+            self.abort()
+            raise TooLarge("the file", self._limit_bytes)
+        self._hash.update(chunk)
+        self._size_bytes += len(chunk)
+        with self._dropped_on_error("writing a file"):
+            rest = memoryview(chunk)
+            while rest:
+                rest = rest[self._file.write(rest) :]
+
+    def commit(self) -> StoredFile:
+        """Sync to disk and make it visible; the same content is stored once.
+
+        Raises:
+            Unavailable: No room; the file is dropped.
+        """
+        sha256 = self._hash.hexdigest()
+        with self._dropped_on_error("keeping a file"):
+            failpoint("file:sync")
+            os.fsync(self._file.fileno())
+            self._file.close()
+            os.chmod(self._path, 0o640)
+            self._files._keep(self._path, sha256)
+        self._open = False
+        return StoredFile(sha256=sha256, size_bytes=self._size_bytes)
+
+    def abort(self) -> None:
+        """Drop it; harmless after `commit`."""
+        if not self._open:
+            return
+        self._open = False
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _dropped_on_error(self, doing: str) -> Iterator[None]:
+        if not self._open:
+            raise ValueError("the file was committed or dropped before")
+        try:
+            with _translated(doing):
+                yield
+        except Unavailable:
+            self.abort()
+            raise
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        logger.error("the file store failed", extra={"event": "files.failed", "cause": str(error)})
+        room = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        reason = "no room is left" if room else "the file system refused"
+        raise Unavailable(f"{doing}: {reason}", retry_after_s=60.0) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is on disk only when its folder is."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import FileStore
+
+    _: FileStore = ContentFiles(Path())

@@ -1,0 +1,432 @@
+"""The model's values as JSON, the same in the store and over HTTP, and back.
+
+Enums are strings, times RFC 3339 in UTC with ``Z``, sizes whole numbers. Functions named
+``…_to_json`` give dicts of plain JSON values; nothing here knows a web framework or a database.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.attempt import Attempt, Outcome
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    Binding,
+    Constraint,
+    Failure,
+    IfUnavailable,
+    JobDescription,
+    Waiting,
+)
+from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.records import (
+    ApiToken,
+    BoardOverride,
+    Campaign,
+    CronSchedule,
+    Event,
+    ResultFile,
+    User,
+    UserFile,
+)
+
+JsonObject = dict[str, object]
+
+MAX_DEPTH = 64
+"""Nesting that is taken; Python's own encoder and most readers give up not far beyond."""
+
+MAX_INTEGER = 2**63 - 1
+"""Both databases' largest; most JSON readers lose digits far earlier."""
+
+# --- strict JSON --------------------------------------------------------------------------------
+
+
+def check_json(value: object, pointer: str = "", depth: int = 0) -> None:
+    """Refuse what JSON text, a database column or the next reader can't hold.
+
+    Raises:
+        InvalidInput: NaN, an infinity, a whole number beyond 64 bits, a lone surrogate, NUL, a
+            key that is no text, a value of a foreign type, or nesting beyond `MAX_DEPTH`.
+    """
+    if value is None or isinstance(value, bool):
+        return
+    if isinstance(value, str):
+        _check_text(value, pointer)
+    elif isinstance(value, int):
+        if not -MAX_INTEGER <= value <= MAX_INTEGER:
+            raise InvalidInput.at(pointer, "the number is too large", "at most 64 bits")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidInput.at(pointer, "the number is not finite", "a finite number")
+    elif depth >= MAX_DEPTH:
+        raise InvalidInput.at(pointer, "nested too deeply", f"at most {MAX_DEPTH} levels")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidInput.at(pointer, "a key is not text", "text keys")
+            _check_text(key, pointer)
+            check_json(item, f"{pointer}/{_escaped(key)}", depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            check_json(item, f"{pointer}/{index}", depth + 1)
+    else:
+        raise InvalidInput.at(pointer, f"a {type(value).__name__} is no JSON value")
+
+
+def dumps(value: object, pointer: str = "") -> str:
+    """Compact JSON text of a checked value.
+
+    Raises:
+        InvalidInput: As `check_json`.
+    """
+    check_json(value, pointer)
+    return json.dumps(
+        value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain
+    )
+
+
+def loads(text: str) -> Any:
+    """Value of JSON text that `dumps` made."""
+    return json.loads(text)
+
+
+def _check_text(text: str, pointer: str) -> None:
+    if "\0" in text:
+        raise InvalidInput.at(pointer, "the text holds a NUL character")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidInput.at(pointer, "the text holds a lone surrogate") from None
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON value")
+
+
+def time_to_json(time: datetime | None) -> str | None:
+    """RFC 3339 in UTC; None stays None.
+
+    Raises:
+        ValueError: The time has no zone.
+    """
+    if time is None:
+        return None
+    if time.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def time_from_json(text: str) -> datetime:
+    """The time that RFC 3339 text states, in UTC.
+
+    Raises:
+        ValueError: It is none, or has no zone.
+    """
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError("a time without a zone")
+    return time.astimezone(UTC)
+
+
+# --- the job description ------------------------------------------------------------------------
+
+_SEED_NAMES = {"user_time_s": "user_time", "queue_timeout_s": "queue_timeout"}
+"""Where the field's name differs from the one that users write."""
+
+
+def _constraints(value: Sequence[Mapping[str, str]]) -> tuple[Constraint, ...]:
+    return tuple(Constraint(**item) for item in value)
+
+
+_READERS: Mapping[str, Callable[[Any], object]] = {
+    "benchmark_type": BenchmarkType,
+    "binding": Binding,
+    "if_unavailable": IfUnavailable,
+    "dataset_urls": tuple,
+    "tags": tuple,
+    "constraints": _constraints,
+    "deadline": time_from_json,
+    "start_time": time_from_json,
+}
+
+
+def description_to_json(description: JobDescription) -> JsonObject:
+    """Every field under the name that a user writes; submitting it again gives an equal one."""
+    out: JsonObject = {}
+    for field in fields(JobDescription):
+        value = getattr(description, field.name)
+        if isinstance(value, datetime):
+            value = time_to_json(value)
+        elif field.name == "constraints":
+            value = [
+                {"attribute": c.attribute, "operator": c.operator, "value": c.value} for c in value
+            ]
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        elif isinstance(value, str):
+            value = str.__str__(value)  # an enum's plain text
+        out[_SEED_NAMES.get(field.name, field.name)] = value
+    return out
+
+
+def description_from_json(data: Mapping[str, object]) -> JobDescription:
+    """The reverse of `description_to_json`; fields that are absent get their defaults.
+
+    For what `description_to_json` wrote; what users send is checked in ``benchmark_api``.
+    """
+    given: dict[str, object] = {}
+    for field in fields(JobDescription):
+        name = _SEED_NAMES.get(field.name, field.name)
+        if name not in data:
+            continue
+        value = data[name]
+        reader = _READERS.get(field.name)
+        given[field.name] = value if value is None or reader is None else reader(value)
+    return JobDescription(**given)  # type: ignore[arg-type]  # the names are the fields' own
+
+
+# --- benchmarks and attempts --------------------------------------------------------------------
+
+
+def failure_to_json(failure: Failure | None) -> JsonObject | None:
+    """``{category, sentence}``."""
+    if failure is None:
+        return None
+    return {"category": failure.category.value, "sentence": failure.sentence}
+
+
+def waiting_to_json(waiting: Waiting | None) -> JsonObject | None:
+    """``{code, sentence}``, as a benchmark's ``waiting_reason``."""
+    if waiting is None:
+        return None
+    return {"code": waiting.reason.value, "sentence": waiting.sentence}
+
+
+def file_to_json(file: BenchmarkFile) -> JsonObject:
+    """A file that a benchmark needs; ``url`` is where it comes from, null for our own."""
+    return {
+        "role": file.role.value,
+        "position": file.position,
+        "name": file.name,
+        "sha256": file.sha256,
+        "size_bytes": file.size_bytes,
+        "url": file.url,
+    }
+
+
+def benchmark_to_json(benchmark: Benchmark) -> JsonObject:
+    """The benchmark itself; attempts and links are the caller's to add."""
+    return {
+        "benchmark_id": benchmark.benchmark_id,
+        "user_id": benchmark.user_id,
+        "campaign_id": benchmark.campaign_id,
+        "status": benchmark.status.value,
+        "phase": benchmark.phase,
+        "progress": benchmark.progress,
+        "waiting_reason": waiting_to_json(benchmark.waiting),
+        "failure": failure_to_json(benchmark.failure),
+        "priority": benchmark.priority,
+        "target_uid": benchmark.target_uid,
+        "held": benchmark.held,
+        "description": description_to_json(benchmark.description),
+        "files": [file_to_json(file) for file in benchmark.files],
+        "submit_time": time_to_json(benchmark.submit_time),
+        "started_at": time_to_json(benchmark.started_at),
+        "ended_at": time_to_json(benchmark.ended_at),
+        "deadline": time_to_json(benchmark.description.deadline),
+        "retry_of": benchmark.retry_of,
+    }
+
+
+def attempt_to_json(attempt: Attempt) -> JsonObject:
+    """One attempt without its HCL and its token's hash."""
+    return {
+        "number": attempt.number,
+        "job_id": attempt.job_id,
+        "state": attempt.state.value,
+        "target_uid": attempt.target_uid,
+        "allowed_uids": list(attempt.allowed_uids),
+        "binding": attempt.binding.value,
+        "priority": attempt.priority,
+        "created_at": time_to_json(attempt.created_at),
+        "queued_at": time_to_json(attempt.queued_at),
+        "started_at": time_to_json(attempt.started_at),
+        "task_ended_at": time_to_json(attempt.task_ended_at),
+        "result_at": time_to_json(attempt.result_at),
+        "ended_at": time_to_json(attempt.ended_at),
+        "phase": attempt.phase,
+        "progress": attempt.progress,
+        "counts": attempt.counts,
+        "failure": failure_to_json(attempt.failure),
+        "stopping": failure_to_json(attempt.stopping),
+    }
+
+
+def outcome_to_json(outcome: Outcome) -> JsonObject:
+    """All fields of an outcome."""
+    out: JsonObject = {field.name: getattr(outcome, field.name) for field in fields(Outcome)}
+    out["ended_at"] = time_to_json(outcome.ended_at)
+    return out
+
+
+# --- decisions ----------------------------------------------------------------------------------
+
+
+def verdict_to_json(verdict: Verdict) -> JsonObject:
+    """One board's verdict."""
+    return {
+        "target_uid": verdict.target_uid,
+        "reason": None if verdict.reason is None else verdict.reason.value,
+        "sentence": verdict.sentence,
+        "never": verdict.never,
+        "score": verdict.score,
+        "scores": dict(verdict.scores),
+    }
+
+
+def placement_to_json(placement: Placement) -> JsonObject:
+    """Where a benchmark was placed."""
+    return {
+        "benchmark_id": placement.benchmark_id,
+        "target_uid": placement.target_uid,
+        "family": placement.family,
+        "binding": placement.binding.value,
+        "priority": placement.priority,
+        "allowed_uids": list(placement.allowed_uids),
+    }
+
+
+def explanation_to_json(explanation: Explanation) -> JsonObject:
+    """Why a benchmark was placed, or waits, with every board's verdict."""
+    placement, waiting = explanation.placement, explanation.waiting
+    return {
+        "benchmark_id": explanation.benchmark_id,
+        "decided_at": time_to_json(explanation.decided_at),
+        "policy": explanation.policy,
+        "rank": explanation.rank,
+        "rank_reason": explanation.rank_reason,
+        "priority": explanation.priority,
+        "priority_parts": dict(explanation.priority_parts),
+        "verdicts": [verdict_to_json(verdict) for verdict in explanation.verdicts],
+        "placement": None if placement is None else placement_to_json(placement),
+        "waiting": (
+            None
+            if waiting is None
+            else {"reason": waiting.reason.value, "sentence": waiting.sentence}
+        ),
+        "never": explanation.never,
+    }
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def event_to_json(event: Event) -> JsonObject:
+    """One line of the log."""
+    return {
+        "seq": event.seq,
+        "at": time_to_json(event.at),
+        "kind": event.kind,
+        "benchmark_id": event.benchmark_id,
+        "user_id": event.user_id,
+        "data": dict(event.data),
+    }
+
+
+def user_file_to_json(file: UserFile) -> JsonObject:
+    """A user's file; its URL is the caller's to add."""
+    return {
+        "file_id": file.file_id,
+        "user_id": file.user_id,
+        "name": file.name,
+        "sha256": file.sha256,
+        "size": file.size_bytes,
+        "created_at": time_to_json(file.created_at),
+    }
+
+
+def result_file_to_json(file: ResultFile) -> JsonObject:
+    """An uploaded file of an attempt; its URL is the caller's to add."""
+    return {
+        "attempt": file.attempt,
+        "name": file.name,
+        "sha256": file.sha256,
+        "size_bytes": file.size_bytes,
+        "received_at": time_to_json(file.received_at),
+    }
+
+
+def campaign_to_json(campaign: Campaign) -> JsonObject:
+    """A campaign without its members."""
+    return {
+        "campaign_id": campaign.campaign_id,
+        "user_id": campaign.user_id,
+        "name": campaign.name,
+        "created_at": time_to_json(campaign.created_at),
+    }
+
+
+def schedule_to_json(schedule: CronSchedule) -> JsonObject:
+    """A schedule with its job description."""
+    return {
+        "schedule_id": schedule.schedule_id,
+        "user_id": schedule.user_id,
+        "cron": schedule.cron,
+        "description": dict(schedule.description),
+        "created_at": time_to_json(schedule.created_at),
+        "next_fire": time_to_json(schedule.next_fire),
+        "active": schedule.active,
+    }
+
+
+def override_to_json(override: BoardOverride) -> JsonObject:
+    """What an operator said of a board."""
+    return {
+        "target_uid": override.target_uid,
+        "drained": override.drained,
+        "reason": override.reason,
+        "by_user_id": override.by_user_id,
+        "at": time_to_json(override.at),
+    }
+
+
+def user_to_json(user: User) -> JsonObject:
+    """An account."""
+    return {
+        "user_id": user.user_id,
+        "role": user.role.value,
+        "created_at": time_to_json(user.created_at),
+        "max_priority": user.max_priority,
+        "max_budget": user.max_budget,
+        "disabled": user.disabled,
+    }
+
+
+def token_to_json(token: ApiToken) -> JsonObject:
+    """A token without its hash."""
+    return {
+        "token_id": token.token_id,
+        "user_id": token.user_id,
+        "role": token.role.value,
+        "label": token.label,
+        "created_at": time_to_json(token.created_at),
+        "expires_at": time_to_json(token.expires_at),
+        "revoked_at": time_to_json(token.revoked_at),
+    }

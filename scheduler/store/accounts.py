@@ -1,0 +1,105 @@
+"""Users and tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import bindparam, select, update
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model.records import ApiToken, Role, User
+from edgeyard.scheduler.store.rows import Row, flat_row
+from edgeyard.scheduler.store.tables import tokens, users
+from edgeyard.scheduler.store.transaction import Transaction
+
+_USER = select(users).where(users.c.user_id == bindparam("id"))
+_BY_HASH = select(tokens).where(tokens.c.sha256 == bindparam("sha256"))
+
+
+class SqlAccounts:
+    """`edgeyard.scheduler.ports.Accounts` in SQL."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def add_user(self, user: User) -> None:
+        """Open an account.
+
+        Raises:
+            Conflict: The id is taken.
+        """
+        if not self._tx.insert(users, flat_row(user)):
+            raise Conflict(f"user {user.user_id} is already there")
+
+    def save_user(self, user: User) -> None:
+        """Replace an account.
+
+        Raises:
+            NotFound: There is none.
+        """
+        saved = self._tx.run(
+            update(users).where(users.c.user_id == user.user_id).values(flat_row(user))
+        )
+        if not saved.rowcount:
+            raise NotFound("user", user.user_id)
+
+    def user(self, user_id: str) -> User:
+        """Raises NotFound."""
+        row = self._tx.row(_USER, {"id": user_id})
+        if row is None:
+            raise NotFound("user", user_id)
+        return _user(row)
+
+    def users(self) -> Sequence[User]:
+        """In order of id."""
+        return [_user(row) for row in self._tx.rows(select(users).order_by(users.c.user_id))]
+
+    def add_token(self, token: ApiToken) -> None:
+        """Keep a token's hash.
+
+        Raises:
+            Conflict: The id or the hash is taken.
+        """
+        if not self._tx.insert(tokens, flat_row(token)):
+            raise Conflict(f"token {token.token_id} is already there")
+
+    def save_token(self, token: ApiToken) -> None:
+        """Replace a token.
+
+        Raises:
+            NotFound: There is none.
+        """
+        saved = self._tx.run(
+            update(tokens).where(tokens.c.token_id == token.token_id).values(flat_row(token))
+        )
+        if not saved.rowcount:
+            raise NotFound("token", token.token_id)
+
+    def token_by_hash(self, sha256: str) -> ApiToken:
+        """Raises NotFound; expired and revoked ones are found too."""
+        row = self._tx.row(_BY_HASH, {"sha256": sha256})
+        if row is None:
+            raise NotFound("token", "")
+        return _token(row)
+
+    def tokens(self, user_id: str | None) -> Sequence[ApiToken]:
+        """Oldest first; None: everybody's."""
+        query = select(tokens).order_by(tokens.c.created_at, tokens.c.token_id)
+        if user_id is not None:
+            query = query.where(tokens.c.user_id == user_id)
+        return [_token(row) for row in self._tx.rows(query)]
+
+
+def _user(row: Row) -> User:
+    return User(**cast("dict[str, Any]", {**row, "role": Role(cast(str, row["role"]))}))
+
+
+def _token(row: Row) -> ApiToken:
+    return ApiToken(**cast("dict[str, Any]", {**row, "role": Role(cast(str, row["role"]))}))
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Accounts
+
+    _: Accounts = SqlAccounts(cast(Transaction, None))

@@ -1,0 +1,303 @@
+"""Benchmarks, their descriptions, files and tags; pages by key and counts that stay cheap."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    Select,
+    Text,
+    bindparam,
+    delete,
+    func,
+    select,
+    text,
+    tuple_,
+    union_all,
+    update,
+)
+
+from edgeyard.errors import Conflict, InvalidInput, NotFound
+from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.benchmark import ALLOWED_MOVES, Benchmark, BenchmarkFile, Status
+from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.store import tables
+from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
+from edgeyard.scheduler.store.tables import UtcTime, benchmark_files, benchmark_tags, benchmarks
+from edgeyard.scheduler.store.transaction import Transaction
+
+_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
+
+_WITH_BODY = select(benchmarks, tables.descriptions.c.body).join(tables.descriptions)
+_GET = _WITH_BODY.where(benchmarks.c.benchmark_id == bindparam("id"))
+_GET_LOCKED = _GET.with_for_update(of=benchmarks)
+_FILES = (
+    select(benchmark_files)
+    .where(benchmark_files.c.benchmark_id == bindparam("id"))
+    .order_by(benchmark_files.c.role, benchmark_files.c.position)
+)
+_STATE = (
+    select(benchmarks.c.status, benchmarks.c.version)
+    .where(benchmarks.c.benchmark_id == bindparam("id"))
+    .with_for_update()
+)
+_IMMUTABLE = frozenset(
+    {
+        "benchmark_id",
+        "user_id",
+        "campaign_id",
+        "submit_time",
+        "family",
+        "engine",
+        "benchmark_type",
+        "model",
+        "retry_of",
+    }
+)
+_SAVE = (
+    update(benchmarks)
+    .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
+    .values({c.name: bindparam(c.name) for c in benchmarks.c if c.name not in _IMMUTABLE})
+)
+_LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
+    text(tables.LIVE_STATUSES)
+)
+
+
+class SqlBenchmarks:
+    """`edgeyard.scheduler.ports.Benchmarks` in SQL.
+
+    What was submitted never changes: `save` writes the life of a benchmark and its files, not its
+    description, owner, campaign or time.
+    """
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def add(self, benchmark: Benchmark) -> None:
+        """Store a new one.
+
+        Raises:
+            Conflict: The id is taken.
+        """
+        benchmark_id = benchmark.benchmark_id
+        body = wire.dumps(wire.description_to_json(benchmark.description))
+        if not self._tx.insert(benchmarks, benchmark_row(benchmark)):
+            raise Conflict(f"benchmark {benchmark_id} is already there")
+        self._tx.insert_all(tables.descriptions, [{"benchmark_id": benchmark_id, "body": body}])
+        self._tx.insert_all(
+            benchmark_files, [file_row(benchmark_id, file) for file in benchmark.files]
+        )
+        self._tx.insert_all(
+            benchmark_tags,
+            [
+                {"tag": tag, "submit_time": benchmark.submit_time, "benchmark_id": benchmark_id}
+                for tag in dict.fromkeys(benchmark.description.tags)
+            ],
+        )
+        self._tx.count_move(None, benchmark.status)
+
+    def get(self, benchmark_id: str) -> Benchmark:
+        """One benchmark; in a unit of work that writes, nobody else changes it until the end.
+
+        Raises:
+            NotFound: There is none.
+        """
+        # SQLite's writer is alone anyway, and its dialect leaves FOR UPDATE out
+        row = self._tx.row(_GET_LOCKED if self._tx.writes else _GET, {"id": benchmark_id})
+        if row is None:
+            raise NotFound("benchmark", benchmark_id)
+        return benchmark_of(row, self._files(benchmark_id))
+
+    def save(self, benchmark: Benchmark) -> Benchmark:
+        """Replace it if its ``version`` is the stored one; returns it with the next version.
+
+        Raises:
+            NotFound: It was never stored.
+            Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
+        """
+        benchmark_id = benchmark.benchmark_id
+        stored = self._tx.row(_STATE, {"id": benchmark_id})
+        if stored is None:
+            raise NotFound("benchmark", benchmark_id)
+        was = Status(cast(str, stored["status"]))
+        if stored["version"] != benchmark.version:
+            raise Conflict(f"benchmark {benchmark_id} was changed meanwhile")
+        if benchmark.status is not was and benchmark.status not in ALLOWED_MOVES[was]:
+            raise Conflict(f"benchmark {benchmark_id} is {was} and can't become {benchmark.status}")
+        saved = replace(benchmark, version=benchmark.version + 1)
+        row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
+        self._tx.run(_SAVE, {**row, "id": benchmark_id, "was": benchmark.version})
+        self._save_files(benchmark)
+        if benchmark.status is not was:
+            self._tx.count_move(was, benchmark.status)
+        return saved
+
+    def live_versions(self) -> Mapping[str, int]:
+        """Id to version of every benchmark that is not at its end; reads the partial index only."""
+        return {
+            cast(str, row["benchmark_id"]): cast(int, row["version"])
+            for row in self._tx.rows(_LIVE_VERSIONS)
+        }
+
+    def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
+        """Those that exist, in no order."""
+        found: list[Benchmark] = []
+        for start in range(0, len(benchmark_ids), _CHUNK):
+            ids = benchmark_ids[start : start + _CHUNK]
+            found += self._with_files(
+                self._tx.rows(_WITH_BODY.where(benchmarks.c.benchmark_id.in_(ids)))
+            )
+        return found
+
+    def page(
+        self, which: BenchmarkFilter, *, limit: int, cursor: str | None
+    ) -> tuple[Sequence[Benchmark], str | None]:
+        """Newest first, and the cursor of the next page.
+
+        Raises:
+            InvalidInput: The cursor is none of ours.
+        """
+        after = None if cursor is None else _read_cursor(cursor)
+        keys = _page_keys(which, limit + 1, after)
+        if keys is None:
+            return [], None
+        found = keys.subquery("page")
+        rows = self._tx.rows(
+            _WITH_BODY.join(found, found.c.benchmark_id == benchmarks.c.benchmark_id).order_by(
+                found.c.submit_time.desc(), found.c.benchmark_id.desc()
+            )
+        )
+        shown = self._with_files(rows[:limit])
+        return shown, _cursor(shown[-1]) if len(rows) > limit and shown else None
+
+    def count(self, which: BenchmarkFilter) -> int:
+        """How many match."""
+        if which == BenchmarkFilter(status=which.status):
+            stored = self.counts_by_status()
+            return sum(stored[status] for status in which.status or stored)
+        conditions = _conditions(which)
+        if which.status is not None:
+            conditions.append(benchmarks.c.status.in_([s.value for s in which.status]))
+        return cast(int, self._tx.value(_selected(which, func.count()).where(*conditions)))
+
+    def counts_by_status(self) -> Mapping[Status, int]:
+        """Seven numbers that every change of a status keeps up to date."""
+        return {
+            Status(cast(str, row["status"])): cast(int, row["stored"])
+            for row in self._tx.rows(select(tables.status_counts))
+        }
+
+    def _files(self, benchmark_id: str) -> list[BenchmarkFile]:
+        return [file_of(row) for row in self._tx.rows(_FILES, {"id": benchmark_id})]
+
+    def _save_files(self, benchmark: Benchmark) -> None:
+        stored = self._files(benchmark.benchmark_id)
+        if sorted(stored, key=_place) == sorted(benchmark.files, key=_place):
+            return
+        self._tx.run(
+            delete(benchmark_files).where(benchmark_files.c.benchmark_id == benchmark.benchmark_id)
+        )
+        self._tx.insert_all(
+            benchmark_files, [file_row(benchmark.benchmark_id, file) for file in benchmark.files]
+        )
+
+    def _with_files(self, rows: Sequence[Row]) -> list[Benchmark]:
+        files: dict[object, list[BenchmarkFile]] = {row["benchmark_id"]: [] for row in rows}
+        if files:
+            for row in self._tx.rows(
+                select(benchmark_files)
+                .where(benchmark_files.c.benchmark_id.in_(list(files)))
+                .order_by(benchmark_files.c.role, benchmark_files.c.position)
+            ):
+                files[row["benchmark_id"]].append(file_of(row))
+        return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
+
+
+def _place(file: BenchmarkFile) -> tuple[str, int]:
+    return file.role.value, file.position
+
+
+def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:
+    """From the tags' own table where a tag is asked for: it leads to few rows, in page order."""
+    if which.tag is None:
+        return select(*columns).select_from(benchmarks)
+    return select(*columns).select_from(benchmark_tags.join(benchmarks))
+
+
+def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
+    """All but the status."""
+    wanted = {
+        benchmarks.c.user_id: which.user_id,
+        benchmarks.c.family: which.family,
+        benchmarks.c.engine: which.engine,
+        benchmarks.c.benchmark_type: which.benchmark_type,
+        benchmarks.c.campaign_id: which.campaign_id,
+        benchmarks.c.target_uid: which.target_uid,
+        benchmarks.c.model: which.model,
+        benchmark_tags.c.tag: which.tag,
+    }
+    return [column == value for column, value in wanted.items() if value is not None]
+
+
+def _page_keys(
+    which: BenchmarkFilter, limit: int, after: tuple[datetime, str] | None
+) -> Select[Any] | None:
+    """Time and id of a page's rows; None where the filter asks for no status at all.
+
+    One branch a status: each walks its own index in page order and ends after ``limit`` rows,
+    where ``status IN (…)`` would read and sort everything that matches.
+    """
+    key = benchmarks if which.tag is None else benchmark_tags
+    time, benchmark_id = key.c.submit_time, key.c.benchmark_id
+    query = _selected(which, time, benchmark_id).where(*_conditions(which))
+    if after is not None:
+        query = query.where(tuple_(time, benchmark_id) < tuple_(*after, types=[UtcTime(), Text()]))
+    query = query.order_by(time.desc(), benchmark_id.desc()).limit(limit)
+    if which.status is None:
+        return query
+    branches = [
+        select(query.where(benchmarks.c.status == status.value).subquery())
+        for status in sorted(which.status)
+    ]
+    if not branches:
+        return None
+    merged = union_all(*branches).subquery()
+    return (
+        select(merged)
+        .order_by(merged.c.submit_time.desc(), merged.c.benchmark_id.desc())
+        .limit(limit)
+    )
+
+
+def _cursor(benchmark: Benchmark) -> str:
+    time = wire.time_to_json(benchmark.submit_time)
+    key = json.dumps([time, benchmark.benchmark_id], separators=(",", ":"))
+    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
+
+
+def _read_cursor(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        time, benchmark_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        wire.check_json(benchmark_id)
+        if not isinstance(benchmark_id, str):
+            raise ValueError("no id")
+        return wire.time_from_json(time), benchmark_id
+    except (ValueError, TypeError, RecursionError, binascii.Error, InvalidInput):
+        raise InvalidInput.at(
+            "/cursor", "not a cursor of ours", "the next_cursor of an earlier page"
+        ) from None
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Benchmarks
+
+    _: Benchmarks = SqlBenchmarks(cast(Transaction, None))

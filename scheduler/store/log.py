@@ -1,0 +1,111 @@
+"""Events, explanations, and answers kept under idempotency keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, cast
+
+from sqlalchemy import bindparam, delete, select
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.store.packing import Packer, unpack
+from edgeyard.scheduler.store.rows import event_of, event_row
+from edgeyard.scheduler.store.tables import event_counter, events, explanations, remembered
+from edgeyard.scheduler.store.transaction import Transaction
+
+KEY_LIFE = timedelta(days=1)
+"""How long an idempotency key is good for."""
+
+_AFTER = (
+    select(events)
+    .where(events.c.seq > bindparam("after"))
+    .order_by(events.c.seq)
+    .limit(bindparam("limit"))
+)
+_AFTER_OF = _AFTER.where(events.c.benchmark_id == bindparam("id"))
+_LAST = select(event_counter.c.last_seq)
+_EXPLANATION = select(explanations.c.packed).where(explanations.c.benchmark_id == bindparam("id"))
+
+
+class SqlLog:
+    """`edgeyard.scheduler.ports.Log` in SQL."""
+
+    def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
+        self._tx = tx
+        self._now = now
+        self._packer = Packer()
+
+    def append(self, event: Event) -> None:
+        """Numbered when the unit of work commits; not seen by its own reads before."""
+        self._tx.add_event(event_row(event))
+
+    def events(self, *, after: int, limit: int, benchmark_id: str | None = None) -> Sequence[Event]:
+        """In order of ``seq``."""
+        values: dict[str, object] = {"after": after, "limit": limit}
+        if benchmark_id is None:
+            rows = self._tx.rows(_AFTER, values)
+        else:
+            rows = self._tx.rows(_AFTER_OF, {**values, "id": benchmark_id})
+        return [event_of(row) for row in rows]
+
+    def last_seq(self) -> int:
+        """Number of the newest event; 0 when there never was one."""
+        return cast(int, self._tx.value(_LAST))
+
+    def keep_explanation(self, explanation: Explanation) -> None:
+        """The newest of a benchmark; written when the unit of work commits."""
+        self._tx.add_explanation(explanation.benchmark_id, self._packer.pack(explanation))
+
+    def explanation(self, benchmark_id: str) -> Explanation:
+        """The newest.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+        """
+        packed = self._tx.value(_EXPLANATION, {"id": benchmark_id})
+        if packed is None:
+            raise NotFound("explanation", benchmark_id)
+        return unpack(cast(bytes, packed))
+
+    def remember(
+        self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
+    ) -> None:
+        """Keep an answer under an idempotency key.
+
+        Raises:
+            Conflict: The key was used within a day, for whatever body.
+        """
+        now = self._now()
+        self._tx.run(delete(remembered).where(remembered.c.at < now - KEY_LIFE))
+        row = {
+            "user_id": user_id,
+            "key": key,
+            "body_sha256": body_sha256,
+            "answer": wire.dumps(answer, "/answer"),
+            "at": now,
+        }
+        if not self._tx.insert(remembered, row):
+            raise Conflict("the idempotency key is in use")
+
+    def remembered(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
+        """Hash of the body and the answer, if the key was used (within a day)."""
+        row = self._tx.row(
+            select(remembered.c.body_sha256, remembered.c.answer).where(
+                remembered.c.user_id == user_id,
+                remembered.c.key == key,
+                remembered.c.at >= self._now() - KEY_LIFE,
+            )
+        )
+        if row is None:
+            return None
+        return cast(str, row["body_sha256"]), wire.loads(cast(str, row["answer"]))
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Log
+
+    _: Log = SqlLog(cast(Transaction, None), datetime.now)

@@ -1,0 +1,1 @@
+"""What changed in the database from version to version; never edited once released."""

@@ -1,0 +1,179 @@
+"""Values of the model to rows, and back; rows go no further than the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from enum import Enum
+from typing import Any, cast
+
+from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    Binding,
+    Failure,
+    FailureCategory,
+    FileRole,
+    Status,
+    Waiting,
+    WaitingReason,
+)
+from edgeyard.scheduler.model.records import CronSchedule, Event, Report
+
+Row = Mapping[str, object]
+
+_FAILURES = ("failure", "task_failure", "stopping")  # of an attempt
+
+
+def flat_row(value: object) -> dict[str, object]:
+    """Row of a dataclass whose fields are the table's columns."""
+    row = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
+    return {n: v.value if isinstance(v, Enum) else v for n, v in row.items()}
+
+
+def benchmark_row(benchmark: Benchmark) -> dict[str, object]:
+    """Columns of ``benchmarks``."""
+    description, waiting = benchmark.description, benchmark.waiting
+    return {
+        "benchmark_id": benchmark.benchmark_id,
+        "user_id": benchmark.user_id,
+        "campaign_id": benchmark.campaign_id,
+        "submit_time": benchmark.submit_time,
+        "status": benchmark.status.value,
+        "family": description.family,
+        "engine": description.runtime,
+        "benchmark_type": description.benchmark_type.value,
+        "model": description.model,
+        "target_uid": benchmark.target_uid,
+        "waiting_reason": None if waiting is None else waiting.reason.value,
+        "waiting_sentence": None if waiting is None else waiting.sentence,
+        **_failure_columns("failure", benchmark.failure),
+        "priority": benchmark.priority,
+        "phase": benchmark.phase,
+        "progress": benchmark.progress,
+        "held": benchmark.held,
+        "retry_of": benchmark.retry_of,
+        "started_at": benchmark.started_at,
+        "ended_at": benchmark.ended_at,
+        "version": benchmark.version,
+    }
+
+
+def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
+    """The benchmark of a row that has the description's ``body`` too."""
+    r = cast("Mapping[str, Any]", row)
+    waiting = None
+    if r["waiting_reason"] is not None:
+        waiting = Waiting(reason=WaitingReason(r["waiting_reason"]), sentence=r["waiting_sentence"])
+    return Benchmark(
+        benchmark_id=r["benchmark_id"],
+        user_id=r["user_id"],
+        description=wire.description_from_json(wire.loads(r["body"])),
+        submit_time=r["submit_time"],
+        status=Status(r["status"]),
+        campaign_id=r["campaign_id"],
+        files=tuple(files),
+        waiting=waiting,
+        failure=_failure_of("failure", row),
+        priority=r["priority"],
+        phase=r["phase"],
+        progress=r["progress"],
+        target_uid=r["target_uid"],
+        held=r["held"],
+        retry_of=r["retry_of"],
+        started_at=r["started_at"],
+        ended_at=r["ended_at"],
+        version=r["version"],
+    )
+
+
+def file_row(benchmark_id: str, file: BenchmarkFile) -> dict[str, object]:
+    """Columns of ``benchmark_files``."""
+    return {"benchmark_id": benchmark_id, **flat_row(file)}
+
+
+def file_of(row: Row) -> BenchmarkFile:
+    """A file that a benchmark needs."""
+    r = cast("dict[str, Any]", dict(row))
+    del r["benchmark_id"]
+    return BenchmarkFile(**(r | {"role": FileRole(r["role"])}))
+
+
+def attempt_row(attempt: Attempt) -> dict[str, object]:
+    """Columns of ``attempts``."""
+    row = flat_row(attempt)
+    for name in _FAILURES:
+        del row[name]
+        row |= _failure_columns(name, getattr(attempt, name))
+    return {**row, "allowed_uids": wire.dumps(attempt.allowed_uids)}
+
+
+def attempt_of(row: Row) -> Attempt:
+    """The attempt of a row."""
+    r = cast("dict[str, Any]", dict(row))
+    for name in _FAILURES:
+        r[name] = _failure_of(name, row)
+        del r[f"{name}_category"], r[f"{name}_sentence"]
+    r["state"] = AttemptState(r["state"])
+    r["binding"] = Binding(r["binding"])
+    r["allowed_uids"] = tuple(wire.loads(r["allowed_uids"]))
+    return Attempt(**r)
+
+
+def event_row(event: Event) -> dict[str, object]:
+    """Columns of ``events`` but its number."""
+    return {
+        "at": event.at,
+        "kind": event.kind,
+        "benchmark_id": event.benchmark_id,
+        "user_id": event.user_id,
+        "data": wire.dumps(event.data, "/data"),
+    }
+
+
+def event_of(row: Row) -> Event:
+    """A line of the log."""
+    r = cast("dict[str, Any]", dict(row))
+    return Event(**(r | {"data": wire.loads(r["data"])}))
+
+
+def schedule_row(schedule: CronSchedule) -> dict[str, object]:
+    """Columns of ``schedules``."""
+    return {
+        **flat_row(schedule),
+        "description": wire.dumps(schedule.description, "/description"),
+    }
+
+
+def schedule_of(row: Row) -> CronSchedule:
+    """The schedule of a row."""
+    r = cast("dict[str, Any]", dict(row))
+    return CronSchedule(**(r | {"description": wire.loads(r["description"])}))
+
+
+def report_of(row: Row) -> Report:
+    """The report of a row."""
+    return Report(
+        benchmark_id=cast(str, row["benchmark_id"]),
+        attempt=cast(int, row["attempt"]),
+        report=cast("Mapping[str, object]", wire.loads(cast(str, row["report"]))),
+        received_at=cast(datetime, row["received_at"]),
+    )
+
+
+def _failure_columns(name: str, failure: Failure | None) -> dict[str, object]:
+    return {
+        f"{name}_category": None if failure is None else failure.category.value,
+        f"{name}_sentence": None if failure is None else failure.sentence,
+    }
+
+
+def _failure_of(name: str, row: Row) -> Failure | None:
+    r = cast("Mapping[str, Any]", row)
+    category = r[f"{name}_category"]
+    if category is None:
+        return None
+    return Failure(category=FailureCategory(category), sentence=r[f"{name}_sentence"])

@@ -1,0 +1,257 @@
+"""The store: engines, transactions, and what a database must be told to be safe."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+
+from edgeyard.errors import ConfigError, Unavailable
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.store.accounts import SqlAccounts
+from edgeyard.scheduler.store.attempts import SqlAttempts
+from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
+from edgeyard.scheduler.store.contents import SqlFiles
+from edgeyard.scheduler.store.lab import SqlLab
+from edgeyard.scheduler.store.log import SqlLog
+from edgeyard.scheduler.store.migrate import migrate
+from edgeyard.scheduler.store.prune import prune_step
+from edgeyard.scheduler.store.transaction import Transaction, translated
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 5.0
+"""Longest wait for the write lock or a connection, then 503: a client's patience, not ours."""
+
+CONNECTIONS = 40
+"""As many as a web server has worker threads; each waits for a free one no longer than `WAIT_S`."""
+
+# WAL: readers and the one writer don't wait for each other. Killing the process loses nothing that
+# was committed whatever `synchronous` is; only FULL, which syncs the log at every commit, makes a
+# commit survive a power cut too, and a result answered 2xx must.
+_SQLITE_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA journal_size_limit = 67108864",  # 64 MiB: a long reader may grow the log, not for ever
+    "PRAGMA temp_store = MEMORY",
+)
+
+
+class SqlUnitOfWork:
+    """`edgeyard.scheduler.ports.UnitOfWork` on one transaction."""
+
+    def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
+        self.benchmarks = SqlBenchmarks(tx)
+        self.attempts = SqlAttempts(tx)
+        self.files = SqlFiles(tx)
+        self.accounts = SqlAccounts(tx)
+        self.log = SqlLog(tx, now)
+        self.lab = SqlLab(tx)
+
+
+class SqlStore:
+    """`edgeyard.scheduler.ports.Store` on SQLite or PostgreSQL; migrates when it is made.
+
+    On SQLite one connection writes, and the threads of this process take turns for it: sleeping
+    on SQLite's own lock would starve some. Other processes are waited for by ``busy_timeout``.
+    On PostgreSQL a unit of work that writes locks the benchmarks that it gets.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        wait_s: float = WAIT_S,
+    ) -> None:
+        """Open the database and bring it to the schema of this code.
+
+        Args:
+            url: ``sqlite:///PATH`` or ``postgresql://…``.
+            now: For the expiry of idempotency keys.
+            wait_s: See `WAIT_S`.
+
+        Raises:
+            ConfigError: The URL is wrong, or the database is not one that this code can use.
+            Unavailable: It does not answer.
+        """
+        self._now = now
+        self._wait_s = wait_s
+        parsed = _parsed(url)
+        self._turn = threading.Lock() if parsed.get_backend_name() == "sqlite" else None
+        if self._turn is not None:
+            self._reader = _sqlite(parsed, wait_s, writes=False)
+            self._writer = _sqlite(parsed, wait_s, writes=True)
+        else:
+            self._writer = _postgresql(parsed, wait_s)
+            self._reader = self._writer.execution_options(
+                isolation_level="REPEATABLE READ", postgresql_readonly=True
+            )
+        try:
+            self._migrate(parsed)
+        except BaseException:
+            self.close()
+            raise
+
+    def _migrate(self, url: URL) -> None:
+        shown = url.render_as_string(hide_password=True)
+        try:
+            with translated(), self._writer.begin() as connection:
+                migrate(connection)
+        except Unavailable as error:
+            raise Unavailable(f"opening {shown}: {error}") from error
+        except DatabaseError as error:
+            raise ConfigError([f"{shown} is not a database that Edgeyard can use"]) from error
+
+    @contextmanager
+    def read(self) -> Iterator[SqlUnitOfWork]:
+        """One consistent view, for reading only; a write in it fails."""
+        with translated(), self._reader.connect() as connection:
+            connection.begin()
+            yield SqlUnitOfWork(Transaction(connection, writes=False), self._now)
+
+    @contextmanager
+    def write(self) -> Iterator[SqlUnitOfWork]:
+        """Commits when the block is left, rolls back when it raises.
+
+        Raises:
+            Unavailable: The database is locked or gone.
+        """
+        with self._turn_to_write(), _connected(self._writer) as connection:
+            tx = Transaction(connection, writes=True)
+            yield SqlUnitOfWork(tx, self._now)
+            tx.flush()
+            failpoint("commit:before")
+            with translated():
+                connection.commit()
+            failpoint("commit:after")
+
+    def ping(self) -> None:
+        """Raises Unavailable."""
+        with translated(), self._reader.connect() as connection:
+            connection.execute(text("SELECT 1 FROM event_counter"))
+
+    def prune(self, before: datetime) -> int:
+        """Drop what nobody asks for any more; in small transactions, so that others get on.
+
+        Events older than ``before`` unless their benchmark is live, explanations of benchmarks
+        that ended before it, download names of attempts that have ended, and expired
+        idempotency keys. Returns how many rows went.
+        """
+        total = 0
+        while True:
+            with self._turn_to_write(), _connected(self._writer) as connection:
+                gone = prune_step(Transaction(connection, writes=True), before, self._now())
+                failpoint("commit:before")
+                with translated():
+                    connection.commit()
+                failpoint("commit:after")
+            if not gone:
+                return total
+            total += gone
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._reader.dispose()
+        self._writer.dispose()
+
+    def _turn_to_write(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._turn is None else _held(self._turn, self._wait_s)
+
+
+@contextmanager
+def _held(lock: threading.Lock, wait_s: float) -> Iterator[None]:
+    if not lock.acquire(timeout=wait_s):
+        raise Unavailable("the database is locked by other writers")
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _connected(engine: Engine) -> Iterator[Connection]:
+    """A connection in a transaction; the caller's exceptions pass as they are."""
+    with translated():
+        connection = engine.connect()
+    try:
+        with translated():
+            connection.begin()
+        yield connection
+    finally:
+        with translated():
+            connection.close()  # rolls back what was not committed
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise ConfigError(["the database URL can't be read"]) from error
+    if parsed.drivername in ("postgres", "postgresql"):
+        return parsed.set(drivername="postgresql+psycopg")
+    if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+        raise ConfigError([f"the database is {parsed.drivername}: use sqlite or postgresql"])
+    if parsed.get_backend_name() == "sqlite" and parsed.database in (None, "", ":memory:"):
+        raise ConfigError(["the database URL names no file: use sqlite:///PATH"])
+    return parsed
+
+
+def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
+    engine = create_engine(
+        url,
+        pool_size=1 if writes else CONNECTIONS,
+        max_overflow=0,
+        pool_timeout=wait_s,
+        connect_args={"timeout": wait_s, "isolation_level": None},
+    )
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: sqlite3.Connection, record: object) -> None:
+        for pragma in _SQLITE_PRAGMAS:
+            connection.execute(pragma)
+        if not writes:
+            connection.execute("PRAGMA query_only = ON")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        # a read that turns into a write is told BUSY at once, however long the time-out
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: URL, wait_s: float) -> Engine:
+    try:
+        engine = create_engine(
+            url,
+            pool_size=CONNECTIONS // 2,
+            max_overflow=CONNECTIONS // 2,
+            pool_timeout=wait_s,
+            pool_pre_ping=True,  # the server may have been restarted meanwhile
+            connect_args={"connect_timeout": max(1, round(wait_s))},
+        )
+    except (ImportError, NoSuchModuleError) as error:
+        raise ConfigError(["PostgreSQL needs its driver: install edgeyard[postgres]"]) from error
+
+    @event.listens_for(engine, "connect")
+    def _prepare(connection: Any, record: object) -> None:
+        connection.execute(f"SET lock_timeout = {round(wait_s * 1000)}")
+        connection.commit()
+
+    return engine
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Store, UnitOfWork
+
+    _: Store = SqlStore("")
+    __: UnitOfWork = cast(SqlUnitOfWork, None)

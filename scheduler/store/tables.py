@@ -1,0 +1,377 @@
+"""The tables, as the newest migration leaves them.
+
+What is listed, filtered and counted lies in narrow columns of ``benchmarks``; the job description
+lies beside it and is read with it, but no list or count scans it. Times are microseconds since
+1970 in UTC: exact, ordered and the same in both databases.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    TypeDecorator,
+    text,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An aware time as whole microseconds."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> int | None:
+        """Raises TypeError for a time without a zone."""
+        return None if value is None else (value - _EPOCH) // _MICROSECOND
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
+        """The time, in UTC."""
+        return None if value is None else _EPOCH + value * _MICROSECOND
+
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+LIVE_STATUSES = "status IN ('pending', 'running', 'scheduled')"
+"""Word for word the condition of the partial index: SQLite uses it for nothing else."""
+
+LIVE_STATES = "state <> 'ended'"
+"""As `LIVE_STATUSES`, for attempts."""
+
+
+def _of_benchmark(*, primary_key: bool = False) -> Column[str]:
+    return Column(
+        "benchmark_id",
+        Text,
+        ForeignKey("benchmarks.benchmark_id"),
+        primary_key=primary_key,
+        nullable=False,
+    )
+
+
+benchmarks = Table(
+    "benchmarks",
+    metadata,
+    Column("benchmark_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("campaign_id", Text),
+    Column("submit_time", UtcTime, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("benchmark_type", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("target_uid", Text),
+    Column("waiting_reason", Text),
+    Column("waiting_sentence", Text),
+    Column("failure_category", Text),
+    Column("failure_sentence", Text),
+    Column("priority", Integer),
+    Column("phase", Text),
+    Column("progress", Float),
+    Column("held", Boolean, nullable=False),
+    Column("retry_of", Text),
+    Column("started_at", UtcTime),
+    Column("ended_at", UtcTime),
+    Column("version", BigInteger, nullable=False),
+)
+Index("ix_benchmarks_page", benchmarks.c.submit_time, benchmarks.c.benchmark_id)
+for _column in ("status", "model", "family"):
+    Index(
+        f"ix_benchmarks_{_column}",
+        benchmarks.c[_column],
+        benchmarks.c.submit_time,
+        benchmarks.c.benchmark_id,
+    )
+Index(
+    "ix_benchmarks_user",
+    benchmarks.c.user_id,
+    benchmarks.c.submit_time,
+    benchmarks.c.benchmark_id,
+)
+Index(
+    "ix_benchmarks_user_status",
+    benchmarks.c.user_id,
+    benchmarks.c.status,
+    benchmarks.c.submit_time,
+    benchmarks.c.benchmark_id,
+)
+Index(
+    "ix_benchmarks_target_uid",
+    benchmarks.c.target_uid,
+    benchmarks.c.submit_time,
+    benchmarks.c.benchmark_id,
+    sqlite_where=text("target_uid IS NOT NULL"),
+    postgresql_where=text("target_uid IS NOT NULL"),
+)
+Index(
+    "ix_benchmarks_campaign_id",
+    benchmarks.c.campaign_id,
+    benchmarks.c.status,
+    sqlite_where=text("campaign_id IS NOT NULL"),
+    postgresql_where=text("campaign_id IS NOT NULL"),
+)
+Index(
+    "ix_benchmarks_live",
+    benchmarks.c.benchmark_id,
+    benchmarks.c.version,
+    sqlite_where=text(LIVE_STATUSES),
+    postgresql_where=text(LIVE_STATUSES),
+)
+
+descriptions = Table(
+    "descriptions",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("body", Text, nullable=False),
+)
+
+benchmark_files = Table(
+    "benchmark_files",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("role", Text, primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("url", Text),
+    Column("sha256", Text, index=True),
+    Column("size_bytes", BigInteger),
+)
+
+benchmark_tags = Table(
+    "benchmark_tags",
+    metadata,
+    Column("tag", Text, primary_key=True),
+    Column("submit_time", UtcTime, primary_key=True, autoincrement=False),
+    _of_benchmark(primary_key=True),
+    sqlite_with_rowid=False,
+)
+
+status_counts = Table(
+    "status_counts",
+    metadata,
+    Column("status", Text, primary_key=True),
+    Column("stored", BigInteger, nullable=False),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("job_id", Text, nullable=False, unique=True),
+    Column("state", Text, nullable=False),
+    Column("binding", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("target_uid", Text),
+    Column("allowed_uids", Text, nullable=False),
+    Column("upload_token_sha256", Text),
+    Column("queued_at", UtcTime),
+    Column("started_at", UtcTime),
+    Column("task_ended_at", UtcTime),
+    Column("task_failure_category", Text),
+    Column("task_failure_sentence", Text),
+    Column("result_at", UtcTime),
+    Column("counts", Boolean, nullable=False),
+    Column("stopping_category", Text),
+    Column("stopping_sentence", Text),
+    Column("ended_at", UtcTime),
+    Column("failure_category", Text),
+    Column("failure_sentence", Text),
+    Column("phase", Text),
+    Column("progress", Float),
+    Column("version", BigInteger, nullable=False),
+    Column("hcl", Text, nullable=False),
+)
+Index(
+    "uq_attempts_live",
+    attempts.c.benchmark_id,
+    unique=True,
+    sqlite_where=text(LIVE_STATES),
+    postgresql_where=text(LIVE_STATES),
+)
+
+outcomes = Table(
+    "outcomes",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("target_uid", Text),
+    Column("family", Text, nullable=False),
+    Column("engine", Text, nullable=False),
+    Column("benchmark_type", Text, nullable=False),
+    Column("model_sha256", Text),
+    Column("wait_s", Float),
+    Column("run_s", Float),
+    Column("failure_category", Text),
+    Column("latency_p50_ms", Float),
+    Column("verdict", Text),
+    Column("ended_at", UtcTime, nullable=False, index=True),
+)
+
+user_files = Table(
+    "user_files",
+    metadata,
+    Column("file_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_at", UtcTime, nullable=False, index=True),
+)
+Index("ix_user_files_name", user_files.c.user_id, user_files.c.name, user_files.c.created_at)
+Index("ix_user_files_user", user_files.c.user_id, user_files.c.created_at)
+
+grants = Table(
+    "grants",
+    metadata,
+    Column("name", Text, primary_key=True),
+    _of_benchmark(),
+    Column("attempt", Integer, nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("content", LargeBinary),
+)
+Index("ix_grants_attempt", grants.c.benchmark_id, grants.c.attempt)
+
+result_files = Table(
+    "result_files",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, primary_key=True),
+    Column("sha256", Text, nullable=False, index=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("received_at", UtcTime, nullable=False),
+)
+
+reports = Table(
+    "reports",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("report", Text, nullable=False),
+    Column("received_at", UtcTime, nullable=False),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("role", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("max_priority", Integer, nullable=False),
+    Column("max_budget", Float),
+    Column("disabled", Boolean, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("token_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False, index=True),
+    Column("role", Text, nullable=False),
+    Column("sha256", Text, nullable=False, unique=True),
+    Column("label", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("revoked_at", UtcTime),
+)
+
+events = Table(
+    "events",
+    metadata,
+    # INTEGER is SQLite's own row number: no second index
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    Column("at", UtcTime, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("benchmark_id", Text),
+    Column("user_id", Text),
+    Column("data", Text, nullable=False),
+)
+Index("ix_events_benchmark_id", events.c.benchmark_id, events.c.seq)
+
+event_counter = Table(
+    "event_counter",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+)
+
+explanations = Table(
+    "explanations",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("packed", LargeBinary, nullable=False),
+)
+
+remembered = Table(
+    "remembered",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("body_sha256", Text, nullable=False),
+    Column("answer", Text, nullable=False),
+    Column("at", UtcTime, nullable=False, index=True),
+)
+
+campaigns = Table(
+    "campaigns",
+    metadata,
+    Column("campaign_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+)
+
+overrides = Table(
+    "overrides",
+    metadata,
+    Column("target_uid", Text, primary_key=True),
+    Column("drained", Boolean, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("schedule_id", Text, primary_key=True),
+    Column("user_id", Text, nullable=False, index=True),
+    Column("cron", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("next_fire", UtcTime, nullable=False, index=True),
+    Column("active", Boolean, nullable=False),
+)

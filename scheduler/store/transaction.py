@@ -1,0 +1,229 @@
+"""One transaction: statements, translated errors, and what waits for the commit."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import cast
+
+from sqlalchemy import Connection, CursorResult, Insert, Table, bindparam, func, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    StatementError,
+)
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.sql import Executable
+
+from edgeyard.errors import Conflict, InvalidInput, Unavailable
+from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.store.tables import event_counter, events, explanations, status_counts
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, object]
+
+_SQLITE_ERROR = 1  # SQLite's code of a wrong statement, which is a bug of ours
+_SQLITE_FULL = 13
+_POSTGRES_DISK_FULL = "53100"
+
+_FLUSH_LOCK = 0x65647965  # any number that nothing else locks in our database
+
+_COUNT = (
+    update(status_counts)
+    .where(status_counts.c.status == bindparam("which"))
+    .values(stored=status_counts.c.stored + bindparam("more"))
+)
+_NUMBER = (
+    update(event_counter)
+    .values(last_seq=event_counter.c.last_seq + bindparam("more"))
+    .returning(event_counter.c.last_seq)
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn the database's exceptions into ours.
+
+    Raises:
+        Unavailable: Locked, full, unreachable or out of connections; worth another try.
+        Conflict: At odds with what is stored.
+        InvalidInput: A value that a column can't hold.
+    """
+    try:
+        yield
+    except PoolTimeout as error:
+        raise Unavailable("all connections to the database are in use") from error
+    except IntegrityError as error:
+        raise Conflict("the change is at odds with what is stored") from error
+    except DataError as error:
+        raise InvalidInput.at("", "a value that the database can't hold") from error
+    except (OperationalError, InterfaceError) as error:
+        raise _unavailable(error) from error
+    except DBAPIError as error:
+        # python's sqlite3 puts a full disk and a broken file here now and then
+        if error.connection_invalidated:
+            raise _unavailable(error) from error
+        raise
+    except StatementError as error:
+        if isinstance(error.orig, (OverflowError, UnicodeEncodeError)):
+            raise InvalidInput.at("", "a value that the database can't hold") from error
+        raise
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise InvalidInput.at("", "a value that the database can't hold") from error
+
+
+def _unavailable(error: DBAPIError) -> Exception:
+    code = getattr(error.orig, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF == _SQLITE_ERROR:
+        return error
+    # the driver's own words may name hosts and users: they go to the log, not to callers
+    logger.warning(
+        "the database refused", extra={"event": "store.refused", "cause": str(error.orig)}
+    )
+    full = (code is not None and code & 0xFF == _SQLITE_FULL) or getattr(
+        error.orig, "sqlstate", None
+    ) == _POSTGRES_DISK_FULL
+    return Unavailable(
+        "the database has no room left" if full else "the database is locked or does not answer"
+    )
+
+
+@functools.cache
+def _insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
+    return postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+
+
+@functools.cache
+def _insert_new(table: Table, dialect: str) -> Insert:
+    return _insert(table, dialect).on_conflict_do_nothing()
+
+
+@functools.cache
+def _upsert(table: Table, dialect: str) -> Insert:
+    insert = _insert(table, dialect)
+    keys = [column.name for column in table.primary_key]
+    others = {c.name: insert.excluded[c.name] for c in table.c if c.name not in keys}
+    return insert.on_conflict_do_update(index_elements=keys, set_=others)
+
+
+class Transaction:
+    """A connection with an open transaction, and what is written right before its commit.
+
+    Events are numbered, and counts of statuses changed, in `flush`: on PostgreSQL under one
+    advisory lock, which is so held for the commit alone.
+    """
+
+    def __init__(self, connection: Connection, *, writes: bool) -> None:
+        self._connection = connection
+        self.writes = writes
+        self.dialect = connection.dialect.name
+        self._events: list[dict[str, object]] = []
+        self._moves: Counter[Status] = Counter()
+        self._explanations: dict[str, dict[str, object]] = {}
+
+    def run(
+        self, statement: Executable, values: Row | Sequence[Row] | None = None
+    ) -> CursorResult[object]:
+        """Execute, with `translated` errors."""
+        if values is not None:
+            _check(values)
+        with translated():
+            return cast(
+                "CursorResult[object]",
+                self._connection.execute(statement, values),
+            )
+
+    def rows(self, statement: Executable, values: Row | None = None) -> Sequence[Row]:
+        """All rows, by column name."""
+        with translated():
+            return cast(
+                "Sequence[Row]", self._connection.execute(statement, values).mappings().all()
+            )
+
+    def row(self, statement: Executable, values: Row | None = None) -> Row | None:
+        """The first row, or None."""
+        with translated():
+            return cast(
+                "Row | None", self._connection.execute(statement, values).mappings().first()
+            )
+
+    def value(self, statement: Executable, values: Row | None = None) -> object:
+        """First column of the first row, or None."""
+        with translated():
+            return self._connection.execute(statement, values).scalar()
+
+    def insert(self, table: Table, row: Row) -> bool:
+        """Insert; False, and no harm to the transaction, where a unique key is taken."""
+        return self.run(_insert_new(table, self.dialect), row).rowcount > 0
+
+    def insert_all(self, table: Table, rows: Sequence[Row]) -> None:
+        """Insert rows whose keys are known to be free."""
+        if rows:
+            self.run(_insert(table, self.dialect), rows)
+
+    def replace(self, table: Table, row: Row) -> None:
+        """Insert, or replace the row of the same primary key."""
+        self.run(_upsert(table, self.dialect), row)
+
+    def count_move(self, old: Status | None, new: Status) -> None:
+        """A benchmark of status ``old`` (None: a new one) is now ``new``."""
+        if old is not None:
+            self._moves[old] -= 1
+        self._moves[new] += 1
+
+    def add_event(self, row: dict[str, object]) -> None:
+        """Keep an event until `flush` numbers it."""
+        _check(row)
+        self._events.append(row)
+
+    def add_explanation(self, benchmark_id: str, packed: bytes) -> None:
+        """Keep an explanation until `flush`; the last one of a benchmark wins."""
+        self._explanations[benchmark_id] = {"benchmark_id": benchmark_id, "packed": packed}
+
+    def flush(self) -> None:
+        """Write what waited; nothing but the commit may follow."""
+        if self._explanations:
+            rows = [row for _, row in sorted(self._explanations.items())]
+            self.run(_upsert(explanations, self.dialect), rows)
+        moves = [
+            {"which": status.value, "more": more}
+            for status, more in sorted(self._moves.items())
+            if more
+        ]
+        if not moves and not self._events:
+            return
+        if self.dialect == "postgresql":
+            # Whoever is numbered first commits first: the lock falls after the commit is visible,
+            # so a reader of "seq > last" misses none. SQLite's write lock does the same.
+            self.run(select(func.pg_advisory_xact_lock(_FLUSH_LOCK)))
+        if moves:
+            self.run(_COUNT, moves)
+        if self._events:
+            last = cast(int, self.value(_NUMBER, {"more": len(self._events)}))
+            first = last - len(self._events) + 1
+            self.insert_all(
+                events, [{"seq": first + i, **row} for i, row in enumerate(self._events)]
+            )
+
+
+def _check(values: Row | Sequence[Row]) -> None:
+    """Refuse texts and numbers that one of the databases would refuse, or change silently."""
+    for row in [values] if isinstance(values, Mapping) else values:
+        for name, value in row.items():
+            if isinstance(value, (str, int, float)):
+                wire.check_json(value, f"/{name}")
+
+
+def json_of(text: object) -> Mapping[str, object]:
+    """The JSON object in a text column."""
+    return cast("Mapping[str, object]", json.loads(cast(str, text)))
