@@ -5,12 +5,16 @@ limited child process, on one thread, on boards: only the standard library, NumP
 own package; Python 3.10.
 """
 
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
+
+if TYPE_CHECKING:  # the runner's parent process reads `BoardFacts` and never loads NumPy
+    from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
 Dimension = Union[int, str, None]
 """A fixed size; a name or None where the model leaves it open."""
@@ -47,7 +51,10 @@ class Session(Protocol):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What the report tells of the engine: version, execution provider, threads..."""
+        """What the report tells of the engine: version, execution provider, threads...
+
+        ``load_ms``, where given, is taken for the time of loading, in place of that of `load`.
+        """
         ...
 
     def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
@@ -107,9 +114,7 @@ class Engine(Protocol):
 
     name: str
 
-    def load(
-        self, model: Path, *, threads: int, parameters: Mapping[str, object]
-    ) -> Session:
+    def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> Session:
         """Load a model.
 
         Args:
@@ -117,8 +122,8 @@ class Engine(Protocol):
             parameters: Of the engine, from the job description; unknown ones are refused.
 
         Raises:
-            RunFailed: ``user_model`` (corrupt, too new, external data), ``user_input`` (parameters),
-                ``engine_unsupported``, ``out_of_memory``.
+            RunFailed: ``user_model`` (corrupt, too new, external data), ``user_input``
+                (parameters), ``engine_unsupported``, ``out_of_memory``.
         """
         ...
 
@@ -146,17 +151,6 @@ class Engine(Protocol):
         ...
 
 
-def engine_named(name: str) -> "Engine":
-    """The engine of that name, loaded when asked for.
-
-    Raises:
-        RunFailed: ``engine_unsupported``: none of that name, or its package is not installed.
-    """
-    from edgeyard.devices.runner.engines import find
-
-    return find(name)
-
-
 @dataclass(frozen=True)
 class BoardFacts:
     """What the board's host tells the task through ``EDGEYARD_BOARD`` (JSON).
@@ -167,6 +161,8 @@ class BoardFacts:
         ram_bytes: Memory limit of the child; None: no limit.
         progress_file: Where to write progress for the host's plugin; None: nowhere.
         emulated: This board is a slice of a bigger machine.
+        parent_pid: Process that started the runner and that it must not outlive; None: whoever
+            its parent is when it starts.
     """
 
     target_uid: str = ""
@@ -176,3 +172,4 @@ class BoardFacts:
     ram_bytes: Optional[int] = None
     progress_file: Optional[str] = None
     emulated: bool = False
+    parent_pid: Optional[int] = None

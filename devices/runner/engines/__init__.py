@@ -1,1 +1,56 @@
-"""Inference engines that the runner knows."""
+"""Inference engines, found by name."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Callable, Mapping, cast
+
+from edgeyard.devices.runner.engine import Engine
+from edgeyard.errors import RunFailed
+
+GROUP = "edgeyard.engines"
+
+BUILT_IN: Mapping[str, str] = {
+    "ort": "edgeyard.devices.runner.engines.ort:OrtEngine",
+    "tflite": "edgeyard.devices.runner.engines.tflite:TfliteEngine",
+}
+"""The same as our own entry points. Asked first: a zipapp has no entry points, reading those of a
+full installation takes 60 ms, and nobody else's package can take these names."""
+
+
+def find(name: str) -> Engine:
+    """The engine of that name: one of ours, or an installed package's entry point.
+
+    An entry point of the group ``edgeyard.engines`` names a class without arguments, or a function
+    that returns an `Engine`.
+
+    Raises:
+        RunFailed: ``engine_unsupported``: none of that name, two of it, or one that can't be
+            imported here.
+    """
+    try:
+        make = _built_in(BUILT_IN[name]) if name in BUILT_IN else _installed(name)
+        return make()
+    except ImportError as error:
+        raise RunFailed(
+            "engine_unsupported", f"engine {name!r} can't be loaded on this host: {error}"
+        ) from error
+
+
+def _built_in(reference: str) -> Callable[[], Engine]:
+    module, _, attribute = reference.partition(":")
+    return cast(Callable[[], Engine], getattr(importlib.import_module(module), attribute))
+
+
+def _installed(name: str) -> Callable[[], Engine]:
+    from importlib.metadata import entry_points
+
+    found = entry_points(group=GROUP)
+    named = [point for point in found if point.name == name]
+    if not named:
+        known = ", ".join(sorted({*BUILT_IN, *(point.name for point in found)}))
+        raise RunFailed("engine_unsupported", f"no engine {name!r} on this host; it has {known}")
+    if len({point.value for point in named}) > 1:
+        places = ", ".join(sorted(point.value for point in named))
+        raise RunFailed("engine_unsupported", f"engine {name!r} is installed twice: {places}")
+    return cast(Callable[[], Engine], named[0].load())

@@ -1,1 +1,1 @@
-"""Ways to reach the board that a benchmark runs on."""
+"""Where the measuring process lives: on this machine (``local``)."""

@@ -1,0 +1,383 @@
+"""``python -m edgeyard.devices.runner``, ``edgeyard-runner`` and ``edgeyard-runner.pyz``.
+
+The parent process: it reads what is asked, has a limited child do it, and keeps the result until
+the server has it safe. It loads neither NumPy nor an engine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Dict, List, Mapping, Optional
+
+from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.devices.runner.progress import ProgressCalls, ProgressFile
+from edgeyard.devices.runner.result import (
+    LOG,
+    REPORT,
+    Report,
+    build_report,
+    file_entries,
+    now,
+    read_report,
+    sha256_of,
+    write_report,
+)
+from edgeyard.devices.runner.spec import (
+    FileRef,
+    RunSpec,
+    read_board,
+    read_spec,
+    task_dir_of,
+)
+from edgeyard.devices.runner.task import out_of_memory, run_task
+from edgeyard.devices.runner.transports.local import (
+    Ending,
+    Limits,
+    Message,
+    orphaned,
+    run_limited,
+)
+from edgeyard.devices.runner.upload import Uploader, UploadRefused, UploadTimedOut
+from edgeyard.errors import RunFailed
+
+logger = logging.getLogger("edgeyard.runner")
+
+EXIT_OK = 0
+EXIT_FAILED = 3
+"""The benchmark failed, and its report says why."""
+
+EXIT_NOT_UPLOADED = 4
+"""The result lies in ``local/results`` of the task; the server does not have it."""
+
+EXIT_STOPPED = 128 + signal.SIGTERM
+
+_LIVE_LOG = ".runner.log"
+"""Written until the end; what is uploaded is a copy, whose hash holds."""
+
+_MOST_LOG_BYTES = 4 * 1024 * 1024
+"""A child that floods its output must fill neither disk nor upload."""
+
+_TAIL_BYTES = 64 * 1024
+_EXIT_UNHANDLED = 70
+_UPLOADING_PERCENT = 96.0
+_MEMORY_WORDS = (b"bad_alloc", b"MemoryError", b"Cannot allocate memory")
+
+
+def main() -> None:
+    """Run what environment and ``spec.json`` say, and exit with its status."""
+    sys.exit(run(os.environ))
+
+
+def run(environ: Mapping[str, str]) -> int:
+    """One run, from the description to the safe result; the exit status."""
+    # our parent now: one that ended before we could look is told by EDGEYARD_BOARD's parent_pid
+    parent_pid: Optional[int] = os.getppid()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _stop)
+    folder = task_dir_of(environ) / "results"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        sys.stderr.write(f"edgeyard-runner: {folder} can't be written: {error}\n")
+        return EXIT_FAILED
+    log = _open_log(folder / _LIVE_LOG)
+    board, failure = BoardFacts(), None
+    try:
+        spec = read_spec(environ)
+    except RunFailed as error:
+        failure, spec = error, _least_spec(environ)
+    try:
+        board = read_board(environ)
+        parent_pid = board.parent_pid or parent_pid
+    except RunFailed as error:
+        failure = failure or error
+    if parent_pid is not None and parent_pid <= 1:
+        parent_pid = None  # in a container we may well be the child of its first process
+    if orphaned(parent_pid):
+        return EXIT_STOPPED
+    progress_file = ProgressFile(Path(board.progress_file) if board.progress_file else None)
+    calls = ProgressCalls(spec.progress_url, spec.token)
+    try:
+        report = read_report(folder, spec)
+        if report is None:
+            one = _Run(spec, board, log, progress_file, calls, parent_pid)
+            report = one.failed(failure) if failure is not None else one.run()
+        calls.tell(_UPLOADING_PERCENT, "uploading")
+        safe = _upload(folder, spec, report)
+        if safe:
+            shutil.rmtree(folder, ignore_errors=True)
+            progress_file.write(100.0)
+        if report["status"] != "ok":
+            return EXIT_FAILED
+        return EXIT_OK if safe else EXIT_NOT_UPLOADED
+    finally:
+        calls.close()
+        progress_file.write(0.0)  # the board is idle again
+
+
+class _Run:
+    """A run that is under way."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        board: BoardFacts,
+        log: "_Log",
+        progress_file: ProgressFile,
+        calls: ProgressCalls,
+        parent_pid: Optional[int],
+    ) -> None:
+        self._spec, self._board, self._log = spec, board, log
+        self._progress_file, self._calls = progress_file, calls
+        self._parent_pid = parent_pid
+        self._started_at = now()
+        self._measured: Dict[str, object] = {}
+        self._failure: Optional[RunFailed] = None
+
+    def run(self) -> Report:
+        """Have the child do it, and write the report."""
+        spec, board = self._spec, self._board
+        logger.info(
+            "Running %s of %s with %s.",
+            spec.benchmark_type,
+            spec.model.filename,
+            spec.engine,
+            extra={"event": "run_started", "benchmark_id": spec.benchmark_id},
+        )
+        try:
+            self._spec = spec = _checked(spec)
+        except RunFailed as failure:
+            return self.failed(failure)
+        ending = run_limited(
+            lambda channel: run_task(spec, board, channel),
+            Limits(wall_s=spec.user_time_s, silence_s=spec.no_output_timeout_s, cpus=board.cpus),
+            self._on_message,
+            self._log.write,
+            parent_pid=self._parent_pid,
+        )
+        if ending.stopped_for == "orphaned":
+            logger.warning("Our parent is gone; so are we.")
+            raise SystemExit(EXIT_STOPPED)
+        if self._failure is None and (not self._measured or ending.exit_code != 0):
+            self._failure = _why(ending, spec, board, self._log.tail)
+        return self._report(self._failure, ending)
+
+    def failed(self, failure: RunFailed) -> Report:
+        """The report of a run that could not begin."""
+        return self._report(failure, None)
+
+    def _report(self, failure: Optional[RunFailed], ending: Optional[Ending]) -> Report:
+        if failure is not None:
+            self._measured = {}
+            logger.error(
+                "The run failed: %s: %s",
+                failure.category,
+                failure.sentence,
+                extra={"event": "run_failed", "category": failure.category},
+            )
+        else:
+            logger.info("The run is done.", extra={"event": "run_done"})
+        report = build_report(
+            self._spec,
+            self._board,
+            self._measured,
+            started_at=self._started_at,
+            ended_at=now(),
+            failure=failure,
+            peak_rss_bytes=ending.peak_rss_bytes if ending is not None else None,
+        )
+        folder = self._spec.results_dir
+        # the hash of a log that is still written would not hold
+        report["files"] = file_entries(folder, _names(self._measured))
+        write_report(folder, report)
+        return report
+
+    def _on_message(self, message: Message) -> None:
+        kind = message.get("kind")
+        if kind == "progress":
+            percent, phase = message.get("percent"), message.get("phase")
+            if isinstance(percent, (int, float)) and isinstance(phase, str):
+                self._progress_file.write(percent)
+                self._calls.tell(percent, phase)
+        elif kind == "result":
+            report = message.get("report")
+            self._measured = report if isinstance(report, dict) else {}
+        elif kind == "failure":
+            self._failure = RunFailed(
+                str(message.get("category") or "unknown"), str(message.get("sentence") or "")
+            )
+
+
+def _checked(spec: RunSpec) -> RunSpec:
+    """The spec with its files' hashes looked at; the model's is filled in.
+
+    Raises:
+        RunFailed: ``network``: a file is not there, or not what the server said.
+    """
+    files: List[FileRef] = [spec.model, *spec.datasets]
+    checked = []
+    for file in files:
+        path = spec.path(file)
+        try:
+            size = path.stat().st_size
+            digest = sha256_of(path)
+        except OSError as error:
+            raise RunFailed("network", f"{file.filename!r} did not reach the board: {error}") from (
+                error
+            )
+        if file.sha256 is not None and digest != file.sha256:
+            raise RunFailed(
+                "network",
+                f"{file.filename!r} was damaged on its way to the board: "
+                f"its SHA-256 is {digest}, not {file.sha256}",
+            )
+        checked.append(replace(file, sha256=digest, size_bytes=size))
+    return replace(spec, model=checked[0], datasets=tuple(checked[1:]))
+
+
+def _why(ending: Ending, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFailed:
+    """What an end without a word of the child means."""
+    if ending.stopped_for == "wall":
+        return RunFailed(
+            "timeout", f"the run took longer than its user_time of {spec.user_time_s:g} s"
+        )
+    if ending.stopped_for == "silence":
+        return RunFailed(
+            "timeout", f"the run said nothing for {spec.no_output_timeout_s:g} s and was stopped"
+        )
+    no_memory = any(word in tail for word in _MEMORY_WORDS)
+    if ending.signal == signal.SIGKILL or no_memory:
+        # nobody but the kernel, out of memory, kills like that
+        return RunFailed("out_of_memory", out_of_memory(board))
+    if ending.signal is not None:
+        name = signal.Signals(ending.signal).name
+        if ending.signal in (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE):
+            return RunFailed("user_model", f"engine {spec.engine!r} crashed on the model ({name})")
+        if ending.signal == signal.SIGILL:
+            return RunFailed(
+                "engine_unsupported", f"engine {spec.engine!r} is not built for this CPU ({name})"
+            )
+        return RunFailed("board_fault", f"the measuring process was ended by {name}")
+    return RunFailed(
+        "board_fault", f"the measuring process ended with status {ending.exit_code} and no result"
+    )
+
+
+def _upload(folder: Path, spec: RunSpec, report: Report) -> bool:
+    """Upload everything, the report last; whether all of it is safe."""
+    if not spec.upload_url:
+        logger.warning("No one asked for the result; it stays in %s.", folder)
+        return False
+    uploader = Uploader(url=spec.upload_url, token=spec.token)
+    deadline = uploader.deadline()
+    refused: List[Mapping[str, object]] = []
+    shutil.copyfile(folder / _LIVE_LOG, folder / LOG)
+    try:
+        for name in [*_names(report), LOG]:
+            path = folder / name
+            if not path.is_file():
+                continue
+            try:
+                uploader.put(path, deadline)
+            except UploadRefused as error:
+                if error.code == 401:
+                    raise
+                logger.error("%s", error, extra={"event": "upload_refused"})
+                refused.append({"name": name, "reason": str(error)[:500]})
+        if refused:
+            report["files_refused"] = refused
+            write_report(folder, report)
+        uploader.put(folder / REPORT, deadline)
+        return True
+    except (UploadRefused, UploadTimedOut) as error:
+        logger.error("%s", error, extra={"event": "upload_failed"})
+        return False
+
+
+def _names(report: Mapping[str, object]) -> List[str]:
+    """Names of the files that belong to a report; each plain, whatever the child said."""
+    files = report.get("files")
+    names: List[str] = []
+    for entry in files if isinstance(files, list) else []:
+        name = entry.get("name") if isinstance(entry, dict) else entry
+        if isinstance(name, str) and name == Path(name).name and name not in (REPORT, LOG, ".."):
+            names.append(name)
+    return names
+
+
+def _least_spec(environ: Mapping[str, str]) -> RunSpec:
+    """Enough to tell the server that the description can't be run."""
+    url = environ.get("RESULTS_PUB_URL", "")
+    job = url.rstrip("/").rpartition("/")[2]
+    return RunSpec(
+        task_dir=task_dir_of(environ),
+        engine=environ.get("RUNTIME", ""),
+        benchmark_type=environ.get("BENCHMARK_TYPE", ""),
+        model=FileRef(filename=Path(environ.get("MODEL_FILENAME", "")).name),
+        job_id=f"benchmark-{job}" if job else "",
+        benchmark_id=f"benchmark-{job}" if job else "",
+        upload_url=f"{url.rstrip('/')}/" if url.startswith(("http://", "https://")) else "",
+        token=environ.get("EDGEYARD_UPLOAD_TOKEN") or None,
+    )
+
+
+class _Log:
+    """``runner.log``: what we and the child say; bounded, and repeated on stderr."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("ab", buffering=0)
+        self._left = max(0, _MOST_LOG_BYTES - path.stat().st_size)
+        self.tail = b""
+
+    def write(self, data: bytes) -> None:
+        """Append what the child said."""
+        self.tail = (self.tail + data)[-_TAIL_BYTES:]
+        if self._left <= 0:
+            return
+        data = data[: self._left]
+        self._left -= len(data)
+        if self._left <= 0:
+            data += b"\n[more output is left out]\n"
+        # a full disk or a closed stderr must not end a measurement
+        with contextlib.suppress(OSError):
+            self._file.write(data)
+        with contextlib.suppress(OSError):
+            os.write(2, data)
+
+
+class _LogHandler(logging.Handler):
+    def __init__(self, log: _Log) -> None:
+        super().__init__()
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.write(self.format(record).encode("utf-8", "replace") + b"\n")
+
+
+def _open_log(path: Path) -> _Log:
+    log = _Log(path)
+    handler = _LogHandler(log)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    return log
+
+
+def _stop(number: int, frame: Optional[FrameType]) -> None:
+    """SIGTERM and SIGINT (Nomad's way): end now; whoever sent it wants no result."""
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    raise SystemExit(EXIT_STOPPED)
+
+
+if __name__ == "__main__":
+    main()

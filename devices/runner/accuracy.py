@@ -1,0 +1,234 @@
+"""TYPE2: how often a model is right on a dataset, and how long it takes."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.conditions import Watch
+from edgeyard.devices.runner.dataset import Dataset
+from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
+from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.measure import (
+    MEASURED_PERCENT,
+    WARMED_PERCENT,
+    Clock,
+    Measurement,
+    check_finite,
+    timed_runs,
+)
+from edgeyard.devices.runner.trust import judge
+from edgeyard.devices.runner.warmup import LONGEST_S, warm_up
+from edgeyard.errors import RunFailed
+
+_TELL_S = 0.25
+_Z = 1.959963984540054
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accuracy:
+    """What came out, row by row.
+
+    Attributes:
+        measurement: Latencies of batches.
+        ranked: Shape (rows, k): the most likely classes, best first.
+        labels: Shape (rows,).
+        top: Share of rows whose class is among the first k, by k.
+        classes: Scores a row; 0 where the model tells classes itself.
+        batch_size: Rows a run.
+    """
+
+    measurement: Measurement
+    ranked: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    top: Mapping[int, float]
+    classes: int
+    batch_size: int
+
+    def as_json(self) -> Mapping[str, object]:
+        """As the report has it."""
+        rows = len(self.labels)
+        low, high = wilson_interval(round(self.top[1] * rows), rows)
+        return {
+            "rows": rows,
+            "classes": self.classes or None,
+            "batch_size": self.batch_size,
+            "top1": self.top[1],
+            "top1_ci95": [low, high],
+            "top5": self.top.get(5),
+            "top_k": {str(k): share for k, share in self.top.items()},
+        }
+
+
+def batch_size_of(inputs: Sequence[TensorSpec], wish: object) -> int:
+    """Rows a run: the model's own batch where it is fixed, else what was wished, else 1.
+
+    Raises:
+        RunFailed: ``user_input``: no whole number, or not the model's.
+    """
+    fixed = {spec.shape[0] for spec in inputs if spec.shape and isinstance(spec.shape[0], int)}
+    sizes = {size for size in fixed if isinstance(size, int) and size > 0}
+    if wish is None:
+        return next(iter(sizes)) if len(sizes) == 1 else 1
+    if type(wish) is not int or not 1 <= wish <= 65536:
+        raise RunFailed("user_input", "parameters/batch_size: not a whole number from 1 to 65536")
+    if sizes - {wish}:
+        raise RunFailed(
+            "user_input", f"parameters/batch_size: the model takes {min(sizes)} rows, not {wish}"
+        )
+    return wish
+
+
+def evaluate(
+    session: Session,
+    dataset: Dataset,
+    batch_size: int,
+    watch: Watch,
+    progress: Progress,
+    *,
+    clock: Clock = time.perf_counter_ns,
+    longest_warmup_s: float = LONGEST_S,
+) -> Accuracy:
+    """Warm up on the first batch, then run every row once.
+
+    Raises:
+        RunFailed: ``user_input``: outputs and labels don't fit; ``user_model``: NaN; and what
+            `Session.run` raises.
+    """
+    rows = len(dataset.labels)
+    first = _padded(dataset.batch(0, min(batch_size, rows)), batch_size)
+    outputs = session.run(first)
+    check_finite(session, outputs)
+    read = _reader(session, dataset, outputs, batch_size)
+    progress(5.0, "warmup")
+    gc.collect()
+    gc.disable()
+    try:
+        warmup = warm_up(
+            lambda count: timed_runs(session.run, first, count, clock), longest_warmup_s
+        )
+        progress(WARMED_PERCENT, "measuring")
+        latencies: List[float] = []
+        ranked: List[NDArray[np.int64]] = []
+        told = time.monotonic()
+        watch.start()
+        for start in range(0, rows, batch_size):
+            end = min(start + batch_size, rows)
+            feeds = _padded(dataset.batch(start, end), batch_size)
+            began = clock()
+            outputs = session.run(feeds)
+            latencies.append((clock() - began) / 1e6)
+            check_finite(session, outputs)
+            ranked.append(read(outputs)[: end - start])
+            if time.monotonic() - told >= _TELL_S:
+                told = time.monotonic()
+                watch.look()
+                progress(
+                    WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * end / rows, "measuring"
+                )
+        conditions = watch.stop()
+    finally:
+        gc.enable()
+    series = np.array(latencies)
+    all_ranked = np.concatenate(ranked)
+    return Accuracy(
+        measurement=Measurement(
+            latencies_ms=series,
+            warmup=warmup,
+            conditions=conditions,
+            verdict=judge(series, conditions, warmup=warmup),
+        ),
+        ranked=all_ranked,
+        labels=dataset.labels,
+        top=_top(all_ranked, dataset),
+        classes=_classes(session, dataset, outputs, batch_size)[1],
+        batch_size=batch_size,
+    )
+
+
+def wilson_interval(hits: int, rows: int) -> Tuple[float, float]:
+    """95 % score interval of a share (Wilson, JASA 22, 1927).
+
+    centre = (p + z²/2n) / (1 + z²/n), half = z sqrt(p(1-p)/n + z²/4n²) / (1 + z²/n).
+    """
+    p, z2 = hits / rows, _Z * _Z
+    centre = (p + z2 / (2 * rows)) / (1 + z2 / rows)
+    half = _Z * math.sqrt(p * (1 - p) / rows + z2 / (4 * rows * rows)) / (1 + z2 / rows)
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def _padded(feeds: Feeds, batch_size: int) -> Feeds:
+    """The last batch repeats its last row up to the size that the model takes."""
+    padded: Dict[str, NDArray[np.generic]] = {}
+    for name, rows in feeds.items():
+        lacking = batch_size - len(rows)
+        padded[name] = (
+            np.concatenate([rows, np.repeat(rows[-1:], lacking, axis=0)]) if lacking else rows
+        )
+    return padded
+
+
+def _reader(
+    session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
+) -> Callable[[Sequence[object]], NDArray[np.int64]]:
+    """How classes are read from the outputs: shape (rows, k), best first."""
+    index, classes = _classes(session, dataset, outputs, batch_size)
+    highest = int(dataset.labels.max())
+    if classes and highest >= classes:
+        raise RunFailed(
+            "user_input",
+            f"the dataset has class {highest}, the model tells {classes} classes from 0 on",
+        )
+    most = min(max(dataset.preprocessing.top_k), classes) if classes else 1
+
+    def read(values: Sequence[object]) -> NDArray[np.int64]:
+        value = np.asarray(values[index])
+        if not classes:
+            return value.reshape(-1, 1).astype(np.int64)
+        scores = value.reshape(len(value), classes)
+        # stable: of equal scores the lower class counts first, on every machine
+        return np.argsort(-scores.astype(np.float64), axis=1, kind="stable")[:, :most]
+
+    return read
+
+
+def _classes(
+    session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
+) -> Tuple[int, int]:
+    """Which output is read, and how many scores a row has; 0: it holds class numbers."""
+    names = [spec.name for spec in session.outputs]
+    wish: Optional[str] = dataset.preprocessing.output
+    if wish is not None and wish not in names:
+        raise RunFailed(
+            "user_input",
+            f"preprocessing/output: the model has no output {wish!r}; it has {', '.join(names)}",
+        )
+    index = names.index(wish) if wish is not None else 0
+    value = outputs[index]
+    if isinstance(value, np.ndarray) and value.ndim and len(value) == batch_size:
+        per_row = value.size // batch_size
+        if value.dtype.kind in "iu" and per_row == 1:
+            return index, 0
+        if per_row > 1 and max(value.shape[1:]) == per_row and value.dtype.kind in "fiu":
+            return index, per_row
+    shape = list(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
+    raise RunFailed(
+        "user_input",
+        f"output {names[index]!r} is {shape}; accuracy needs one score a class for each of "
+        f"{batch_size} rows; name another one by preprocessing/output",
+    )
+
+
+def _top(ranked: NDArray[np.int64], dataset: Dataset) -> Mapping[int, float]:
+    hits = ranked == dataset.labels[:, None]
+    return {
+        k: float(hits[:, :k].any(axis=1).mean())
+        for k in dataset.preprocessing.top_k
+        if k <= ranked.shape[1]
+    }

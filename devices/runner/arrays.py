@@ -1,0 +1,87 @@
+"""Arrays out of an ``.npz`` file that somebody else made.
+
+Such a file is a zip whose members may unpack to any size and whose headers may promise any; NumPy
+would believe them. Nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import BinaryIO, Dict, Sequence, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import RunFailed
+
+MAX_ARRAYS_BYTES = 8 * 1024**3
+MAX_HEADER = 10_000
+
+
+def array_names(archive: zipfile.ZipFile) -> Sequence[str]:
+    """Names of the arrays in an ``.npz``; empty for any other zip."""
+    return [name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")]
+
+
+def read_arrays(
+    path: Path, names: Sequence[str], *, limit_bytes: int = MAX_ARRAYS_BYTES
+) -> Dict[str, NDArray[np.generic]]:
+    """The named arrays of an ``.npz``.
+
+    Raises:
+        RunFailed: ``user_input``: not an ``.npz``, an array is missing, too large, of Python
+            objects, or not what its header says.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = array_names(archive)
+            missing = [name for name in names if name not in found]
+            if missing:
+                has = ", ".join(found) or "none"
+                raise _wrong(path, f"has no array {missing[0]!r}; it holds {has}")
+            arrays = {}
+            for name in names:
+                arrays[name] = _read(archive, f"{name}.npy", path, limit_bytes)
+                limit_bytes -= arrays[name].nbytes
+            return arrays
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        raise _wrong(path, f"is not a readable .npz: {error}") from error
+    except OSError as error:
+        raise _wrong(path, f"can't be read: {error}") from error
+
+
+def _read(
+    archive: zipfile.ZipFile, member: str, path: Path, limit_bytes: int
+) -> NDArray[np.generic]:
+    info = archive.getinfo(member)
+    if info.file_size > limit_bytes:
+        raise _wrong(path, f"unpacks to more than {limit_bytes} bytes")
+    with archive.open(info) as opened:
+        file = cast(BinaryIO, opened)
+        try:
+            version = np.lib.format.read_magic(file)
+            read_header = (
+                np.lib.format.read_array_header_1_0
+                if version == (1, 0)
+                else np.lib.format.read_array_header_2_0
+            )
+            shape, fortran, dtype = read_header(file, max_header_size=MAX_HEADER)
+        except (ValueError, SyntaxError, TypeError) as error:
+            raise _wrong(path, f"{member} is not an array: {error}") from error
+        if dtype.hasobject:
+            raise _wrong(path, f"{member} holds Python objects, which are never loaded")
+        count = 1
+        for size in shape:
+            count *= size
+        if count < 0 or count * dtype.itemsize > info.file_size:
+            raise _wrong(path, f"{member} is shorter than its header says")
+        data = file.read(count * dtype.itemsize)
+    if len(data) != count * dtype.itemsize:
+        raise _wrong(path, f"{member} is shorter than its header says")
+    flat = np.frombuffer(data, dtype=dtype)
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _wrong(path: Path, reason: str) -> RunFailed:
+    return RunFailed("user_input", f"dataset {path.name!r} {reason}")

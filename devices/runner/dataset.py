@@ -1,0 +1,290 @@
+"""Datasets of TYPE2: arrays in an ``.npz``, or images in a zip with a folder for each class.
+
+Nothing is unpacked to the disk: images are decoded straight out of the archive, batch by batch.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.arrays import array_names, read_arrays
+from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.preprocessing import Preprocessing, parse_preprocessing
+from edgeyard.errors import RunFailed
+
+MAX_ENTRIES = 200_000
+MAX_UNPACKED_BYTES = 16 * 1024**3
+MAX_ENTRY_BYTES = 256 * 1024**2
+MAX_RATIO = 1000
+"""Unpacked to packed size; images hardly shrink at all, bombs by more than this."""
+
+MAX_IMAGE_PIXELS = 64 * 1024**2
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+_DESCRIPTION = "dataset.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    """Rows with class numbers, ready for the model.
+
+    Attributes:
+        labels: Shape (rows,), int64.
+        batch: ``batch(first, last)``: feeds of rows first to last - 1.
+        class_names: By class number, where the dataset names them.
+    """
+
+    labels: NDArray[np.int64]
+    batch: Callable[[int, int], Feeds]
+    preprocessing: Preprocessing
+    class_names: Mapping[int, str]
+
+
+def open_dataset(path: Path, inputs: Sequence[TensorSpec], wishes: object) -> Dataset:
+    """The dataset in a file, prepared for a model's inputs.
+
+    Args:
+        wishes: The job description's ``parameters.preprocessing``; None: none.
+
+    Raises:
+        RunFailed: ``user_input``: not a dataset, unsafe, or not of the model's shape (which names
+            what is expected and what was found).
+    """
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError) as error:
+        raise RunFailed(
+            "user_input", f"dataset {path.name!r} is neither an .npz nor a zip of images: {error}"
+        ) from error
+    if array_names(archive):
+        archive.close()
+        return _arrays(path, inputs, parse_preprocessing(wishes))
+    return _images(archive, path, inputs, wishes)
+
+
+def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Dataset:
+    single = len(inputs) == 1
+    names = ["x"] if single else [spec.name for spec in inputs]
+    arrays = read_arrays(path, [*names, "y"])
+    labels = _labels(arrays.pop("y"), path)
+    feeds: Dict[str, NDArray[np.generic]] = {}
+    for spec, name in zip(inputs, names, strict=True):
+        rows = arrays[name]
+        if rows.ndim == 0 or len(rows) != len(labels):
+            has = len(rows) if rows.ndim else 0
+            raise _wrong(path, f"has {has} rows of {name!r} and {len(labels)} of 'y'")
+        if single and how.changes_values:
+            rows = how.apply(rows, channel_axis=_channel_axis(spec, how.layout))
+        feeds[spec.name] = _fit(rows, spec, f"array {name!r}", path)
+    return Dataset(
+        labels=labels,
+        batch=lambda first, last: {name: rows[first:last] for name, rows in feeds.items()},
+        preprocessing=how,
+        class_names={},
+    )
+
+
+def _images(
+    archive: zipfile.ZipFile, path: Path, inputs: Sequence[TensorSpec], wishes: object
+) -> Dataset:
+    if len(inputs) != 1:
+        raise _wrong(path, f"holds images; the model has {len(inputs)} inputs, not one")
+    (spec,) = inputs
+    members = _safe_members(archive, path)
+    how = parse_preprocessing(_description(archive, members, path), wishes)
+    image_module = _pillow()
+    entries, folders = _classes(members, path)
+    numbers = how.labels or {name: index for index, name in enumerate(sorted(folders))}
+    unnamed = sorted(folders - set(numbers))
+    if unnamed:
+        raise _wrong(path, f"has a folder {unnamed[0]!r} that preprocessing/labels does not name")
+    labels = np.array([numbers[folder] for folder, _ in entries], dtype=np.int64)
+    decode = _decoder(image_module, how, spec, path)
+
+    def batch(first: int, last: int) -> Feeds:
+        pixels = np.stack([decode(archive, info) for _, info in entries[first:last]])
+        scaled = Preprocessing(
+            scale=1 / 255 if how.scale is None else how.scale, mean=how.mean, std=how.std
+        )
+        nhwc = scaled.apply(pixels, channel_axis=3) if spec.dtype != "uint8" else pixels
+        rows = nhwc if _layout(spec, how) == "NHWC" else nhwc.transpose(0, 3, 1, 2)
+        return {spec.name: _fit(np.ascontiguousarray(rows), spec, "images", path)}
+
+    batch(0, 1)  # a wrong shape is told before the model has run
+    return Dataset(
+        labels=labels,
+        batch=batch,
+        preprocessing=how,
+        class_names={number: name for name, number in numbers.items()},
+    )
+
+
+def _safe_members(archive: zipfile.ZipFile, path: Path) -> List[zipfile.ZipInfo]:
+    infos = archive.infolist()
+    if len(infos) > MAX_ENTRIES:
+        raise _wrong(path, f"has more than {MAX_ENTRIES} entries")
+    total = sum(info.file_size for info in infos)
+    packed = sum(info.compress_size for info in infos)
+    if total > MAX_UNPACKED_BYTES:
+        raise _wrong(path, f"unpacks to {total} bytes; at most {MAX_UNPACKED_BYTES} are taken")
+    if total > MAX_RATIO * max(packed, 1):
+        raise _wrong(path, f"unpacks to over {MAX_RATIO} times its size")
+    for info in infos:
+        name = info.filename
+        if name.startswith("/") or "\\" in name or ".." in PurePosixPath(name).parts:
+            raise _wrong(path, f"has an entry {name!r} that leads out of it")
+        if stat.S_ISLNK(info.external_attr >> 16):
+            raise _wrong(path, f"has a link, {name!r}")
+        if info.file_size > MAX_ENTRY_BYTES:
+            raise _wrong(path, f"entry {name!r} is over {MAX_ENTRY_BYTES} bytes")
+        if info.flag_bits & 1:
+            raise _wrong(path, f"entry {name!r} is encrypted")
+    return [info for info in infos if not info.is_dir()]
+
+
+def _description(
+    archive: zipfile.ZipFile, members: Sequence[zipfile.ZipInfo], path: Path
+) -> Optional[object]:
+    tops = [one for one in members if PurePosixPath(one.filename).name == _DESCRIPTION]
+    if not tops:
+        return None
+    nearest = min(tops, key=lambda one: one.filename.count("/"))
+    try:
+        found: object = json.loads(archive.read(nearest))
+    except (ValueError, RecursionError, zipfile.BadZipFile) as error:
+        raise _wrong(path, f"has a {_DESCRIPTION} that is not JSON: {error}") from error
+    return found
+
+
+def _classes(
+    members: Sequence[zipfile.ZipInfo], path: Path
+) -> Tuple[List[Tuple[str, zipfile.ZipInfo]], "set[str]"]:
+    entries = [
+        (PurePosixPath(info.filename).parent.name, info)
+        for info in members
+        if PurePosixPath(info.filename).suffix.lower() in _SUFFIXES
+        and not any(
+            part.startswith((".", "__MACOSX")) for part in PurePosixPath(info.filename).parts
+        )
+    ]
+    folders = {folder for folder, _ in entries}
+    if not entries or "" in folders:
+        raise _wrong(path, "does not hold images in one folder for each class")
+    return sorted(entries, key=lambda one: one[1].filename), folders
+
+
+def _decoder(
+    image_module: Any, how: Preprocessing, spec: TensorSpec, path: Path
+) -> Callable[[zipfile.ZipFile, zipfile.ZipInfo], NDArray[np.uint8]]:
+    size = how.resize or how.crop or _spatial(spec, how, path)
+    mode = "L" if how.color == "L" else "RGB"
+    resample = getattr(image_module.Resampling, how.interpolation.upper())
+
+    def decode(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[np.uint8]:
+        try:
+            with image_module.open(io.BytesIO(archive.read(info))) as image:
+                if image.width * image.height > MAX_IMAGE_PIXELS:
+                    raise _wrong(path, f"image {info.filename!r} has too many pixels")
+                resized = image.convert(mode).resize((size[1], size[0]), resample)
+        except (OSError, ValueError, SyntaxError, zipfile.BadZipFile) as error:
+            raise _wrong(path, f"image {info.filename!r} can't be decoded: {error}") from error
+        if how.crop is not None:
+            height, width = how.crop
+            top, left = (size[0] - height) // 2, (size[1] - width) // 2
+            resized = resized.crop((left, top, left + width, top + height))
+        pixels = np.asarray(resized, dtype=np.uint8)
+        pixels = pixels[:, :, None] if pixels.ndim == 2 else pixels
+        return pixels[:, :, ::-1] if how.color == "BGR" else pixels
+
+    return decode
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise RunFailed(
+            "engine_unsupported",
+            "image datasets need Pillow on the board's host (pip install pillow); "
+            "an .npz with x and y needs nothing",
+        ) from error
+    return Image
+
+
+def _layout(spec: TensorSpec, how: Preprocessing) -> str:
+    if how.layout is not None:
+        return how.layout
+    # channels are few: a last dimension of 1 or 3 with another second one means NHWC
+    last_is_channels = len(spec.shape) == 4 and spec.shape[3] in (1, 3)
+    return "NHWC" if last_is_channels and spec.shape[1] not in (1, 3) else "NCHW"
+
+
+def _channel_axis(spec: TensorSpec, layout: Optional[str]) -> Optional[int]:
+    if len(spec.shape) != 4:
+        return 1 if len(spec.shape) == 2 else None
+    return 3 if _layout(spec, Preprocessing(layout=layout)) == "NHWC" else 1
+
+
+def _spatial(spec: TensorSpec, how: Preprocessing, path: Path) -> Tuple[int, int]:
+    if len(spec.shape) == 4:
+        first = 1 if _layout(spec, how) == "NHWC" else 2
+        height, width = spec.shape[first], spec.shape[first + 1]
+        if isinstance(height, int) and isinstance(width, int):
+            return height, width
+    raise _wrong(
+        path,
+        f"holds images, and input {spec.name!r} {_show(spec)} does not tell their size; "
+        'say it by preprocessing: {"resize": [height, width]}',
+    )
+
+
+def _labels(y: NDArray[np.generic], path: Path) -> NDArray[np.int64]:
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1 or y.dtype.kind not in "iu" or len(y) == 0:
+        raise _wrong(
+            path,
+            f"has 'y' of shape {y.shape} and type {y.dtype}; expected class numbers, shape (rows,)",
+        )
+    labels = y.astype(np.int64)
+    if labels.min() < 0:
+        raise _wrong(path, "has a class number below 0 in 'y'")
+    return labels
+
+
+def _fit(rows: NDArray[np.generic], spec: TensorSpec, what: str, path: Path) -> NDArray[np.generic]:
+    expected = spec.shape[1:]
+    fits = rows.ndim == len(spec.shape) and all(
+        not isinstance(want, int) or want < 1 or want == got
+        for want, got in zip(expected, rows.shape[1:], strict=True)
+    )
+    if not fits:
+        raise _wrong(
+            path,
+            f"has {what} with rows of shape {list(rows.shape[1:])}; "
+            f"input {spec.name!r} expects rows of {_show(spec)}",
+        )
+    want = np.dtype(spec.dtype)
+    if rows.dtype == want:
+        return rows
+    if not np.can_cast(rows.dtype, want, casting="same_kind") and rows.dtype.kind not in "iub":
+        raise _wrong(path, f"has {what} of type {rows.dtype}; input {spec.name!r} takes {want}")
+    return rows.astype(want)
+
+
+def _show(spec: TensorSpec) -> str:
+    sizes = ("?" if size is None else str(size) for size in spec.shape[1:])
+    return "[" + ", ".join(sizes) + "]"
+
+
+def _wrong(path: Path, reason: str) -> RunFailed:
+    return RunFailed("user_input", f"dataset {path.name!r} {reason}")

@@ -1,0 +1,223 @@
+"""Engine ``ort``: ONNX models with onnxruntime."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence, Tuple, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.engine import (
+    Dimension,
+    Engine,
+    Progress,
+    Session,
+    TensorSpec,
+    TrainingConfig,
+    TrainingResult,
+)
+from edgeyard.devices.runner.engines.onnx_scan import scan
+from edgeyard.errors import RunFailed
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+T = TypeVar("T")
+
+PARAMETERS = ("threads", "graph_optimization", "execution_mode", "execution_provider")
+
+_DTYPES = {"float": "float32", "double": "float64"}
+_OPTIMIZATIONS = {
+    "disabled": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+_MODES = {"sequential": "ORT_SEQUENTIAL", "parallel": "ORT_PARALLEL"}
+_LOG_ERRORS = 3
+
+_MEMORY = re.compile(r"bad_alloc|allocate memory|out of memory|Cannot allocate", re.IGNORECASE)
+_TOO_NEW = re.compile(
+    r"Unsupported model IR version|opset \d+ is under development|is not a registered function"
+    r"|Could not find an implementation|NOT_IMPLEMENTED",
+)
+
+
+class OrtSession:
+    """A model in onnxruntime."""
+
+    def __init__(self, session: onnxruntime.InferenceSession, facts: Mapping[str, object]) -> None:
+        self._session = session
+        self._run = session.run
+        self._facts = facts
+        self._inputs = tuple(_spec(one) for one in session.get_inputs())
+        self._outputs = tuple(_spec(one) for one in session.get_outputs())
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]:
+        """In the model's order."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]:
+        """In the model's order."""
+        return self._outputs
+
+    @property
+    def facts(self) -> Mapping[str, object]:
+        """Version, providers, threads and options."""
+        return self._facts
+
+    def run(self, feeds: Mapping[str, NDArray[np.generic]]) -> Sequence[NDArray[np.generic]]:
+        """One inference.
+
+        Raises:
+            RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.
+        """
+        try:
+            return cast(Sequence[NDArray[np.generic]], self._run(None, feeds))
+        except Exception as error:
+            # onnxruntime's exceptions share no base but Exception
+            raise _translated(error, running=True) from error
+
+
+class OrtEngine:
+    """onnxruntime, one session a model."""
+
+    name = "ort"
+
+    def __init__(self) -> None:
+        # not inside `load`, whose time is reported; not above, where it would cost those who only
+        # look this class up
+        import onnxruntime
+
+        self._ort = onnxruntime
+
+    def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> OrtSession:
+        """Load a model that is one file.
+
+        ``parameters``: ``threads`` (1 to the board's), ``graph_optimization`` (disabled, basic,
+        extended, all), ``execution_mode`` (sequential, parallel), ``execution_provider``.
+
+        Raises:
+            RunFailed: ``user_model``, ``user_input``, ``engine_unsupported``, ``out_of_memory``.
+        """
+        ort = self._ort
+        unknown = sorted(set(parameters) - set(PARAMETERS))
+        if unknown:
+            raise RunFailed(
+                "user_input",
+                f"parameters: engine ort does not know {unknown[0]!r}; "
+                f"it takes {', '.join(PARAMETERS)}",
+            )
+        threads = _threads(parameters.get("threads"), threads)
+        optimization = _choice(parameters, "graph_optimization", tuple(_OPTIMIZATIONS), "all")
+        mode = _choice(parameters, "execution_mode", tuple(_MODES), "sequential")
+        available = tuple(ort.get_available_providers())
+        provider = _choice(parameters, "execution_provider", available, "CPUExecutionProvider")
+        found = scan(model)
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = threads if mode == "parallel" else 1
+        options.execution_mode = getattr(ort.ExecutionMode, _MODES[mode])
+        options.graph_optimization_level = getattr(
+            ort.GraphOptimizationLevel, _OPTIMIZATIONS[optimization]
+        )
+        options.log_severity_level = _LOG_ERRORS
+        providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
+        started = time.perf_counter()
+        session = _translating(
+            lambda: ort.InferenceSession(str(model), sess_options=options, providers=providers)
+        )
+        loaded_ms = (time.perf_counter() - started) * 1e3
+        return OrtSession(
+            session,
+            {
+                "load_ms": loaded_ms,
+                "version": ort.__version__,
+                "execution_provider": session.get_providers()[0],
+                "execution_providers": session.get_providers(),
+                "threads": threads,
+                "graph_optimization": optimization,
+                "execution_mode": mode,
+                "model_nodes": found.nodes,
+            },
+        )
+
+    def train(
+        self,
+        model: Path,
+        config: TrainingConfig,
+        x: NDArray[np.generic],
+        y: NDArray[np.generic],
+        out: Path,
+        progress: Progress,
+        *,
+        threads: int,
+        parameters: Mapping[str, object],
+    ) -> TrainingResult:
+        """Train the model's head; see `edgeyard.devices.runner.engines.ort_training`."""
+        from edgeyard.devices.runner.engines.ort_training import train
+
+        return train(model, config, x, y, out, progress, threads=threads, parameters=parameters)
+
+
+def _spec(argument: Any) -> TensorSpec:
+    match = re.fullmatch(r"tensor\((\w+)\)", argument.type)
+    kind = match.group(1) if match else argument.type
+    shape: List[Dimension] = [
+        size if isinstance(size, (int, str)) else None for size in argument.shape or ()
+    ]
+    return TensorSpec(name=argument.name, shape=tuple(shape), dtype=_DTYPES.get(kind, kind))
+
+
+def _threads(wish: object, allowed: int) -> int:
+    if wish is None:
+        return allowed
+    if type(wish) is not int or not 1 <= wish <= allowed:
+        raise RunFailed(
+            "user_input", f"parameters/threads: {wish!r} is not a whole number from 1 to {allowed}"
+        )
+    return wish
+
+
+def _choice(
+    parameters: Mapping[str, object], key: str, accepted: Tuple[str, ...], default: str
+) -> str:
+    wish = parameters.get(key, default)
+    if not isinstance(wish, str) or wish not in accepted:
+        raise RunFailed(
+            "user_input", f"parameters/{key}: {wish!r} is not one of {', '.join(accepted)}"
+        )
+    return wish
+
+
+def _translating(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except Exception as error:
+        # onnxruntime's exceptions share no base but Exception
+        raise _translated(error, running=False) from error
+
+
+def _translated(error: Exception, *, running: bool) -> Exception:
+    """Our word for an exception of onnxruntime; its own where it is none of onnxruntime's."""
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, MemoryError) or _MEMORY.search(text):
+        return RunFailed("out_of_memory", f"onnxruntime had not enough memory: {text}")
+    kind = type(error).__name__
+    # ValueError: onnxruntime's own Python layer misses an input
+    if running and (kind == "InvalidArgument" or isinstance(error, ValueError)):
+        return RunFailed("user_input", f"the model did not take its input: {text}")
+    if kind == "NotImplemented" or _TOO_NEW.search(text):
+        return RunFailed("engine_unsupported", f"this onnxruntime can't run the model: {text}")
+    doing = "failed while running" if running else "could not be loaded"
+    return RunFailed("user_model", f"the model {doing}: {text}")
+
+
+if TYPE_CHECKING:
+    _engine: Engine = OrtEngine()
+    _session: Callable[..., Session] = OrtSession

@@ -1,0 +1,168 @@
+"""Random data for a model's inputs, as TYPE1 runs on it.
+
+Per input the job description may say ``shape`` (all dimensions), ``low``, ``high`` and
+``integers``. Without a word: floats are uniform in [0, 1), 8-bit integers take their whole range
+(pixels), other integers are 0 or 1 (a legal index into any table of two rows), booleans are random.
+Bounds of integers are both included.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.errors import RunFailed
+
+Feeds = Dict[str, NDArray[np.generic]]
+
+_KEYS = ("shape", "low", "high", "integers")
+MAX_DIMENSIONS = 32
+
+
+def random_feeds(
+    inputs: Sequence[TensorSpec],
+    given: Mapping[str, Mapping[str, object]],
+    *,
+    seed: int = 0,
+    limit_bytes: Optional[int] = None,
+) -> Feeds:
+    """One array for every input.
+
+    Args:
+        given: The job description's ``input``.
+        limit_bytes: Largest sum of the arrays; None: no bound.
+
+    Raises:
+        RunFailed: ``user_input``, naming the input and what it takes.
+    """
+    names = [spec.name for spec in inputs]
+    unknown = sorted(set(given) - set(names))
+    if unknown:
+        raise RunFailed(
+            "user_input",
+            f"input: the model has no input {unknown[0]!r}; it has {', '.join(map(repr, names))}",
+        )
+    rng = np.random.default_rng(seed)
+    feeds: Feeds = {}
+    total = 0
+    for spec in inputs:
+        wish = given.get(spec.name, {})
+        odd = sorted(set(wish) - set(_KEYS))
+        if odd:
+            raise _wrong(spec, f"{odd[0]!r} is not known; known are {', '.join(_KEYS)}")
+        shape = resolve_shape(spec, wish.get("shape"))
+        dtype = _dtype(spec)
+        size = dtype.itemsize
+        for dimension in shape:
+            size *= dimension
+        total += size
+        if limit_bytes is not None and total > limit_bytes:
+            raise _wrong(spec, f"shape {list(shape)} takes {size} bytes, more than the board has")
+        feeds[spec.name] = _values(rng, spec, shape, dtype, wish)
+    return feeds
+
+
+def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:
+    """The shape to run with: the wished one, else the model's with a batch of 1.
+
+    Raises:
+        RunFailed: ``user_input``: it doesn't fit the model, or a size is open and nobody said it.
+    """
+    if wish is None:
+        open_ones = [axis for axis, size in enumerate(spec.shape) if axis > 0 and not _fixed(size)]
+        if open_ones:
+            raise _wrong(
+                spec,
+                f"the model leaves dimension {open_ones[0]} of {_show(spec.shape)} open",
+                _how_to(spec),
+            )
+        return tuple(size if isinstance(size, int) and size > 0 else 1 for size in spec.shape)
+    if (
+        not isinstance(wish, (list, tuple))
+        or len(wish) > MAX_DIMENSIONS
+        or not all(type(size) is int and 0 < size < 2**31 for size in wish)
+    ):
+        raise _wrong(spec, "shape is not a list of whole numbers from 1 on", _how_to(spec))
+    shape = tuple(wish)
+    fits = len(shape) == len(spec.shape) and all(
+        not _fixed(size) or size == wished for size, wished in zip(spec.shape, shape, strict=False)
+    )
+    if not fits:
+        raise _wrong(spec, f"the model takes {_show(spec.shape)}, not {list(shape)}")
+    return shape
+
+
+def _values(
+    rng: np.random.Generator,
+    spec: TensorSpec,
+    shape: Tuple[int, ...],
+    dtype: np.dtype[np.generic],
+    wish: Mapping[str, object],
+) -> NDArray[np.generic]:
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(np.bool_)
+    low, high, whole = _range(spec, dtype, wish)
+    if whole:
+        if low < -(2.0**63) or high > 2.0**63 - 1:
+            raise _wrong(spec, "integers go from -2**63 to 2**63 - 1")
+        drawn = rng.integers(int(low), int(high), shape, dtype=np.int64, endpoint=True)
+        return drawn.astype(dtype, copy=False)
+    wide = np.dtype(np.float64) if dtype.itemsize == 8 else np.dtype(np.float32)
+    values = rng.random(shape, dtype=wide.type)
+    return (values * wide.type(high - low) + wide.type(low)).astype(dtype, copy=False)
+
+
+def _range(
+    spec: TensorSpec, dtype: np.dtype[np.generic], wish: Mapping[str, object]
+) -> Tuple[float, float, bool]:
+    integral = dtype.kind in "iu"
+    low, high = 0.0, 1.0
+    if integral and dtype.itemsize == 1:
+        low, high = float(np.iinfo(dtype).min), float(np.iinfo(dtype).max)  # type: ignore[type-var]
+    given = [wish.get("low"), wish.get("high")]
+    for value in given:
+        if value is not None and (
+            isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > 1e300
+        ):
+            raise _wrong(spec, f"{value!r} is not a number")
+    if isinstance(given[0], (int, float)):
+        low, high = float(given[0]), max(high, float(given[0]) + (0 if integral else 1))
+    if isinstance(given[1], (int, float)):
+        high = float(given[1])
+    if not low <= high:
+        raise _wrong(spec, f"low {low:g} is above high {high:g}")
+    if integral:
+        bounds = np.iinfo(dtype)  # type: ignore[type-var]
+        if low < bounds.min or high > float(bounds.max):
+            raise _wrong(spec, f"{spec.dtype} holds {bounds.min} to {bounds.max}")
+    return low, high, integral or bool(wish.get("integers"))
+
+
+def _dtype(spec: TensorSpec) -> np.dtype[np.generic]:
+    try:
+        dtype = np.dtype(spec.dtype)
+    except TypeError:
+        dtype = np.dtype(object)
+    if dtype.kind not in "fiub":
+        raise _wrong(spec, f"random data can't be made for type {spec.dtype!r}")
+    return dtype
+
+
+def _fixed(size: object) -> bool:
+    return isinstance(size, int) and size > 0
+
+
+def _show(shape: Sequence[object]) -> str:
+    return "[" + ", ".join("?" if size is None else str(size) for size in shape) + "]"
+
+
+def _how_to(spec: TensorSpec) -> str:
+    sizes: List[str] = [str(size) if _fixed(size) else "1" for size in spec.shape]
+    return f'; say it by "input": {{"{spec.name}": {{"shape": [{", ".join(sizes)}]}}}}'
+
+
+def _wrong(spec: TensorSpec, reason: str, how: str = "") -> RunFailed:
+    return RunFailed("user_input", f"input {spec.name!r}: {reason}{how}")

@@ -1,0 +1,227 @@
+"""Timing a loaded model: warm up until steady, then keep every latency."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.conditions import Conditions, Watch
+from edgeyard.devices.runner.engine import Progress, Session
+from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.interval import median_interval
+from edgeyard.devices.runner.trust import Verdict, judge
+from edgeyard.devices.runner.warmup import LONGEST_S, WarmUp, warm_up
+from edgeyard.errors import RunFailed
+
+Clock = Callable[[], int]
+"""Nanoseconds that never go back."""
+
+_CHUNK_S = 0.25
+"""Progress is told and the machine looked at between chunks, never inside one."""
+
+_FEWEST_FOR_PRECISION = 20
+_MOST_RUNS = 10_000_000
+_LOOK_AGAIN = 1.25
+"""The interval is computed again when the series has grown by a quarter: the cost stays linear."""
+
+WARMED_PERCENT, MEASURED_PERCENT = 15.0, 95.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Until:
+    """When a measurement ends: after ``runs``, or when the interval is narrow, or at ``longest_s``.
+
+    Attributes:
+        runs: Number of runs; not looked at when ``precision`` is given.
+        precision: Relative half-width of the p50's interval.
+        longest_s: With ``precision``: no further chunk begins after this time.
+    """
+
+    runs: int
+    precision: Optional[float] = None
+    longest_s: float = math.inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """A series of latencies, and what is to be known to trust it.
+
+    Attributes:
+        latencies_ms: Shape (runs,), in order.
+        precision: That was asked for.
+    """
+
+    latencies_ms: NDArray[np.float64]
+    warmup: Optional[WarmUp]
+    conditions: Conditions
+    verdict: Verdict
+    precision: Optional[float] = None
+
+    def as_json(self, rows_a_run: int = 1) -> Dict[str, object]:
+        """As the report has it.
+
+        Args:
+            rows_a_run: Throughput counts rows.
+        """
+        total_s = float(self.latencies_ms.sum()) / 1e3
+        runs = len(self.latencies_ms)
+        report: Dict[str, object] = {
+            "inference_latency": summary(self.latencies_ms, self.verdict),
+            "nb_inference": runs,
+            "throughput_per_s": runs * rows_a_run / total_s if total_s > 0 else None,
+            "verdict": self.verdict.as_json(),
+            "warmup": None if self.warmup is None else self.warmup.as_json(),
+            "load_cpu": min(100.0, self.conditions.cpu_use * 100),
+            "temperature": self.conditions.temperature_after_c,
+            "conditions": self.conditions.as_json(),
+        }
+        if self.precision is not None:
+            interval = self.verdict.interval
+            report["precision"] = {
+                "asked": self.precision,
+                "reached": interval is not None and interval.half_width <= self.precision,
+                "half_width": None if interval is None else interval.half_width,
+            }
+        return report
+
+
+def timed_runs(
+    run: Callable[[Feeds], object], feeds: Feeds, count: int, clock: Clock = time.perf_counter_ns
+) -> List[int]:
+    """Latencies of ``count`` runs in nanoseconds; nothing but the run is between two readings."""
+    latencies: List[int] = []
+    keep = latencies.append
+    for _ in range(count):
+        started = clock()
+        run(feeds)
+        keep(clock() - started)
+    return latencies
+
+
+def measure(
+    session: Session,
+    feeds: Feeds,
+    until: Until,
+    watch: Watch,
+    progress: Progress,
+    *,
+    clock: Clock = time.perf_counter_ns,
+    longest_warmup_s: float = LONGEST_S,
+) -> Measurement:
+    """Warm up, measure and judge.
+
+    Raises:
+        RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
+    """
+    check_finite(session, session.run(feeds))
+    progress(5.0, "warmup")
+    gc.collect()
+    gc.disable()  # a collection of ours is no property of the model
+    try:
+        warmup = warm_up(
+            lambda count: timed_runs(session.run, feeds, count, clock), longest_warmup_s
+        )
+        progress(WARMED_PERCENT, "measuring")
+        recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
+        watch.start()
+        latencies = _series(session, feeds, until, watch, progress, clock, recent_ns)
+        conditions = watch.stop()
+    finally:
+        gc.enable()
+    check_finite(session, session.run(feeds))
+    return Measurement(
+        latencies_ms=latencies,
+        warmup=warmup,
+        conditions=conditions,
+        verdict=judge(latencies, conditions, warmup=warmup, precision=until.precision),
+        precision=until.precision,
+    )
+
+
+def check_finite(session: Session, outputs: Sequence[object]) -> None:
+    """Refuse NaN and infinity, which come out of a run without an error.
+
+    Raises:
+        RunFailed: ``user_model``, naming the output.
+    """
+    for spec, value in zip(session.outputs, outputs, strict=True):
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+            continue
+        wrong = int(value.size - np.count_nonzero(np.isfinite(value)))
+        if wrong:
+            raise RunFailed(
+                "user_model",
+                f"output {spec.name!r} has {wrong} of {value.size} values that are NaN or "
+                "infinite; check the model and the range of its input",
+            )
+
+
+def summary(latencies_ms: NDArray[np.float64], verdict: Verdict) -> Mapping[str, object]:
+    """The report's ``inference_latency``: milliseconds.
+
+    Args:
+        latencies_ms: Shape (runs,), at least one run.
+    """
+    p50, p90, p99 = (float(one) for one in np.percentile(latencies_ms, (50, 90, 99)))
+    interval = verdict.interval
+    return {
+        "unit": "ms",
+        "count": len(latencies_ms),
+        "mean": float(latencies_ms.mean()),
+        "std": float(latencies_ms.std(ddof=1)) if len(latencies_ms) > 1 else 0.0,
+        "min": float(latencies_ms.min()),
+        "max": float(latencies_ms.max()),
+        "p50": p50,
+        "p90": p90,
+        "p99": p99,
+        "p50_ci95": None if interval is None else [interval.low, interval.high],
+        "p50_ci95_half_width": None if interval is None else interval.half_width,
+        "autocorrelation_time": None if interval is None else interval.tau,
+    }
+
+
+def _series(
+    session: Session,
+    feeds: Feeds,
+    until: Until,
+    watch: Watch,
+    progress: Progress,
+    clock: Clock,
+    recent_ns: float,
+) -> NDArray[np.float64]:
+    most = until.runs if until.precision is None else _MOST_RUNS
+    chunks: List[NDArray[np.float64]] = []
+    done, look_at = 0, _FEWEST_FOR_PRECISION
+    spent_ns = 0
+    while done < most:
+        count = max(1, min(most - done, int(_CHUNK_S * 1e9 / max(recent_ns, 1.0))))
+        if until.precision is not None:
+            count = min(count, max(1, look_at - done))
+        taken = timed_runs(session.run, feeds, count, clock)
+        chunks.append(np.array(taken, dtype=np.float64) / 1e6)
+        done += count
+        spent_ns += sum(taken)
+        recent_ns = spent_ns / done
+        watch.look()
+        share = done / most
+        if until.precision is not None:
+            share = spent_ns / 1e9 / until.longest_s
+            if done >= look_at:
+                look_at = math.ceil(done * _LOOK_AGAIN)
+                interval = median_interval(np.concatenate(chunks))
+                if interval is not None:
+                    if interval.half_width <= until.precision:
+                        break
+                    share = max(share, (until.precision / interval.half_width) ** 2)
+            if spent_ns >= until.longest_s * 1e9 and done >= _FEWEST_FOR_PRECISION:
+                break
+        progress(
+            WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * min(1.0, share), "measuring"
+        )
+    return np.concatenate(chunks)

@@ -1,0 +1,94 @@
+"""Telling how far the run is: to a file for the board's host, and to the API."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import urllib.request
+from pathlib import Path
+from typing import Optional, Tuple
+
+from edgeyard.devices.runner.upload import authorization, opener
+
+logger = logging.getLogger(__name__)
+
+_TELL_EVERY_S = 0.5
+"""At most two calls a second."""
+
+_CALL_TIMEOUT_S = 5.0
+_JOIN_S = 1.0
+
+State = Tuple[float, str, str]
+
+
+class ProgressFile:
+    """One number, 0-100, that the host's device plugin publishes as ``dynamic.progress``."""
+
+    def __init__(self, path: Optional[Path]) -> None:
+        self._path = path
+
+    def write(self, percent: float) -> None:
+        """Replace the number; a reader sees the old one or the new one, never a half."""
+        if self._path is None:
+            return
+        part = self._path.with_name(f".{self._path.name}.part")
+        try:
+            part.write_text(f"{min(100.0, max(0.0, percent)):.1f}\n")
+            part.replace(self._path)
+        except OSError:
+            logger.debug("The progress file could not be written.", exc_info=True)
+
+
+class ProgressCalls:
+    """Posts the newest state to the API from a thread of its own; what fails is forgotten.
+
+    The run never waits for the network: states that come faster than they can be told are skipped.
+    """
+
+    def __init__(self, url: Optional[str], token: Optional[str]) -> None:
+        self._url, self._token = url, token
+        self._newest: Optional[State] = None
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._thread: Optional[threading.Thread] = None
+
+    def tell(self, percent: float, phase: str, message: str = "") -> None:
+        """Take a state to be told; starts the thread, so call it after forking."""
+        if self._url is None:
+            return
+        self._newest = (percent, phase, message)
+        self._wake.set()
+        if self._thread is None:
+            # a daemon: a call that hangs must not keep a board busy
+            self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Tell no more."""
+        self._stop.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            state, self._newest = self._newest, None
+            if state is not None and not self._stop.is_set():
+                self._post(*state)
+                self._stop.wait(_TELL_EVERY_S)
+
+    def _post(self, percent: float, phase: str, message: str) -> None:
+        body = {"progress": round(percent, 1), "phase": phase, "message": message}
+        request = urllib.request.Request(
+            self._url or "",
+            data=json.dumps(body).encode(),
+            headers={**authorization(self._token), "Content-Type": "application/json"},
+            method="POST",
+        )
+        try:
+            with opener().open(request, timeout=_CALL_TIMEOUT_S) as answer:
+                answer.read()
+        except (OSError, ValueError) as error:
+            logger.debug("Progress could not be told: %s", error)

@@ -1,0 +1,309 @@
+"""What the runner is asked to do: the task's environment and ``spec.json``, checked.
+
+A host that sets only the seed's eleven variables is served too: what they do not tell has a
+default. Whatever is read here was written by somebody else, so that every value is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Mapping, Optional, Tuple, TypeVar
+from urllib.parse import urlsplit
+
+from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.errors import RunFailed
+
+DEFAULT_NB_INFERENCE = 20
+"""As in the seed's example job."""
+
+DEFAULT_USER_TIME_S = 3600.0
+DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0
+MAX_NB_INFERENCE = 10_000_000
+MAX_SPEC_BYTES = 8 * 1024 * 1024
+BENCHMARK_TYPES = ("TYPE1", "TYPE2", "TYPE3")
+_FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRef:
+    """A file in the task's folder; hash and size are None where nobody stated them."""
+
+    filename: str
+    sha256: Optional[str] = None
+    size_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One run.
+
+    Attributes:
+        task_dir: Where the artifacts lie, and where results are kept until they are safe.
+        odt_config: The training configuration itself; None: see ``odt_config_filename``.
+        precision: Relative half-width of the p50's interval that ends TYPE1; None: count runs.
+        input: Per input name: shape, low, high, integers.
+        parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
+        upload_url: Folder URL for results; "" where nobody wants them: they stay on disk.
+        progress_url: None where the API is not told of progress.
+        token: For uploads; never logged.
+    """
+
+    task_dir: Path
+    engine: str
+    benchmark_type: str
+    model: FileRef
+    benchmark_id: str = ""
+    attempt: int = 1
+    job_id: str = ""
+    target: str = ""
+    version_tag: str = ""
+    alloc_id: str = ""
+    node_id: str = ""
+    datasets: Tuple[FileRef, ...] = ()
+    odt_config: Optional[Mapping[str, object]] = None
+    odt_config_filename: str = ""
+    nb_inference: int = DEFAULT_NB_INFERENCE
+    precision: Optional[float] = None
+    input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    user_time_s: float = DEFAULT_USER_TIME_S
+    no_output_timeout_s: float = DEFAULT_NO_OUTPUT_TIMEOUT_S
+    upload_url: str = ""
+    progress_url: Optional[str] = None
+    token: Optional[str] = field(default=None, repr=False)
+
+    @property
+    def results_dir(self) -> Path:
+        """Where results are written and kept until they are safe."""
+        return self.task_dir / "results"
+
+    def path(self, file: FileRef) -> Path:
+        """Where an artifact lies."""
+        return self.task_dir / file.filename
+
+
+def task_dir_of(environ: Mapping[str, str]) -> Path:
+    """The folder of artifacts: ``NOMAD_TASK_DIR``, else ``local`` of the working folder."""
+    return Path(environ.get("NOMAD_TASK_DIR") or "local").absolute()
+
+
+def read_spec(environ: Mapping[str, str]) -> RunSpec:
+    """The run that environment and ``spec.json`` describe.
+
+    Raises:
+        RunFailed: ``user_input``, naming the value that can't be.
+    """
+    task_dir = task_dir_of(environ)
+    document = _document(task_dir / "spec.json")
+    read = _Reader(document)
+    upload_url = _url("upload_url", read.text("upload_url", environ.get("RESULTS_PUB_URL", "")))
+    if upload_url and not upload_url.endswith("/"):
+        upload_url += "/"
+    job = urlsplit(upload_url).path.rstrip("/").rpartition("/")[2]
+    job_id = read.text("job_id", f"benchmark-{job}" if job else "")
+    datasets = read.files("datasets")
+    if not datasets and environ.get("DATASET_FILENAME"):
+        datasets = (FileRef(filename=_filename("dataset", environ["DATASET_FILENAME"])),)
+    return RunSpec(
+        task_dir=task_dir,
+        engine=read.text("engine", environ.get("RUNTIME", "")),
+        benchmark_type=_one_of(
+            "benchmark_type",
+            read.text("benchmark_type", environ.get("BENCHMARK_TYPE") or "TYPE1"),
+            BENCHMARK_TYPES,
+        ),
+        model=read.file("model", environ.get("MODEL_FILENAME", "")),
+        benchmark_id=read.text("benchmark_id", job_id),
+        attempt=int(read.number("attempt", 1, 1, 1_000_000)),
+        job_id=job_id,
+        target=environ.get("TARGET", ""),
+        version_tag=environ.get("VERSION_TAG", ""),
+        alloc_id=environ.get("NOMAD_ALLOC_ID", ""),
+        node_id=environ.get("NOMAD_NODE_ID", ""),
+        datasets=datasets,
+        odt_config=read.mapping_or_none("odt_config"),
+        odt_config_filename=environ.get("ODT_CONFIG_FILENAME", ""),
+        nb_inference=int(
+            read.number(
+                "nb_inference",
+                _environ_int(environ, "NB_INFERENCE", DEFAULT_NB_INFERENCE),
+                1,
+                MAX_NB_INFERENCE,
+            )
+        ),
+        precision=read.number_or_none("precision", 0.0001, 1.0),
+        input=_inputs(read.mapping("input")),
+        parameters=read.mapping("parameters"),
+        user_time_s=read.number("user_time_s", DEFAULT_USER_TIME_S, 0.01, 1e9),
+        no_output_timeout_s=read.number(
+            "no_output_timeout_s", DEFAULT_NO_OUTPUT_TIMEOUT_S, 0.01, 1e9
+        ),
+        upload_url=upload_url,
+        progress_url=_url("progress_url", read.text("progress_url", "")) or None,
+        token=environ.get("EDGEYARD_UPLOAD_TOKEN") or None,
+    )
+
+
+def read_board(environ: Mapping[str, str]) -> BoardFacts:
+    """What the host tells of the board; without a word of it, all CPUs that we may use.
+
+    Raises:
+        RunFailed: ``board_fault``: the host's ``EDGEYARD_BOARD`` can't be read.
+    """
+    text = environ.get("EDGEYARD_BOARD")
+    allowed = sorted(os.sched_getaffinity(0))
+    if not text:
+        return BoardFacts(family=environ.get("TARGET", ""), threads=len(allowed))
+    try:
+        facts = json.loads(text)
+        cpus = tuple(int(cpu) for cpu in facts.get("cpus") or ())
+        ram = facts.get("ram_bytes")
+        parent = facts.get("parent_pid")
+        return BoardFacts(
+            target_uid=str(facts.get("target_uid") or ""),
+            family=str(facts.get("family") or environ.get("TARGET", "")),
+            cpus=cpus,
+            threads=max(1, int(facts.get("threads") or len(cpus) or len(allowed))),
+            ram_bytes=None if ram is None else int(ram),
+            progress_file=facts.get("progress_file") or None,
+            emulated=bool(facts.get("emulated")),
+            parent_pid=None if parent is None else int(parent),
+        )
+    except (ValueError, TypeError, AttributeError) as error:
+        raise RunFailed("board_fault", f"EDGEYARD_BOARD can't be read: {error}") from error
+
+
+def _document(path: Path) -> Mapping[str, object]:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_SPEC_BYTES + 1)
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise RunFailed("board_fault", f"spec.json can't be read: {error}") from error
+    try:
+        if len(data) > MAX_SPEC_BYTES:
+            raise ValueError(f"over {MAX_SPEC_BYTES} bytes")
+        document = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise RunFailed("user_input", f"spec.json is not valid JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise _wrong("", "not an object")
+    if document.get("version", 1) != 1:
+        raise _wrong("version", f"{document['version']!r} is not known here; update the runner")
+    return document
+
+
+class _Reader:
+    """Reads members of the document; an absent or null one has the default."""
+
+    def __init__(self, document: Mapping[str, object]) -> None:
+        self._document = document
+
+    def text(self, key: str, default: str) -> str:
+        return self._checked(key, default, lambda value: isinstance(value, str), "a string")
+
+    def number(self, key: str, default: float, low: float, high: float) -> float:
+        value = self.number_or_none(key, low, high)
+        return default if value is None else value
+
+    def number_or_none(self, key: str, low: float, high: float) -> Optional[float]:
+        value = self._document.get(key)
+        if value is None:
+            return None
+        # low <= value also refuses NaN; the type test comes first since bool is an int
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _wrong(key, f"{value!r} is not a number")
+        if not low <= value <= high:
+            raise _wrong(key, f"{value!r} is not between {low:g} and {high:g}")
+        return value
+
+    def mapping(self, key: str) -> Mapping[str, object]:
+        return self.mapping_or_none(key) or {}
+
+    def mapping_or_none(self, key: str) -> Optional[Mapping[str, object]]:
+        value = self._document.get(key)
+        if value is not None and not isinstance(value, dict):
+            raise _wrong(key, "not an object")
+        return value
+
+    def file(self, key: str, default: str) -> FileRef:
+        value = self.mapping_or_none(key)
+        return _file(key, value if value is not None else {"filename": default})
+
+    def files(self, key: str) -> Tuple[FileRef, ...]:
+        value = self._document.get(key) or []
+        if not isinstance(value, list):
+            raise _wrong(key, "not a list")
+        return tuple(_file(f"{key}/{index}", item) for index, item in enumerate(value))
+
+    def _checked(self, key: str, default: T, good: Callable[[object], bool], what: str) -> T:
+        value = self._document.get(key)
+        if value is None:
+            return default
+        if not good(value):
+            raise _wrong(key, f"not {what}")
+        return value  # type: ignore[return-value]  # `good` has just checked it
+
+
+def _file(key: str, value: object) -> FileRef:
+    if not isinstance(value, dict):
+        raise _wrong(key, "not an object")
+    sha256, size = value.get("sha256"), value.get("size_bytes")
+    return FileRef(
+        filename=_filename(key, value.get("filename")),
+        sha256=sha256.lower() if isinstance(sha256, str) and sha256 else None,
+        size_bytes=size if isinstance(size, int) else None,
+    )
+
+
+def _filename(key: str, value: object) -> str:
+    if not isinstance(value, str) or not _FILENAME.match(value) or value in (".", ".."):
+        raise _wrong(key, f"{value!r} is not a plain file name")
+    return value
+
+
+def _inputs(value: Mapping[str, object]) -> Mapping[str, Mapping[str, object]]:
+    inputs = {}
+    for name, one in value.items():
+        if not isinstance(one, dict):
+            raise _wrong(f"input/{name}", "not an object")
+        inputs[name] = one
+    return inputs
+
+
+def _one_of(key: str, value: str, accepted: Tuple[str, ...]) -> str:
+    if value not in accepted:
+        raise _wrong(key, f"{value!r} is not one of {', '.join(accepted)}")
+    return value
+
+
+def _url(key: str, value: str) -> str:
+    if value and urlsplit(value).scheme not in ("http", "https"):
+        raise _wrong(key, "not an http(s) URL")
+    return value
+
+
+def _environ_int(environ: Mapping[str, str], name: str, default: int) -> int:
+    text = environ.get(name) or ""
+    try:
+        value = int(text) if text else default
+    except ValueError:
+        raise _wrong(name, f"{text!r} is not a whole number") from None
+    if not 1 <= value <= MAX_NB_INFERENCE:
+        raise _wrong(name, f"{value} is not between 1 and {MAX_NB_INFERENCE}")
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _wrong(key: str, reason: str) -> RunFailed:
+    return RunFailed("user_input", f"the run's description, {key or 'as a whole'}: {reason}")

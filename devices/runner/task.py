@@ -1,0 +1,303 @@
+"""What the child process does: one benchmark, from loading to the numbers.
+
+Everything heavy (NumPy, the engine) is loaded here and only here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Tuple, cast
+
+from edgeyard.devices.runner.engine import BoardFacts, Engine, Session
+from edgeyard.devices.runner.spec import RunSpec
+from edgeyard.devices.runner.transports.local import Channel
+from edgeyard.errors import RunFailed
+
+if TYPE_CHECKING:
+    from edgeyard.devices.runner.conditions import Watch
+    from edgeyard.devices.runner.measure import Measurement
+
+RUNNER_PARAMETERS = ("preprocessing", "batch_size")
+"""Of ``parameters``, what is the runner's; the rest is the engine's."""
+
+_PER_THREAD_BYTES = (64 + 8) * 1024**2
+"""Address space, not memory, that glibc takes for each thread: an arena and a stack."""
+
+_WARM_LOAD_UP_TO_S = 30.0
+"""A model that loads for longer is not loaded twice."""
+
+_TOLD_EVERY_S = 0.5
+_SHARE_OF_TIME = 0.8
+"""Of the time limit: a measurement for a precision ends then, so that its result is told."""
+
+_WARMUP_SHARE = 0.25
+
+Report = Dict[str, object]
+
+
+def run_task(spec: RunSpec, board: BoardFacts, channel: Channel) -> int:
+    """Run the benchmark and send its result, or why there is none; the exit status.
+
+    Called in the child process; messages are ``progress``, ``result`` and ``failure``.
+    """
+    started = time.monotonic()
+    os.environ.pop("EDGEYARD_UPLOAD_TOKEN", None)
+    logging.getLogger().handlers.clear()  # they write to files of the parent
+    try:
+        report = _Task(spec, board, channel, started).run()
+        channel.send({"kind": "result", "report": report})
+    except RunFailed as failure:
+        _fail(channel, failure.category, failure.sentence)
+        return 3
+    except MemoryError:
+        _fail(channel, "out_of_memory", out_of_memory(board))
+        return 3
+    except Exception as error:
+        # the outermost loop of this process: the traceback is for the log, the rest for the user
+        traceback.print_exc()
+        _fail(channel, "unknown", f"the runner itself failed: {type(error).__name__}: {error}")
+        return 3
+    return 0
+
+
+def out_of_memory(board: BoardFacts) -> str:
+    """The sentence for a run that hit its memory limit."""
+    limit = f" of {board.ram_bytes} bytes" if board.ram_bytes else ""
+    return f"the run needed more memory than the board's limit{limit}; use a smaller model or input"
+
+
+class _Task:
+    def __init__(self, spec: RunSpec, board: BoardFacts, channel: Channel, started: float) -> None:
+        self.spec, self.board, self.started = spec, board, started
+        self._channel = channel
+        self._told = 0.0
+        self._phase = ""
+        self.engine_parameters = {
+            key: value for key, value in spec.parameters.items() if key not in RUNNER_PARAMETERS
+        }
+
+    def run(self) -> Report:
+        self.progress(0.0, "loading")
+        spec = self.spec
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ[name] = str(self.board.threads)
+        began = time.perf_counter()
+        from edgeyard.devices.runner import engines
+
+        engine = engines.find(spec.engine)
+        import_ms = (time.perf_counter() - began) * 1e3
+        if self.board.ram_bytes is not None:
+            limit_memory(self.board.ram_bytes, self.board.threads)
+        run: Mapping[str, Callable[[Engine], Report]] = {
+            "TYPE1": self._latency,
+            "TYPE2": self._accuracy,
+            "TYPE3": self._training,
+        }
+        report = run[spec.benchmark_type](engine)
+        from edgeyard.devices.runner import board as machine
+
+        memory = machine.memory_bytes()
+        report["import_ms"] = import_ms
+        report["ram_peak"] = memory.get("VmHWM")
+        report["board_facts"] = machine.board_facts(sorted(os.sched_getaffinity(0)))
+        return report
+
+    def progress(self, percent: float, phase: str) -> None:
+        """Tell the parent, seldom enough to disturb nothing."""
+        now = time.monotonic()
+        if now - self._told < _TOLD_EVERY_S and phase == self._phase:
+            return
+        self._told, self._phase = now, phase
+        self._channel.send({"kind": "progress", "percent": round(percent, 1), "phase": phase})
+
+    def _load(self, engine: Engine, report: Report) -> Session:
+        """Load twice: the first time pays for what the second finds in caches."""
+
+        def load() -> Tuple[Session, float]:
+            began = time.perf_counter()
+            session = engine.load(
+                self.spec.path(self.spec.model),
+                threads=self.board.threads,
+                parameters=self.engine_parameters,
+            )
+            took_ms = (time.perf_counter() - began) * 1e3
+            told = session.facts.get("load_ms")
+            return session, float(told) if isinstance(told, (int, float)) else took_ms
+
+        session, cold_ms = load()
+        warm_ms = None
+        if cold_ms < _WARM_LOAD_UP_TO_S * 1e3:
+            del session  # never two at a time: the board's memory may hold but one
+            session, warm_ms = load()
+        report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
+        facts = {key: value for key, value in session.facts.items() if key != "load_ms"}
+        report["engine_facts"] = facts
+        report["inputs"] = [
+            {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)}
+            for one in session.inputs
+        ]
+        return session
+
+    def _latency(self, engine: Engine) -> Report:
+        from edgeyard.devices.runner.feeds import random_feeds
+        from edgeyard.devices.runner.measure import Until, measure
+
+        report: Report = {}
+        session = self._load(engine, report)
+        feeds = random_feeds(session.inputs, self.spec.input, limit_bytes=self.board.ram_bytes)
+        spent_s = time.monotonic() - self.started
+        left_s = max(0.0, self.spec.user_time_s - spent_s)
+        found = measure(
+            session,
+            feeds,
+            Until(
+                runs=self.spec.nb_inference,
+                precision=self.spec.precision,
+                longest_s=left_s * _SHARE_OF_TIME * (1 - _WARMUP_SHARE),
+            ),
+            self._watch(),
+            self.progress,
+            longest_warmup_s=self._longest_warmup_s(),
+        )
+        self._add_measurement(report, found)
+        report["feeds"] = {
+            name: {"shape": list(value.shape), "dtype": str(value.dtype)}
+            for name, value in feeds.items()
+        }
+        return report
+
+    def _accuracy(self, engine: Engine) -> Report:
+        import numpy as np
+
+        from edgeyard.devices.runner.accuracy import batch_size_of, evaluate
+        from edgeyard.devices.runner.dataset import open_dataset
+
+        report: Report = {}
+        dataset_file = self._dataset()
+        session = self._load(engine, report)
+        dataset = open_dataset(
+            dataset_file, session.inputs, self.spec.parameters.get("preprocessing")
+        )
+        batch_size = batch_size_of(session.inputs, self.spec.parameters.get("batch_size"))
+        found = evaluate(
+            session,
+            dataset,
+            batch_size,
+            self._watch(),
+            self.progress,
+            longest_warmup_s=self._longest_warmup_s(),
+        )
+        self._add_measurement(report, found.measurement, rows_a_run=batch_size)
+        report["accuracy"] = found.as_json()
+        np.savez(
+            self.spec.results_dir / "predictions.npz",
+            predicted=found.ranked,
+            y=found.labels,
+        )
+        self._add_file(report, "predictions.npz")
+        return report
+
+    def _training(self, engine: Engine) -> Report:
+        import numpy as np
+
+        from edgeyard.devices.runner import training
+        from edgeyard.devices.runner.arrays import read_arrays
+        from edgeyard.devices.runner.measure import Measurement
+        from edgeyard.devices.runner.trust import judge
+
+        spec, report = self.spec, Report()
+        file = spec.task_dir / spec.odt_config_filename if spec.odt_config_filename else None
+        config = training.read_config(spec.odt_config, file)
+        arrays = read_arrays(self._dataset(), ["x", "y"])
+        watch = self._watch()
+        watch.start()
+
+        def progress(percent: float, phase: str) -> None:
+            watch.look()
+            self.progress(percent, phase)
+
+        result = engine.train(
+            spec.path(spec.model),
+            config,
+            arrays["x"],
+            arrays["y"],
+            spec.results_dir,
+            progress,
+            threads=self.board.threads,
+            parameters=self.engine_parameters,
+        )
+        training.check_losses(result)
+        steps_ms = np.array(result.step_ms, dtype=np.float64)
+        conditions = watch.stop()
+        self._add_measurement(
+            report,
+            Measurement(
+                latencies_ms=steps_ms,
+                warmup=None,
+                conditions=conditions,
+                verdict=judge(steps_ms, conditions),
+            ),
+        )
+        report["training"] = training.as_json(result, config)
+        np.savez(
+            spec.results_dir / "training.npz",
+            step_losses=np.array(result.step_losses, dtype=np.float64),
+            step_ms=steps_ms,
+        )
+        self._add_file(report, "training.npz")
+        self._add_file(report, result.model_file.name)
+        return report
+
+    def _add_measurement(self, report: Report, found: Measurement, rows_a_run: int = 1) -> None:
+        import numpy as np
+
+        report.update(found.as_json(rows_a_run))
+        np.save(self.spec.results_dir / "latencies.npy", found.latencies_ms)
+        self._add_file(report, "latencies.npy")
+
+    def _add_file(self, report: Report, name: str) -> None:
+        report["files"] = [*cast(List[str], report.get("files", [])), name]
+
+    def _watch(self) -> Watch:
+        from edgeyard.devices.runner.conditions import Watch
+
+        return Watch(threads=self.board.threads, wanted_cpus=self.board.cpus)
+
+    def _longest_warmup_s(self) -> float:
+        from edgeyard.devices.runner.warmup import LONGEST_S
+
+        return min(LONGEST_S, self.spec.user_time_s * _WARMUP_SHARE)
+
+    def _dataset(self) -> Path:
+        datasets: List[Path] = [self.spec.path(one) for one in self.spec.datasets]
+        if len(datasets) != 1:
+            raise RunFailed(
+                "user_input",
+                f"{self.spec.benchmark_type} needs one dataset file; there are {len(datasets)}",
+            )
+        return datasets[0]
+
+
+def limit_memory(ram_bytes: int, threads: int) -> None:
+    """Bound this process's address space, so that a model can't take more than the board has.
+
+    What is mapped but not resident now (libraries, reserved stacks) costs no memory, and is
+    allowed on top; so is what each thread of the engine will reserve without using.
+    """
+    from edgeyard.devices.runner import board as machine
+
+    now = machine.memory_bytes()
+    spare = max(0, now.get("VmSize", 0) - now.get("VmRSS", 0)) + threads * _PER_THREAD_BYTES
+    limit = ram_bytes + spare
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _fail(channel: Channel, category: str, sentence: str) -> None:
+    sys.stderr.write(f"{category}: {sentence}\n")
+    channel.send({"kind": "failure", "category": category, "sentence": sentence[:2000]})

@@ -1,0 +1,276 @@
+"""A limited child process on this machine, watched until its end.
+
+The child is forked, not started anew: the parent has loaded neither NumPy nor an engine, so that
+a fork costs a millisecond where a second interpreter costs twenty, and works from a zipapp too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from dataclasses import dataclass
+from typing import Callable, Dict, Mapping, Optional, Tuple, Union
+
+MAX_LINE_BYTES = 4 * 1024 * 1024
+"""A longer message is not one of ours."""
+
+_PARENT_LOOK_S = 0.5
+"""How often we look for our parent where the kernel has no pidfd (before 5.3)."""
+
+_LONGEST_POLL_S = 60.0
+"""poll takes a C int of milliseconds; waking once a minute costs nothing."""
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NO_NEW_PRIVS = 38
+
+Message = Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What the child may use.
+
+    Attributes:
+        wall_s: Longest run.
+        silence_s: Longest time without a message or output.
+        cpus: CPUs to stay on; empty: all.
+    """
+
+    wall_s: float
+    silence_s: float
+    cpus: Tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ending:
+    """How the child ended.
+
+    Attributes:
+        exit_code: Its status; None when a signal ended it.
+        signal: The signal; None when it exited by itself.
+        stopped_for: Why we killed it: ``wall``, ``silence`` or ``orphaned``; None: we did not.
+        peak_rss_bytes: Largest resident memory, as the kernel counted it.
+        cpu_s: User and system time.
+    """
+
+    exit_code: Optional[int]
+    signal: Optional[int]
+    stopped_for: Optional[str]
+    peak_rss_bytes: int
+    cpu_s: float
+
+
+class Channel:
+    """The child's end of the pipe: one JSON object a line."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def send(self, message: Message) -> None:
+        """Write one message; blocks while the parent is behind."""
+        data = json.dumps(message, allow_nan=False).encode() + b"\n"
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def run_limited(
+    work: Callable[[Channel], int],
+    limits: Limits,
+    on_message: Callable[[Message], None],
+    on_output: Callable[[bytes], None],
+    *,
+    parent_pid: Optional[int] = None,
+) -> Ending:
+    """Run ``work`` in a child process and wait for its end.
+
+    The child has its own session and process group, dies with this process, leaves no core file,
+    and keeps to its CPUs. Called on the main thread of a process without other threads that hold
+    locks, since it forks. Whatever ends this call, the child is dead afterwards.
+
+    Args:
+        work: Runs in the child; what it returns is the exit status.
+        on_message: Called with every message that the child sent.
+        on_output: Called with what the child wrote to stdout and stderr.
+        parent_pid: Process that we must not outlive; see `orphaned`.
+    """
+    messages, messages_in = os.pipe()
+    output, output_in = os.pipe()
+    sys.stdout.flush()  # what is buffered must not come out twice
+    sys.stderr.flush()
+    gc.freeze()  # else the first collection in the child copies every page of ours
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    me = os.getpid()
+    child = os.fork()
+    if child == 0:
+        _child(work, limits, me, messages_in, output_in, signals)
+    try:
+        os.close(messages_in)
+        os.close(output_in)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        stopped_for = _watch(
+            {messages: _Lines(on_message), output: on_output}, limits, parent_pid, child
+        )
+    finally:
+        status, usage = _end(child)
+        for descriptor in (messages, output):
+            os.close(descriptor)
+    return Ending(
+        exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+        signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+        stopped_for=stopped_for,
+        peak_rss_bytes=usage.ru_maxrss * 1024,
+        cpu_s=usage.ru_utime + usage.ru_stime,
+    )
+
+
+def orphaned(parent_pid: Optional[int]) -> bool:
+    """Whether the process that started us is gone: then somebody else was given our parent."""
+    return parent_pid is not None and os.getppid() != parent_pid
+
+
+def die_with_parent(expected_parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends.
+
+    The parent may have died before the call took effect, which the kernel does not tell: so look.
+    """
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != expected_parent:
+        os._exit(1)
+
+
+def _child(
+    work: Callable[[Channel], int],
+    limits: Limits,
+    parent: int,
+    messages_in: int,
+    output_in: int,
+    signals: set[Union[int, signal.Signals]],
+) -> None:
+    """The child's whole life; never returns."""
+    status = 70  # EX_SOFTWARE: `work` did not come to its end
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        signal.set_wakeup_fd(-1)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        os.setsid()
+        die_with_parent(parent)
+        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if limits.cpus:
+            with contextlib.suppress(OSError):  # the report says where it really ran
+                os.sched_setaffinity(0, limits.cpus)
+        null = os.open(os.devnull, os.O_RDONLY)
+        for source, target in ((null, 0), (output_in, 1), (output_in, 2)):
+            os.dup2(source, target)
+        # the parent's sockets and log are none of the child's business
+        kept = messages_in
+        os.closerange(3, kept)
+        os.closerange(kept + 1, 4096)
+        output_in = 2
+        status = work(Channel(kept))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        os.write(output_in, traceback.format_exc().encode(errors="replace"))
+    finally:
+        # no interpreter exit: an engine's destructors may hang, and buffers of ours are empty
+        os._exit(status)
+
+
+class _Lines:
+    """Cuts what comes through the pipe into messages; what is not one is dropped."""
+
+    def __init__(self, on_message: Callable[[Message], None]) -> None:
+        self._on_message = on_message
+        self._buffer = b""
+
+    def __call__(self, data: bytes) -> None:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        if len(self._buffer) > MAX_LINE_BYTES:
+            self._buffer = b""
+        for line in lines:
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(message, dict):
+                self._on_message(message)
+
+
+def _watch(
+    readers: Dict[int, Callable[[bytes], None]],
+    limits: Limits,
+    parent_pid: Optional[int],
+    child: int,
+) -> Optional[str]:
+    """Pass on what the child says until it ends; the reason, when it has to be stopped."""
+    started = heard = time.monotonic()
+    poll = select.poll()
+    for descriptor in readers:
+        poll.register(descriptor, select.POLLIN)
+    parent_fd = _pidfd(parent_pid)
+    if parent_fd is not None:
+        poll.register(parent_fd, select.POLLIN)
+    open_ones = set(readers)
+    try:
+        while open_ones:
+            now = time.monotonic()
+            if orphaned(parent_pid):
+                return "orphaned"
+            if now - started >= limits.wall_s:
+                return "wall"
+            if now - heard >= limits.silence_s:
+                return "silence"
+            wait_s = min(started + limits.wall_s, heard + limits.silence_s) - now
+            wait_s = min(wait_s, _LONGEST_POLL_S)
+            if parent_pid is not None and parent_fd is None:
+                wait_s = min(wait_s, _PARENT_LOOK_S)
+            for descriptor, _ in poll.poll(max(1.0, wait_s * 1000)):
+                if descriptor not in readers:
+                    continue
+                heard = time.monotonic()
+                data = os.read(descriptor, 65536)
+                if data:
+                    readers[descriptor](data)
+                else:
+                    poll.unregister(descriptor)
+                    open_ones.discard(descriptor)
+    finally:
+        if parent_fd is not None:
+            os.close(parent_fd)
+    return None
+
+
+def _pidfd(pid: Optional[int]) -> Optional[int]:
+    """A descriptor that becomes readable when the process ends; None where there is none.
+
+    PR_SET_PDEATHSIG would not do for our own parent: it fires when the *thread* that started us
+    ends, and servers start tasks from threads that come and go.
+    """
+    if pid is None or not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def _end(child: int) -> Tuple[int, resource.struct_rusage]:
+    """Kill whatever is left of the child's group, and collect it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        # a zombie's group still takes signals: an exit status that is already there stays
+        os.killpg(child, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    _, status, usage = os.wait4(child, 0)
+    return status, usage

@@ -1,0 +1,225 @@
+"""How far a measurement can be trusted: ``comparable``, ``suspect`` or ``invalid``, and why.
+
+*comparable*: nothing was found that speaks against comparing the number with others.
+*suspect*: the number is what was measured, but something may have moved it.
+*invalid*: the number says nothing about the model on this board.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Iterator, List, Mapping, Optional, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.conditions import Conditions
+from edgeyard.devices.runner.interval import FEWEST, MedianInterval, median_interval
+from edgeyard.devices.runner.warmup import WarmUp
+
+OTHER_LOAD_SUSPECT = 0.05
+"""Share of our CPUs' time: one busy neighbour in twenty moves a p99, and may move a p50."""
+
+OTHER_LOAD_INVALID = 0.60
+"""Beyond it most of the time belonged to others, and one fair neighbour takes only a half."""
+
+FREQUENCY_CHANGE = 0.05
+DRIFT = 0.05
+WIDEST_INTERVAL = 0.05
+"""Half-width of the p50's interval, relative: differences below 10 % could not be told apart."""
+
+CLOCK_ERROR = 0.01
+CLOCK_READ_SHARE = 0.05
+"""Reading the clock takes about 50 ns; a p50 of which that is more than 5 % is mostly clock."""
+
+CLOCK_READ_MS = 50e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Something that speaks against a number: a stable code and a sentence for people."""
+
+    code: str
+    sentence: str
+    invalid: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """How far a number can be trusted.
+
+    Attributes:
+        verdict: ``comparable``, ``suspect`` or ``invalid``.
+        not_checked: What this kernel does not tell, so that it could not be looked at.
+        interval: Of the p50; None where there are too few runs.
+    """
+
+    verdict: str
+    reasons: Tuple[Reason, ...]
+    not_checked: Tuple[str, ...]
+    interval: Optional[MedianInterval]
+
+    def as_json(self) -> Mapping[str, object]:
+        """As the report has it."""
+        return {
+            "verdict": self.verdict,
+            "reasons": [{"code": one.code, "sentence": one.sentence} for one in self.reasons],
+            "not_checked": list(self.not_checked),
+        }
+
+
+def judge(
+    latencies_ms: NDArray[np.float64],
+    conditions: Conditions,
+    *,
+    warmup: Optional[WarmUp] = None,
+    precision: Optional[float] = None,
+) -> Verdict:
+    """The verdict on a series of latencies.
+
+    Args:
+        latencies_ms: Shape (runs,), in the order of the runs.
+        warmup: What came before them; None where there was none (training).
+        precision: The half-width that was asked for, relative; None: none.
+    """
+    interval = median_interval(latencies_ms)
+    reasons: List[Reason] = [
+        *_of_the_runs(latencies_ms, interval, warmup, precision),
+        *_of_the_conditions(conditions),
+    ]
+    verdict = "comparable"
+    if reasons:
+        verdict = "invalid" if any(one.invalid for one in reasons) else "suspect"
+    return Verdict(
+        verdict=verdict,
+        reasons=tuple(reasons),
+        not_checked=tuple(_not_checked(conditions)),
+        interval=interval,
+    )
+
+
+def _of_the_runs(
+    latencies_ms: NDArray[np.float64],
+    interval: Optional[MedianInterval],
+    warmup: Optional[WarmUp],
+    precision: Optional[float],
+) -> Iterator[Reason]:
+    runs = len(latencies_ms)
+    if warmup is not None and not warmup.settled:
+        yield Reason(
+            code="not_settled",
+            sentence=f"Latencies were still changing after {warmup.runs} warm-up runs "
+            f"({warmup.seconds:.1f} s): there is no steady state to measure.",
+            invalid=True,
+        )
+    if runs and float(latencies_ms.min()) <= 0:
+        yield Reason(
+            code="clock",
+            sentence="The clock stood still or went back during a run.",
+            invalid=True,
+        )
+    if interval is None:
+        fewest = f"at least {FEWEST} independent runs"
+        yield Reason(
+            code="too_few_runs",
+            sentence=f"{runs} runs are too few for a 95 % interval of the p50 ({fewest}).",
+            invalid=True,
+        )
+        return
+    if interval.median < CLOCK_READ_MS / CLOCK_READ_SHARE:
+        yield Reason(
+            code="clock_resolution",
+            sentence=f"The p50 of {interval.median * 1e3:.2f} µs is near the cost of reading "
+            "the clock.",
+        )
+    if precision is not None and interval.half_width > precision:
+        yield Reason(
+            code="precision_not_reached",
+            sentence=f"Time was up at ±{interval.half_width:.1%} after {runs} runs; "
+            f"±{precision:.1%} was asked for.",
+        )
+    elif interval.half_width > WIDEST_INTERVAL:
+        yield Reason(
+            code="wide_interval",
+            sentence=f"The p50 is known to ±{interval.half_width:.1%} only; more runs would "
+            "narrow it.",
+        )
+    drift = _drift(latencies_ms)
+    if drift is not None:
+        yield Reason(
+            code="drift",
+            sentence=f"The second half of the runs was {abs(drift):.1%} "
+            f"{'slower' if drift > 0 else 'faster'} than the first.",
+        )
+
+
+def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
+    loads = (found.other_load, found.queued)
+    load = max((one for one in loads if one is not None), default=0.0)
+    if load > OTHER_LOAD_SUSPECT:
+        invalid = load > OTHER_LOAD_INVALID
+        yield Reason(
+            code="other_load",
+            sentence=f"Other work had up to {load:.0%} of the time on the CPUs measured on"
+            f"{', most of it' if invalid else ''}.",
+            invalid=invalid,
+        )
+    if found.steal is not None and found.steal > OTHER_LOAD_SUSPECT:
+        yield Reason(
+            code="steal",
+            sentence=f"The hypervisor took {found.steal:.0%} of the CPUs' time.",
+        )
+    if found.clock_error > CLOCK_ERROR:
+        yield Reason(
+            code="clock",
+            sentence=f"The clock ran {found.clock_error:.1%} off the hardware's during the runs.",
+            invalid=True,
+        )
+    if found.affinity_changed:
+        yield Reason(
+            code="affinity_changed",
+            sentence="The CPUs that the measurement may use changed while it ran.",
+        )
+    if found.affinity_missed:
+        yield Reason(
+            code="affinity_missed",
+            sentence="The measurement did not run on the CPUs that the board is made of.",
+        )
+    slowest, fastest = (
+        (min(found.frequencies_mhz), max(found.frequencies_mhz))
+        if found.frequencies_mhz
+        else (0.0, 0.0)
+    )
+    if fastest > 0 and 1 - slowest / fastest > FREQUENCY_CHANGE:
+        yield Reason(
+            code="frequency_changed",
+            sentence=f"The CPU's frequency was between {slowest:.0f} and {fastest:.0f} MHz.",
+        )
+    if found.throttle_events or found.throttled:
+        yield Reason(
+            code="throttled",
+            sentence="The CPU was held back (heat or low voltage) during the runs.",
+        )
+
+
+def _drift(latencies_ms: NDArray[np.float64]) -> Optional[float]:
+    """Relative change of the median between the halves; None where it can't be told from none."""
+    half = len(latencies_ms) // 2
+    first, second = median_interval(latencies_ms[:half]), median_interval(latencies_ms[half:])
+    if first is None or second is None or first.median <= 0:
+        return None
+    change = second.median / first.median - 1
+    apart = first.high < second.low or second.high < first.low
+    return change if apart and abs(change) > DRIFT and math.isfinite(change) else None
+
+
+def _not_checked(found: Conditions) -> Iterator[str]:
+    if found.other_load is None and found.queued is None:
+        yield "other_load"
+    if not found.frequencies_mhz:
+        yield "frequency"
+    if found.throttle_events is None and found.throttled is None:
+        yield "throttling"
+    if found.temperature_after_c is None:
+        yield "temperature"
