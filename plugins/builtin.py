@@ -1,0 +1,57 @@
+"""The plugins that Edgeyard brings, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
+from edgeyard.plugins.evaluators.answered import Answered
+from edgeyard.plugins.filters.busy import BusyFilter
+from edgeyard.plugins.filters.constraints import ConstraintsFilter
+from edgeyard.plugins.filters.drained import DrainedFilter
+from edgeyard.plugins.filters.engine import EngineFilter
+from edgeyard.plugins.filters.family import FamilyFilter
+from edgeyard.plugins.filters.health import HealthFilter
+from edgeyard.plugins.filters.inventory import InventoryFilter
+from edgeyard.plugins.filters.ram import RamFilter
+from edgeyard.plugins.filters.storage import StorageFilter
+from edgeyard.plugins.filters.target_uid import TargetUidFilter
+from edgeyard.plugins.filters.type import TypeFilter
+from edgeyard.plugins.queue_policies.priority_age import PriorityAge
+from edgeyard.plugins.scorers.least_loaded import LeastLoaded
+from edgeyard.scheduler.framework.registry import Factory, Kind, Registry
+
+BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
+    Kind.QUEUE_POLICY: {"priority_age": PriorityAge},
+    Kind.FILTER: {
+        "busy": BusyFilter,
+        "constraints": ConstraintsFilter,
+        "drained": DrainedFilter,
+        "engine": EngineFilter,
+        "family": FamilyFilter,
+        "health": HealthFilter,
+        "inventory": InventoryFilter,
+        "ram": RamFilter,
+        "storage": StorageFilter,
+        "target_uid": TargetUidFilter,
+        "type": TypeFilter,
+    },
+    Kind.SCORER: {"least_loaded": LeastLoaded},
+    Kind.EVALUATOR: {"answered": Answered},
+    Kind.AGGREGATOR: {"weighted_mean": WeightedMean},
+}
+
+
+def registry(*, entry_points: bool = True) -> Registry:
+    """All built-in plugins and, unless told not to, those of installed distributions.
+
+    Raises:
+        ConfigError: Two plugins of one kind have the same name.
+    """
+    found = Registry()
+    for kind, factories in BUILT_IN.items():
+        for name, factory in factories.items():
+            found.add(kind, name, factory)
+    if entry_points:
+        found.add_entry_points()
+    return found

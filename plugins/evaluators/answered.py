@@ -1,0 +1,25 @@
+"""The simplest judge: whoever answered did well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Proposal
+
+
+class Answered:
+    """Reward 1 for each scorer that answered."""
+
+    name = "answered"
+
+    def evaluate(self, batch: Batch, proposals: Sequence[Proposal]) -> Mapping[str, float]:
+        """See `Evaluator.evaluate`."""
+        return {proposal.scorer: 1.0 for proposal in proposals}
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Evaluator
+
+    _: Evaluator = Answered()

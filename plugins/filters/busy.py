@@ -1,0 +1,38 @@
+"""Boards that something runs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.model.benchmark import WaitingReason
+
+
+class BusyFilter:
+    """Refuses boards that are held, or that share cores with one that is."""
+
+    name = "busy"
+    refusals = (Refusal(WaitingReason.BOARD_BUSY, never=False),)
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """See `Filter.admit`."""
+        return batch.snapshot.busy.astype(np.uint8)[None, :]
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """See `Filter.phrase`."""
+        reason = batch.snapshot.reasons[board]
+        return f"is busy ({reason})" if reason else "is busy"
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.nowhere`."""
+        return ""
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Filter
+
+    _: Filter = BusyFilter()

@@ -1,0 +1,43 @@
+"""Enough RAM."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.sizes import size_text
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.model.benchmark import WaitingReason
+
+
+class RamFilter:
+    """Refuses boards with less RAM than the benchmark asks for."""
+
+    name = "ram"
+    refusals = (Refusal(WaitingReason.MEMORY, never=True),)
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """See `Filter.admit`."""
+        return (batch.ram_bytes[:, None] > batch.snapshot.ram_bytes[None, :]).astype(np.uint8)
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """See `Filter.phrase`."""
+        has = size_text(int(batch.snapshot.ram_bytes[board]))
+        return f"has {has} of RAM, not {size_text(int(batch.ram_bytes[row]))}"
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.nowhere`."""
+        most = int(batch.snapshot.ram_bytes[boards].max())
+        return (
+            f"no board that fits otherwise has {size_text(int(batch.ram_bytes[row]))} of RAM; "
+            f"the most there is: {size_text(most)}"
+        )
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Filter
+
+    _: Filter = RamFilter()

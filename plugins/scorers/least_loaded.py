@@ -1,0 +1,47 @@
+"""The heuristic: spread work over hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+
+
+class LeastLoaded:
+    """Boards of hosts with little to do first; boards that can't be used now score 0.
+
+    The k-th idle board of a host (from 0, in the batch's seeded order) scores
+    ``1 - (busy + k) / boards``, with the host's numbers of busy and of all boards: so several
+    benchmarks of one cycle spread over hosts too, and equal boards take turns by the seed.
+    """
+
+    name = "least_loaded"
+    objective = "load"
+
+    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """See `Scorer.score`; the same for all classes."""
+        snapshot = batch.snapshot
+        if not snapshot.uids:
+            return np.zeros(batch.shape, dtype=np.float32)
+        hosts, host_of_board = np.unique(np.array(snapshot.hosts), return_inverse=True)
+        idle = snapshot.online & snapshot.healthy & ~snapshot.busy & ~snapshot.drained
+        boards = np.bincount(host_of_board, minlength=len(hosts))
+        busy = np.bincount(host_of_board[snapshot.busy], minlength=len(hosts))
+        # Idle boards, grouped by host and within each in the seeded order.
+        order = batch.board_order[idle[batch.board_order]]
+        order = order[np.argsort(host_of_board[order], kind="stable")]
+        grouped = host_of_board[order]
+        starts = np.searchsorted(grouped, grouped, side="left")
+        turn = np.arange(len(order)) - starts
+        column = np.zeros(len(snapshot.uids), dtype=np.float32)
+        column[order] = 1.0 - (busy[grouped] + turn) / boards[grouped]
+        return np.broadcast_to(column, batch.shape)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    _: Scorer = LeastLoaded()

@@ -1,0 +1,385 @@
+"""Tests that every plugin must pass, for its author: subclass one, say what to test, run pytest.
+
+::
+
+    from edgeyard.plugins.testing import FilterContract
+
+    class TestQuarantine(FilterContract):
+        def plugin(self):
+            return Quarantine()
+
+`snapshot_of` and `pending` build what a plugin is handed, with defaults for all that doesn't
+matter.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.model import Board, BoardEngine
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.priority import ages_s, slacks_s
+from edgeyard.scheduler.decide.queue import build_queue
+from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.protocols import (
+    Aggregator,
+    Filter,
+    Proposal,
+    QueuePolicy,
+    Scorer,
+)
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
+from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+GIB = 1 << 30
+
+
+def board(
+    target_uid: str,
+    *,
+    ram_bytes: int = 4 * GIB,
+    storage_bytes: int = 32 * GIB,
+    engines: Mapping[str, Iterable[str]] | None = None,
+    **more: object,
+) -> Board:
+    """A board of the family that its name tells, idle and healthy; ``more`` as in `Board`."""
+    offered = {"ort": ("TYPE1", "TYPE2")} if engines is None else engines
+    return Board(
+        target_uid=target_uid,
+        family=target_uid.split("-", 1)[0],
+        ram_bytes=ram_bytes,
+        storage_bytes=storage_bytes,
+        engines=tuple(
+            BoardEngine(name=name, supported_types=frozenset(types))
+            for name, types in offered.items()
+        ),
+        **more,  # type: ignore[arg-type]  # whatever Board takes
+    )
+
+
+def pending(benchmark_id: str = "b-1", **more: object) -> PendingBenchmark:
+    """A benchmark that an idle rpi4b with ort can run; ``more`` as in `PendingBenchmark`."""
+    asked: dict[str, object] = {
+        "user_id": "user-1",
+        "submit_time": NOW,
+        "family": "rpi4b",
+        "engine": "ort",
+        "benchmark_type": BenchmarkType.TYPE1,
+    }
+    return PendingBenchmark(benchmark_id=benchmark_id, **{**asked, **more})  # type: ignore[arg-type]
+
+
+def snapshot_of(
+    boards: Sequence[Board],
+    *,
+    hosts: Mapping[str, str] | None = None,
+    unknown: Iterable[str] = (),
+    offline: Iterable[str] = (),
+    drained: Iterable[str] = (),
+    reasons: Mapping[str, str] | None = None,
+    age_s: float = 0.0,
+    now: datetime = NOW,
+) -> Snapshot:
+    """A snapshot of these boards.
+
+    Args:
+        boards: In the order of the snapshot.
+        hosts: Host by board; by default each has one of its own.
+        unknown: Boards that are not on the inventory.
+        offline: Boards that no ready host reports.
+        drained: Boards that an operator took out.
+        reasons: Words by board, where a board's own don't tell enough.
+        age_s: inf for a cluster that never answered.
+        now: What the age is counted from.
+    """
+    uids = tuple(each.target_uid for each in boards)
+    engines = sorted({engine.name for each in boards for engine in each.engines})
+    pairs = {(e.name, kind) for each in boards for e in each.engines for kind in e.supported_types}
+    conflicts = np.array([[other in each.shares_with for other in uids] for each in boards], bool)
+    told = reasons or {}
+
+    def holds(names: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        wanted = set(names)
+        return np.array([uid in wanted for uid in uids], dtype=np.bool_)
+
+    def offers(engine: str, kind: str | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.array(
+            [
+                any(
+                    e.name == engine and (kind is None or kind in e.supported_types)
+                    for e in each.engines
+                )
+                for each in boards
+            ],
+            dtype=np.bool_,
+        )
+
+    return Snapshot(
+        taken_at=now - timedelta(seconds=age_s) if math.isfinite(age_s) else None,
+        age_s=age_s,
+        uids=uids,
+        families=tuple(each.family for each in boards),
+        hosts=tuple((hosts or {}).get(uid, f"host-of-{uid}") for uid in uids),
+        ram_bytes=np.array([each.ram_bytes for each in boards], dtype=np.int64),
+        storage_bytes=np.array([each.storage_bytes for each in boards], dtype=np.int64),
+        expected=~holds(unknown),
+        online=~holds(offline),
+        healthy=np.array([each.healthy for each in boards], dtype=np.bool_),
+        drained=holds(drained),
+        busy=np.array([each.busy for each in boards], dtype=np.bool_),
+        progress=np.array(
+            [math.nan if each.progress is None else each.progress for each in boards], np.float64
+        ),
+        supports={(engine, kind): offers(engine, kind) for engine, kind in sorted(pairs)},
+        engines={engine: offers(engine, None) for engine in engines},
+        reasons=tuple(
+            told.get(each.target_uid, each.health_reason or each.busy_reason) for each in boards
+        ),
+        attributes=tuple(attributes_of(each) for each in boards),
+        conflicts=conflicts if conflicts.any() else None,
+    )
+
+
+def sample_pending(count: int, seed: int = 0) -> list[PendingBenchmark]:
+    """Benchmarks of many kinds, some that nothing can run."""
+    rng = np.random.default_rng(seed)
+
+    def one_of(values: Sequence[object]) -> object:
+        return values[int(rng.integers(len(values)))]
+
+    return [
+        pending(
+            f"b-{number:05}",
+            submit_time=NOW - timedelta(seconds=int(rng.integers(0, 100_000))),
+            family=one_of(["rpi4b", "rpi5", "x86", "nosuchfamily"]),
+            engine=one_of(["ort", "tflite", "nosuchengine"]),
+            benchmark_type=one_of(list(BenchmarkType)),
+            ram_bytes=one_of([0, GIB, 4 * GIB, 64 * GIB]),
+            storage_bytes=one_of([0, 16 * GIB, 999 * GIB]),
+            target_uid=one_of([None, None, None, "rpi4b-0001-0001", "rpi5-0009-0009"]),
+            constraints=one_of(
+                [
+                    (),
+                    (Constraint(attribute="camera", operator="=", value="true"),),
+                    (Constraint(attribute="memory.ram", operator=">", value="2147483648"),),
+                ]
+            ),
+            user_priority=int(rng.integers(1, 11)),
+            deadline=one_of([None, NOW + timedelta(hours=1), NOW + timedelta(days=2)]),
+            campaign_started=bool(rng.integers(2)),
+        )
+        for number in range(count)
+    ]
+
+
+def sample_snapshot(count: int, seed: int = 0) -> Snapshot:
+    """Boards in every state."""
+    rng = np.random.default_rng(seed)
+    offers: Sequence[dict[str, list[str]]] = (
+        {"ort": ["TYPE1"]},
+        {"ort": ["TYPE1", "TYPE2"], "tflite": ["TYPE3"]},
+        {},
+    )
+    boards = [
+        board(
+            f"{('rpi4b', 'rpi5', 'x86')[number % 3]}-{number // 9 + 1:04}-{number % 9 + 1:04}",
+            ram_bytes=(1 + number % 4) * 2 * GIB,
+            engines=offers[int(rng.integers(3))],
+            healthy=bool(rng.random() > 0.1),
+            health_reason="",
+            busy=bool(rng.random() > 0.7),
+            progress=None if rng.random() > 0.9 else float(rng.integers(0, 101)),
+            attributes={"camera": True} if rng.random() > 0.5 else {},
+        )
+        for number in range(count)
+    ]
+
+    def some() -> list[str]:
+        return [each.target_uid for each in boards if rng.random() > 0.9]
+
+    hosts = {each.target_uid: f"host-{int(rng.integers(count))}" for each in boards}
+    return snapshot_of(boards, hosts=hosts, unknown=some(), offline=some(), drained=some())
+
+
+def sample_batches() -> list[Batch]:
+    """Batches of many shapes, empty ones too."""
+    return [
+        build_batch(sample_snapshot(boards, seed), sample_pending(jobs, seed), NOW, seed)
+        for seed, (jobs, boards) in enumerate([(40, 30), (1, 1), (0, 5), (5, 0), (0, 0)])
+    ]
+
+
+def sample_queue(count: int, seed: int = 0) -> Queue:
+    """Pending benchmarks with ties in every column."""
+    rng = np.random.default_rng(seed)
+    jobs = sample_pending(count, seed)
+    priorities = rng.integers(1, 4, count) * 30
+    ages = np.round(ages_s(jobs, NOW), -4)
+    return build_queue(jobs, NOW, priorities, ages, slacks_s(jobs, NOW))
+
+
+class QueuePolicyContract:
+    """What every queue policy must do."""
+
+    def plugin(self) -> QueuePolicy:
+        """The policy to test."""
+        raise NotImplementedError
+
+    def test_ranks_are_a_permutation(self) -> None:
+        """Of 0..jobs-1, also of none and of one."""
+        for count in (0, 1, 50):
+            runner = PluginRunner()
+            runner.order(self.plugin(), sample_queue(count))
+            assert not runner.faults
+
+    def test_the_order_handed_in_does_not_matter(self) -> None:
+        """The same benchmarks in another order get the same ranks."""
+        jobs = sample_pending(50)
+        ages = np.round(ages_s(jobs, NOW), -4)
+        priorities = np.full(50, 50)
+        shuffled = np.random.default_rng(1).permutation(50)
+        first = self.plugin().order(build_queue(jobs, NOW, priorities, ages, slacks_s(jobs, NOW)))
+        others = [jobs[row] for row in shuffled]
+        second = self.plugin().order(
+            build_queue(others, NOW, priorities, ages[shuffled], slacks_s(others, NOW))
+        )
+        assert np.array_equal(first[shuffled], second)
+
+    def test_every_place_has_a_reason(self) -> None:
+        """In words."""
+        queue = sample_queue(10)
+        assert all(self.plugin().reason(queue, job).strip() for job in range(10))
+
+
+class FilterContract:
+    """What every filter must do."""
+
+    def plugin(self) -> Filter:
+        """The filter to test."""
+        raise NotImplementedError
+
+    def test_answers_have_the_right_form(self) -> None:
+        """Shape, type and codes, also for no benchmarks and no boards."""
+        for batch in sample_batches():
+            runner = PluginRunner()
+            runner.admit(self.plugin(), batch)
+            assert not runner.faults
+
+    def test_the_same_batch_gets_the_same_answer(self) -> None:
+        """No state, no clock, no randomness of its own."""
+        for batch in sample_batches():
+            assert np.array_equal(self.plugin().admit(batch), self.plugin().admit(batch))
+
+    def test_the_order_of_boards_does_not_matter(self) -> None:
+        """A board's verdict depends on the board."""
+        snapshot = sample_snapshot(20)
+        jobs = sample_pending(20)
+        names = {uid: row for row, uid in enumerate(snapshot.uids)}
+        turned = _reversed(snapshot)
+        first = _full(self.plugin(), build_batch(snapshot, jobs, NOW, 0))
+        second = _full(self.plugin(), build_batch(turned, jobs, NOW, 0))
+        assert np.array_equal(first[:, [names[uid] for uid in turned.uids]], second)
+
+    def test_every_no_has_words(self) -> None:
+        """Each refusal of each pair, and what never fits."""
+        for batch in sample_batches():
+            plugin = self.plugin()
+            codes = _full(plugin, batch)
+            for row, at in np.argwhere(codes > 0).tolist():
+                assert plugin.phrase(batch, row, at, int(codes[row, at])).strip()
+            for row in range(len(codes)):
+                never = [k for k, each in enumerate(plugin.refusals, start=1) if each.never]
+                boards = np.flatnonzero(np.isin(codes[row], never))
+                if len(boards):
+                    assert isinstance(plugin.nowhere(batch, row, boards), str)
+
+
+class ScorerContract:
+    """What every scorer must do."""
+
+    def plugin(self) -> Scorer:
+        """The scorer to test."""
+        raise NotImplementedError
+
+    def test_scores_are_a_table_within_bounds(self) -> None:
+        """Shape (classes, boards), floats in [0, 1] or NaN, also for nothing at all."""
+        for batch in sample_batches():
+            runner = PluginRunner()
+            runner.score(self.plugin(), 1.0, batch, np.ones(batch.shape, dtype=bool))
+            assert not runner.faults
+
+    def test_the_same_batch_gets_the_same_scores(self) -> None:
+        """No state, no clock, no randomness but the batch's seed."""
+        for batch in sample_batches():
+            feasible = np.ones(batch.shape, dtype=bool)
+            first = self.plugin().score(batch, feasible)
+            assert np.array_equal(first, self.plugin().score(batch, feasible), equal_nan=True)
+
+    def test_it_has_an_objective(self) -> None:
+        """A word for what it is good for."""
+        assert self.plugin().objective.strip()
+
+
+class AggregatorContract:
+    """What every aggregator must do."""
+
+    def plugin(self) -> Aggregator:
+        """The aggregator to test."""
+        raise NotImplementedError
+
+    def test_it_stays_between_the_scores(self) -> None:
+        """Never above the best nor below the worst; NaN only where all abstain."""
+        rng = np.random.default_rng(0)
+        for batch in sample_batches():
+            tables = [rng.random(batch.shape, dtype=np.float32) for _ in range(3)]
+            for table in tables:
+                table[rng.random(batch.shape) > 0.6] = np.nan
+            proposals = [
+                Proposal(scorer=f"s{k}", objective="o", weight=1.0 + k, scores=table)
+                for k, table in enumerate(tables)
+            ]
+            runner = PluginRunner()
+            combined = runner.combine(self.plugin(), batch, proposals)
+            assert combined is not None, runner.faults
+            silent = np.isnan(tables).all(axis=0)
+            assert np.array_equal(np.isnan(combined), silent)
+            best = np.where(np.isnan(tables), -1.0, tables).max(axis=0)
+            worst = np.where(np.isnan(tables), 2.0, tables).min(axis=0)
+            told = ~silent
+            assert (combined[told] <= best[told] + 1e-6).all()
+            assert (combined[told] >= worst[told] - 1e-6).all()
+
+
+def _full(plugin: Filter, batch: Batch) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
+    return np.array(np.broadcast_to(plugin.admit(batch), batch.shape))
+
+
+def _reversed(snapshot: Snapshot) -> Snapshot:
+    """The same boards, last to first."""
+    return Snapshot(
+        taken_at=snapshot.taken_at,
+        age_s=snapshot.age_s,
+        uids=snapshot.uids[::-1],
+        families=snapshot.families[::-1],
+        hosts=snapshot.hosts[::-1],
+        ram_bytes=snapshot.ram_bytes[::-1],
+        storage_bytes=snapshot.storage_bytes[::-1],
+        expected=snapshot.expected[::-1],
+        online=snapshot.online[::-1],
+        healthy=snapshot.healthy[::-1],
+        drained=snapshot.drained[::-1],
+        busy=snapshot.busy[::-1],
+        progress=snapshot.progress[::-1],
+        supports={key: column[::-1] for key, column in snapshot.supports.items()},
+        engines={key: column[::-1] for key, column in snapshot.engines.items()},
+        reasons=snapshot.reasons[::-1],
+        attributes=snapshot.attributes[::-1],
+        conflicts=None if snapshot.conflicts is None else snapshot.conflicts[::-1, ::-1],
+    )

@@ -1,0 +1,65 @@
+"""Pending benchmarks and boards as columns."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+
+
+def build_batch(
+    snapshot: Snapshot, pending: Sequence[PendingBenchmark], now: datetime, seed: int
+) -> Batch:
+    """Classes in the order in which their first benchmark comes."""
+    rows: dict[tuple[object, ...], int] = {}
+    first: list[PendingBenchmark] = []
+    class_of_job = np.empty(len(pending), dtype=np.intp)
+    for job, each in enumerate(pending):
+        key = (
+            each.family,
+            each.engine,
+            each.benchmark_type,
+            each.ram_bytes,
+            each.storage_bytes,
+            each.target_uid,
+            each.constraints,
+        )
+        row = rows.setdefault(key, len(rows))
+        if row == len(first):
+            first.append(each)
+        class_of_job[job] = row
+    return Batch(
+        now=now,
+        seed=seed,
+        snapshot=snapshot,
+        families=tuple(each.family for each in first),
+        engines=tuple(each.engine for each in first),
+        types=tuple(each.benchmark_type for each in first),
+        ram_bytes=np.array([each.ram_bytes for each in first], dtype=np.int64),
+        storage_bytes=np.array([each.storage_bytes for each in first], dtype=np.int64),
+        target_uids=tuple(each.target_uid for each in first),
+        constraints=tuple(each.constraints for each in first),
+        class_of_job=class_of_job,
+        board_families=np.array(snapshot.families, dtype=np.str_),
+        board_order=_shuffled(snapshot.uids, seed),
+    )
+
+
+def _shuffled(uids: tuple[str, ...], seed: int) -> NDArray[np.intp]:
+    """Rows of boards in an order that depends on the seed and the names alone.
+
+    Sorted by a hash of seed and name: a board that comes or goes leaves the others' order alone.
+    """
+    salt = str(seed).encode()
+    keys = [
+        hashlib.blake2b(uid.encode("utf-8", "surrogatepass"), digest_size=8, key=salt[:64]).digest()
+        for uid in uids
+    ]
+    order = sorted(range(len(uids)), key=lambda board: (keys[board], uids[board]))
+    return np.array(order, dtype=np.intp)

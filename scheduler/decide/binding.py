@@ -1,0 +1,114 @@
+"""How firmly a placement is bound, and the boards that a job must be kept to."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.decide.feasibility import Feasibility
+from edgeyard.scheduler.framework.batch import (
+    Batch,
+    has_engine,
+    has_family,
+    is_board,
+    meets,
+    supports,
+)
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.decision import PendingBenchmark
+
+_KEPT_OUT = frozenset(
+    {
+        WaitingReason.RESERVED,
+        WaitingReason.BOARD_UNHEALTHY,
+        WaitingReason.QUOTA,
+        WaitingReason.BUDGET,
+    }
+)
+"""Refusals that the job itself doesn't state, so that the cluster would not keep to them."""
+
+_MAX_ALLOWED = 100
+"""Longest allow-list: it is part of the job's text, and any part of the list is right."""
+
+
+def binding_of(each: PendingBenchmark, policy: Policy, age_s: float) -> Binding:
+    """The benchmark's own, else the policy's, else strict while the twin is fresh.
+
+    A loose job doesn't state a board: one that asks for a board is strict instead.
+    """
+    binding = each.binding or policy.binding
+    if binding is None:
+        binding = Binding.STRICT if age_s <= policy.fresh_age_s else Binding.FILTERED
+    if binding is Binding.LOOSE and each.target_uid is not None:
+        return Binding.STRICT
+    return binding
+
+
+class AllowLists:
+    """Allow-lists of one cycle's placements; what depends on the class alone is made once."""
+
+    def __init__(self, batch: Batch, found: Feasibility) -> None:
+        self._batch = batch
+        self._found = found
+        self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
+        self._kept_out = np.array(
+            [False, *(each.refusal.reason in _KEPT_OUT for each in found.reasons)], dtype=bool
+        )
+
+    def of(self, row: int, board: int, binding: Binding, tried: frozenset[str]) -> tuple[str, ...]:
+        """Boards that the job must be kept to; none where what it states keeps it right.
+
+        Args:
+            row: Its class.
+            board: The board that was chosen.
+            binding: How it is bound.
+            tried: Boards on which it failed: not again, if another was found.
+        """
+        if binding is Binding.STRICT:
+            return ()
+        uids = self._batch.snapshot.uids
+        matching, excluded = self._of_class(row, binding)
+        if tried and uids[board] not in tried:
+            again = np.array([uid in tried for uid in uids], dtype=bool)
+            excluded = excluded | (matching & again)
+        if not excluded.any():
+            return ()
+        allowed = np.flatnonzero(matching & ~excluded & self._batch.snapshot.online)
+        # Free ones first: those are the ones that the cluster can use now.
+        free = self._found.fits[row, allowed]
+        nearest = allowed[np.argsort(~free, kind="stable")][:_MAX_ALLOWED].tolist()
+        return tuple(sorted({uids[board], *(uids[each] for each in nearest)}))
+
+    def _of_class(self, row: int, binding: Binding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Boards that match what the job states, and those of them that it must not get."""
+        if (row, binding) not in self._masks:
+            snapshot = self._batch.snapshot
+            matching = self._matching(row, binding)
+            kept_out = (
+                ~snapshot.expected
+                | snapshot.drained
+                | (snapshot.online & ~snapshot.healthy)
+                | self._kept_out[self._found.codes[row]]
+            )
+            self._masks[row, binding] = matching, matching & kept_out
+        return self._masks[row, binding]
+
+    def _matching(self, row: int, binding: Binding) -> NDArray[np.bool_]:
+        batch, snapshot = self._batch, self._batch.snapshot
+        matching: NDArray[np.bool_] = (
+            has_family(batch, batch.families[row])
+            & has_engine(batch, batch.engines[row])
+            & supports(batch, batch.engines[row], batch.types[row])
+        )
+        if binding is Binding.LOOSE:
+            return matching
+        matching = (
+            matching
+            & (snapshot.ram_bytes >= batch.ram_bytes[row])
+            & (snapshot.storage_bytes >= batch.storage_bytes[row])
+            & is_board(batch, batch.target_uids[row])
+        )
+        for constraint in batch.constraints[row]:
+            matching = matching & meets(batch, constraint)
+        return matching

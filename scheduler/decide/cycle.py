@@ -1,0 +1,182 @@
+"""One decision: pending benchmarks and a snapshot in, placements and reasons out.
+
+Pure: no clock, no I/O, no randomness but the seed's. The same arguments give the same result, in
+whatever order benchmarks and boards are handed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+
+from edgeyard.scheduler.decide.assign import NOBODY, assign
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.binding import AllowLists, binding_of
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.explain import Explainer
+from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
+from edgeyard.scheduler.decide.queue import build_queue, order_queue
+from edgeyard.scheduler.decide.scores import score
+from edgeyard.scheduler.decide.waiting import WaitingReasons
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.runner import Fault, PluginRunner
+from edgeyard.scheduler.model.benchmark import Binding, Waiting
+from edgeyard.scheduler.model.decision import (
+    Explanation,
+    PendingBenchmark,
+    Placement,
+    Snapshot,
+)
+
+
+class CycleResult:
+    """What was decided. Words are made when they are asked for; belongs to one thread.
+
+    Attributes:
+        order: Ids of all pending benchmarks, first in the queue to last.
+        placements: In the order of the queue.
+        waiting: Why each of the others waits, by id.
+        never: Ids of those that no known board could ever run; they are among the waiting.
+        faults: Plugins that failed.
+        seconds: Time by plugin; empty without a clock.
+        rewards: By scorer.
+        fallback: No scorer of the policy answered.
+    """
+
+    def __init__(self, decided: Decided) -> None:
+        self._decided = decided
+        self._explainer = Explainer(decided)
+        self.waiting: Mapping[str, Waiting] = WaitingReasons(decided)
+        self.placements: tuple[Placement, ...] = _placements(decided)
+        self.faults: tuple[Fault, ...] = tuple(decided.runner.faults)
+        self.seconds: Mapping[str, float] = dict(decided.runner.seconds)
+        self.rewards: Mapping[str, float] = decided.scores.rewards
+        self.fallback: bool = decided.scores.fallback
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """See the class."""
+        decided = self._decided
+        return tuple(decided.pending[job].benchmark_id for job in decided.order.tolist())
+
+    @cached_property
+    def never(self) -> frozenset[str]:
+        """See the class."""
+        decided = self._decided
+        jobs = np.flatnonzero(decided.never[decided.batch.class_of_job])
+        return frozenset(decided.pending[job].benchmark_id for job in jobs.tolist())
+
+    @cached_property
+    def _placement_of(self) -> Mapping[str, Placement]:
+        return {each.benchmark_id: each for each in self.placements}
+
+    def priority(self, benchmark_id: str) -> int:
+        """Priority of a pending benchmark, 1-100.
+
+        Raises:
+            KeyError: It is none of this cycle's.
+        """
+        return int(self._decided.priorities.values[self._decided.row_of_id[benchmark_id]])
+
+    def explanation(self, benchmark_id: str) -> Explanation:
+        """Everything about one benchmark.
+
+        Raises:
+            KeyError: It is none of this cycle's.
+        """
+        placement = self._placement_of.get(benchmark_id)
+        return self._explainer.explain(
+            self._decided.row_of_id[benchmark_id],
+            placement,
+            None if placement is not None else self.waiting[benchmark_id],
+        )
+
+
+def decide(
+    snapshot: Snapshot,
+    pending: Sequence[PendingBenchmark],
+    now: datetime,
+    policy: Policy,
+    plugins: Plugins,
+    *,
+    seed: int = 0,
+    monotonic_s: Callable[[], float] | None = None,
+) -> CycleResult:
+    """Decide who runs where, now.
+
+    Args:
+        snapshot: The boards; when it is older than ``policy.twin_max_age_s`` nothing is placed.
+        pending: The queue's benchmarks, ids all different.
+        now: Aware UTC.
+        policy: Constants of the decision.
+        plugins: What the policy names, from `Registry.resolve`.
+        seed: Breaks ties between equal boards.
+        monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
+    """
+    runner = PluginRunner(monotonic_s)
+    batch = build_batch(snapshot, pending, now, seed)
+    bindings = [binding_of(each, policy, snapshot.age_s) for each in pending]
+    ages, slacks = ages_s(pending, now), slacks_s(pending, now)
+    strict = np.array([each is Binding.STRICT for each in bindings], dtype=bool)
+    points = priorities(pending, ages, slacks, strict, policy)
+    queue = build_queue(pending, now, points.values, ages, slacks)
+    order = order_queue(queue, plugins.queue_policy, runner)
+    found = feasibility(batch, plugins.filters, runner)
+    scores = score(batch, found.fits, plugins, runner)
+    stale = not snapshot.age_s <= policy.twin_max_age_s  # also when it is NaN
+    ready = np.array(
+        [
+            not stale
+            and each.not_ready is None
+            and (each.start_time is None or each.start_time <= now)
+            for each in pending
+        ],
+        dtype=bool,
+    )
+    return CycleResult(
+        Decided(
+            now=now,
+            policy=policy,
+            plugins=plugins,
+            runner=runner,
+            snapshot=snapshot,
+            pending=pending,
+            batch=batch,
+            queue=queue,
+            priorities=points,
+            bindings=bindings,
+            order=order,
+            ready=ready,
+            stale=stale,
+            feasibility=found,
+            scores=scores,
+            assignment=assign(batch, pending, order, ready, found.fits, scores.combined),
+        )
+    )
+
+
+def _placements(decided: Decided) -> tuple[Placement, ...]:
+    allowed = AllowLists(decided.batch, decided.feasibility)
+    boards = decided.assignment.board_of_job
+    placements = []
+    for job in decided.order[boards[decided.order] != NOBODY].tolist():
+        each, board = decided.pending[job], int(boards[job])
+        binding = decided.bindings[job]
+        placements.append(
+            Placement(
+                benchmark_id=each.benchmark_id,
+                target_uid=decided.snapshot.uids[board],
+                family=each.family,
+                binding=binding,
+                priority=int(decided.priorities.values[job]),
+                allowed_uids=allowed.of(
+                    int(decided.batch.class_of_job[job]), board, binding, each.tried_uids
+                ),
+            )
+        )
+    return tuple(placements)

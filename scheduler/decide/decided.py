@@ -1,0 +1,89 @@
+"""All that one cycle found out, in arrays: placements, reasons and explanations come from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.decide.assign import NOBODY, Assignment
+from edgeyard.scheduler.decide.feasibility import Feasibility
+from edgeyard.scheduler.decide.priority import Priorities
+from edgeyard.scheduler.decide.scores import Scores
+from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import Binding
+from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Decided:
+    """Row j of every job column is ``pending[j]``; row b of every board column ``uids[b]``.
+
+    Attributes:
+        bindings: Of each benchmark, were it placed.
+        order: Rows of benchmarks, first to last.
+        ready: Shape (jobs,): could be placed, were there a board.
+        stale: The twin is too old: nobody was placed.
+    """
+
+    now: datetime
+    policy: Policy
+    plugins: Plugins
+    runner: PluginRunner
+    snapshot: Snapshot
+    pending: Sequence[PendingBenchmark]
+    batch: Batch
+    queue: Queue
+    priorities: Priorities
+    bindings: Sequence[Binding]
+    order: NDArray[np.intp]
+    ready: NDArray[np.bool_]
+    stale: bool
+    feasibility: Feasibility
+    scores: Scores
+    assignment: Assignment
+
+    @cached_property
+    def rank(self) -> NDArray[np.intp]:
+        """Shape (jobs,): place in the queue, from 0."""
+        rank = np.empty_like(self.order)
+        rank[self.order] = np.arange(len(self.order))
+        return rank
+
+    @cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """Row of each benchmark."""
+        return {each.benchmark_id: row for row, each in enumerate(self.pending)}
+
+    @cached_property
+    def never(self) -> NDArray[np.bool_]:
+        """Shape (classes,): no known board could ever run it."""
+        return np.asarray(~self.feasibility.possible.any(axis=1), dtype=np.bool_)
+
+    @cached_property
+    def by_uid(self) -> NDArray[np.intp]:
+        """Rows of boards, sorted by name: people read names in a stable order."""
+        return np.argsort(np.array(self.snapshot.uids, dtype=np.str_), kind="stable")
+
+    def placed(self, job: int) -> bool:
+        """Whether the benchmark got a board."""
+        return bool(self.assignment.board_of_job[job] != NOBODY)
+
+    def phrase(self, row: int, board: int) -> str:
+        """What is wrong with a refused board for a class, to go after its name."""
+        reason = self.feasibility.reason(int(self.feasibility.codes[row, board]))
+        plugin = reason.plugin
+        if plugin is None:
+            return f"can't be judged: filter {reason.fault}"
+        return self.runner.words(
+            plugin.name,
+            lambda: plugin.phrase(self.batch, row, board, reason.code),
+            f"is refused by filter {plugin.name}",
+        )

@@ -1,0 +1,104 @@
+"""Explanations of single benchmarks, made from the cycle's arrays when somebody asks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from edgeyard.scheduler.decide.assign import NOBODY
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+
+
+class Explainer:
+    """Explains one cycle; the verdicts that a class shares are made once."""
+
+    def __init__(self, decided: Decided) -> None:
+        self._decided = decided
+        self._verdicts: dict[int, tuple[Verdict, ...]] = {}
+
+    def explain(
+        self, job: int, placement: Placement | None, waiting: Waiting | None
+    ) -> Explanation:
+        """Of one benchmark, with what became of it."""
+        decided = self._decided
+        plugin = decided.plugins.queue_policy
+        row = int(decided.batch.class_of_job[job])
+        return Explanation(
+            benchmark_id=decided.pending[job].benchmark_id,
+            decided_at=decided.now,
+            policy=f"{decided.policy.name}/{decided.policy.version}",
+            rank=int(decided.rank[job]),
+            rank_reason=decided.runner.words(
+                plugin.name, lambda: plugin.reason(decided.queue, job), "by priority and age"
+            ),
+            priority=int(decided.priorities.values[job]),
+            priority_parts=decided.priorities.parts_of(job),
+            verdicts=self._of_job(job, row),
+            placement=placement,
+            waiting=waiting,
+            never=bool(decided.never[row]),
+        )
+
+    def _of_job(self, job: int, row: int) -> tuple[Verdict, ...]:
+        """The class's verdicts, less the boards that went to benchmarks before this one."""
+        decided = self._decided
+        shared = self._of_class(row)
+        taken = decided.assignment.job_of_board
+        blocked = decided.assignment.blocked_by
+        used = decided.feasibility.fits[row] & ((taken != NOBODY) | (blocked != NOBODY))
+        if not used.any() or not decided.ready[job]:
+            return shared
+        verdicts = list(shared)
+        for board in np.flatnonzero(used).tolist():
+            if self._before(int(taken[board]), job):
+                verdicts[board] = replace(
+                    shared[board],
+                    reason=WaitingReason.PRIORITY,
+                    sentence=f"{shared[board].target_uid} goes to a benchmark that comes first",
+                )
+            elif blocked[board] != NOBODY and self._before(int(taken[blocked[board]]), job):
+                other = decided.snapshot.uids[int(blocked[board])]
+                verdicts[board] = replace(
+                    shared[board],
+                    reason=WaitingReason.PRIORITY,
+                    sentence=f"{shared[board].target_uid} shares cores with {other}, "
+                    "which goes to a benchmark that comes first",
+                )
+        return tuple(verdicts)
+
+    def _before(self, other: int, job: int) -> bool:
+        rank = self._decided.rank
+        return other != NOBODY and bool(rank[other] < rank[job])
+
+    def _of_class(self, row: int) -> tuple[Verdict, ...]:
+        if row not in self._verdicts:
+            boards = len(self._decided.snapshot.uids)
+            self._verdicts[row] = tuple(self._verdict(row, board) for board in range(boards))
+        return self._verdicts[row]
+
+    def _verdict(self, row: int, board: int) -> Verdict:
+        decided = self._decided
+        uid = decided.snapshot.uids[board]
+        code = int(decided.feasibility.codes[row, board])
+        if code:
+            refusal = decided.feasibility.reason(code).refusal
+            return Verdict(
+                target_uid=uid,
+                reason=refusal.reason,
+                sentence=f"{uid} {decided.phrase(row, board)}",
+                never=refusal.never,
+            )
+        raw = {
+            proposal.scorer: float(proposal.scores[row, board])
+            for proposal in decided.scores.proposals
+        }
+        return Verdict(
+            target_uid=uid,
+            reason=None,
+            sentence=f"{uid} fits and is free",
+            score=float(decided.scores.combined[row, board]),
+            scores={name: None if np.isnan(score) else score for name, score in raw.items()},
+        )

@@ -1,0 +1,102 @@
+"""Which boards each class may use, and the reason for every no."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import WaitingReason
+
+FITS = 0
+"""Code of a pair that no filter refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """What a code of the table means.
+
+    Attributes:
+        plugin: The filter that refused; None where it failed instead of answering.
+        code: The filter's own code.
+        place: Its place among the filters, from 0: the later, the nearer the board came.
+    """
+
+    plugin: Filter | None
+    code: int
+    place: int
+    refusal: Refusal
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Feasibility:
+    """The filters' answers.
+
+    Attributes:
+        codes: Shape (classes, boards), uint8: 0 fits, else ``reasons[code - 1]``. Where several
+            filters refuse, the first that says never counts, else the first that says not now.
+        reasons: What the codes mean.
+        fits: Shape (classes, boards).
+        possible: Shape (classes, boards): fits, or may fit later.
+    """
+
+    codes: NDArray[np.uint8]
+    reasons: tuple[Reason, ...]
+    fits: NDArray[np.bool_]
+    possible: NDArray[np.bool_]
+
+    def reason(self, code: int) -> Reason:
+        """Of a code above 0."""
+        return self.reasons[code - 1]
+
+
+def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner) -> Feasibility:
+    """Ask all filters.
+
+    One that fails refuses every board, not for ever: whom it would have kept out is unknown.
+    """
+    reasons: list[Reason] = []
+    answers: list[tuple[NDArray[np.uint8], int, tuple[Refusal, ...]]] = []
+    for place, plugin in enumerate(filters):
+        before = len(reasons)
+        answer = runner.admit(plugin, batch)
+        if answer is None:
+            refusals: tuple[Refusal, ...] = (Refusal(WaitingReason.RESERVED, never=False),)
+            answer = np.ones((1, batch.shape[1]), dtype=np.uint8)
+            reasons.append(Reason(None, 1, place, refusals[0], str(runner.faults[-1])))
+        else:
+            refusals = plugin.refusals
+            reasons += [
+                Reason(plugin, code, place, refusal)
+                for code, refusal in enumerate(refusals, start=1)
+            ]
+        answers.append((answer, before, refusals))
+    codes = np.zeros(batch.shape, dtype=np.uint8)
+    # The last writer wins: first what is not now, then what is never, each from last to first.
+    for never in (False, True):
+        for answer, before, refusals in reversed(answers):
+            _write(codes, answer, before, [refusal.never is never for refusal in refusals])
+    lasting = np.array([False, *(each.refusal.never for each in reasons)], dtype=bool)
+    return Feasibility(
+        codes=codes, reasons=tuple(reasons), fits=codes == FITS, possible=~lasting[codes]
+    )
+
+
+def _write(
+    codes: NDArray[np.uint8], answer: NDArray[np.uint8], before: int, wanted: list[bool]
+) -> None:
+    """Put a filter's answers, of the refusals that are wanted, over what is in the table."""
+    if not any(wanted):
+        return
+    new = np.array([0, *(before + k + 1 if each else 0 for k, each in enumerate(wanted))], np.uint8)
+    own = new[answer]
+    if answer.shape[0] == 1 and codes.shape[0] > 1:
+        refused = np.flatnonzero(own[0])
+        codes[:, refused] = own[0, refused]
+    else:
+        np.copyto(codes, own, where=own != 0)

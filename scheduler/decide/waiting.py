@@ -1,0 +1,225 @@
+"""Why a benchmark waits: a code and a sentence that helps whoever reads it.
+
+The same state of affairs gives the same words, whenever it is asked: nothing that merely passes
+with time (an age, a countdown) is told to the second, so that a stored reason changes only when
+something did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.decide.assign import NOBODY
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+
+_STATE_WORDS: Mapping[WaitingReason, str] = {
+    WaitingReason.BOARD_BUSY: "busy",
+    WaitingReason.BOARD_OFFLINE: "offline",
+    WaitingReason.BOARD_UNHEALTHY: "unhealthy",
+    WaitingReason.RESERVED: "reserved",
+}
+_COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
+_COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
+
+
+class WaitingReasons(Mapping[str, Waiting]):
+    """Reasons of all benchmarks that wait, by id; each is put into words when it is asked for."""
+
+    def __init__(self, decided: Decided) -> None:
+        self._decided = decided
+        self._by_class: dict[int, Waiting] = {}
+        self._first: dict[tuple[int, int, bool], Waiting] = {}
+        self._counts: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        return int((self._decided.assignment.board_of_job == NOBODY).sum())
+
+    def __iter__(self) -> Iterator[str]:
+        decided = self._decided
+        for job in decided.order.tolist():
+            if not decided.placed(job):
+                yield decided.pending[job].benchmark_id
+
+    def __getitem__(self, benchmark_id: str) -> Waiting:
+        job = self._decided.row_of_id[benchmark_id]
+        if self._decided.placed(job):
+            raise KeyError(benchmark_id)
+        return self._of(job)
+
+    def _of(self, job: int) -> Waiting:
+        decided = self._decided
+        row = int(decided.batch.class_of_job[job])
+        each = decided.pending[job]
+        if decided.never[row]:
+            return self._boards(row)
+        if each.not_ready is not None:
+            return each.not_ready
+        if each.start_time is not None and each.start_time > decided.now:
+            return Waiting(
+                reason=WaitingReason.START_TIME,
+                sentence=f"it is to start at {_moment(each.start_time)}, not before",
+            )
+        competes = bool(decided.feasibility.fits[row].any())
+        if decided.stale:
+            held = None if competes else self._boards(row)
+            if held is not None and held.reason is WaitingReason.RESERVED:
+                return held
+            return _unreachable(decided)
+        if not competes:
+            waiting = self._boards(row)
+            if waiting.reason is not WaitingReason.BOARD_BUSY:
+                return waiting
+            ahead = int(self._ahead()[1][job])
+            return self._others_first(row, ahead, busy=True) if ahead else waiting
+        return self._others_first(row, int(self._ahead()[0][job]), busy=False)
+
+    def _boards(self, row: int) -> Waiting:
+        """What the class's boards lack; told of the ones that came furthest."""
+        if row not in self._by_class:
+            self._by_class[row] = _boards_sentence(self._decided, row)
+        return self._by_class[row]
+
+    def _others_first(self, row: int, ahead: int, *, busy: bool) -> Waiting:
+        count = max((step for step in _COARSE if step <= ahead), default=ahead)
+        key = (row, count if count >= _COARSE[0] else ahead, busy)
+        if key not in self._first:
+            self._first[key] = Waiting(
+                reason=WaitingReason.PRIORITY,
+                sentence=_first_sentence(self._decided, row, key[1], busy=busy),
+            )
+        return self._first[key]
+
+    def _ahead(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """How many come first that could use the same boards: of all, and of those that wait.
+
+        Shape (jobs,) each.
+        """
+        if self._counts is not None:
+            return self._counts
+        decided = self._decided
+        overlap = _overlap(decided.feasibility.possible)
+        of_all = np.zeros(len(decided.pending), dtype=np.int64)
+        of_waiting = of_all.copy()
+        all_so_far = np.zeros(len(overlap), dtype=np.int64)
+        waiting_so_far = all_so_far.copy()
+        rows = decided.batch.class_of_job
+        for job in decided.order[decided.ready[decided.order]].tolist():
+            row = rows[job]
+            of_all[job] = all_so_far[row]
+            of_waiting[job] = waiting_so_far[row]
+            all_so_far += overlap[row]
+            if not decided.placed(job):
+                waiting_so_far += overlap[row]
+        self._counts = of_all, of_waiting
+        return self._counts
+
+
+def _overlap(possible: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Shape (classes, classes): 1 where two classes could use the same board.
+
+    Boards that serve the same classes are looked at once: there are few different ones.
+    """
+    if not possible.size:
+        return np.zeros((len(possible), len(possible)), dtype=np.int64)
+    packed = np.ascontiguousarray(np.packbits(possible, axis=0).T)
+    kinds = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, first = np.unique(kinds, return_index=True)
+    table = possible[:, first].astype(np.float32)
+    return np.asarray(table @ table.T > 0, dtype=np.int64)
+
+
+def _boards_sentence(decided: Decided, row: int) -> Waiting:
+    """Why no board does now, or ever."""
+    found = decided.feasibility
+    names = decided.snapshot.uids
+    boards = decided.by_uid[found.possible[row, decided.by_uid]]
+    never = not len(boards)
+    if never:
+        boards = decided.by_uid
+    if not len(boards):
+        return Waiting(reason=WaitingReason.NO_SUCH_FAMILY, sentence="no board is known")
+    codes = found.codes[row, boards]
+    places = np.array([-1, *(reason.place for reason in found.reasons)])[codes]
+    nearest = int(boards[int(places.argmax())])
+    reason = found.reason(int(found.codes[row, nearest]))
+    alike = boards[codes == found.codes[row, nearest]]
+    phrase = decided.phrase(row, nearest)
+    if never:
+        others = len(boards) - 1
+        sentence = f"no known board can run it: {names[nearest]} {phrase}" + (
+            f"; {_many(others, 'other')} fit no better" if others else ""
+        )
+        plugin = reason.plugin
+        if plugin is not None:
+            sentence = decided.runner.words(
+                plugin.name, lambda: plugin.nowhere(decided.batch, row, alike), sentence
+            )
+    elif len(boards) > 1:
+        rest = Counter(
+            _STATE_WORDS.get(found.reason(int(code)).refusal.reason, "refused")
+            for board, code in zip(boards.tolist(), codes.tolist(), strict=True)
+            if board != nearest
+        )
+        told = ", ".join(f"{_about(count)} {word}" for word, count in sorted(rest.items()))
+        sentence = (
+            f"waits for one of {len(boards)} boards: {names[nearest]} {phrase}; others: {told}"
+        )
+    elif reason.refusal.reason is WaitingReason.BOARD_BUSY:
+        sentence = f"its board {names[nearest]} {phrase}"
+    else:
+        sentence = f"waits for {names[nearest]}, which {phrase}"
+    return Waiting(reason=reason.refusal.reason, sentence=sentence)
+
+
+def _first_sentence(decided: Decided, row: int, ahead: int, *, busy: bool) -> str:
+    boards = decided.by_uid[decided.feasibility.possible[row, decided.by_uid]]
+    names = decided.snapshot.uids
+    which = f"its board {names[boards[0]]}" if len(boards) == 1 else f"its {len(boards)} boards"
+    if not ahead:
+        # Nobody ahead wants the same boards: they are kept from it by cores that they share.
+        return f"a benchmark that comes first uses the cores of {which}"
+    verb = "comes" if ahead == 1 else "come"
+    state = f"{which} {'is' if len(boards) == 1 else 'are'} busy"
+    first = f"{_about(ahead)} {'benchmark' if ahead == 1 else 'benchmarks'} {verb} first"
+    return f"{first}; {state}" if busy else f"{first} for {which}"
+
+
+def _unreachable(decided: Decided) -> Waiting:
+    limit = f"nothing is placed on knowledge older than {decided.policy.twin_max_age_s:g} s"
+    age = decided.snapshot.age_s
+    if not np.isfinite(age) or decided.snapshot.taken_at is None:
+        told = "the cluster has not answered yet"
+    else:
+        coarse = max((step for step in _COARSE_AGES_S if step <= age), default=0)
+        told = (
+            f"the last answer of the cluster is more than {_duration(coarse)} old "
+            f"(of {_moment(decided.snapshot.taken_at)})"
+        )
+    return Waiting(reason=WaitingReason.CLUSTER_UNREACHABLE, sentence=f"{told}; {limit}")
+
+
+def _about(count: int) -> str:
+    """A count that doesn't change with every benchmark that ends: exact below 10."""
+    coarse = max((step for step in _COARSE if step <= count), default=count)
+    return str(count) if count < _COARSE[0] else f"at least {coarse:,}"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,147 @@
+"""What plugins are handed: pending benchmarks and boards in columns.
+
+A *class* is what no filter and no scorer can tell apart: benchmarks with equal requirements.
+Tables have the shape (classes, boards), so that 10,000 benchmarks on 10,000 boards stay small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.attributes import compare
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
+from edgeyard.scheduler.model.decision import Snapshot
+
+_Value = TypeVar("_Value", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """The classes of a cycle, and its boards. Nothing in it may be changed.
+
+    Attributes:
+        now: Time of the cycle.
+        seed: Of everything random in the cycle.
+        snapshot: The boards.
+        families: Shape (classes,); of every class column alike.
+        engines: Engine names.
+        types: Benchmark types.
+        ram_bytes: int64, asked for.
+        storage_bytes: int64, asked for.
+        target_uids: The board that is asked for; None: any.
+        constraints: Of the users' own.
+        class_of_job: Shape (jobs,): row of each pending benchmark, in the order handed in.
+        board_families: Shape (boards,), text.
+        board_order: Shape (boards,): rows of boards in a random order that depends on the seed
+            and the boards' names alone; who breaks ties by it doesn't depend on the order of
+            the snapshot.
+    """
+
+    now: datetime
+    seed: int
+    snapshot: Snapshot
+    families: tuple[str, ...]
+    engines: tuple[str, ...]
+    types: tuple[BenchmarkType, ...]
+    ram_bytes: NDArray[np.int64]
+    storage_bytes: NDArray[np.int64]
+    target_uids: tuple[str | None, ...]
+    constraints: tuple[tuple[Constraint, ...], ...]
+    class_of_job: NDArray[np.intp]
+    board_families: NDArray[np.str_]
+    board_order: NDArray[np.intp]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(classes, boards)."""
+        return len(self.families), len(self.snapshot.uids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Queue:
+    """Pending benchmarks in columns, for queue policies; shape (jobs,) each.
+
+    Attributes:
+        now: Time of the cycle.
+        ids: Benchmark ids.
+        users: User ids.
+        priorities: int64, 1-100.
+        ages_s: Since submission, never negative.
+        slacks_s: Until the deadline, less the stated run time; NaN without a deadline.
+        partly_running: Another member of its campaign has started.
+    """
+
+    now: datetime
+    ids: tuple[str, ...]
+    users: tuple[str, ...]
+    priorities: NDArray[np.int64]
+    ages_s: NDArray[np.float64]
+    slacks_s: NDArray[np.float64]
+    partly_running: NDArray[np.bool_]
+
+
+def by_value(
+    batch: Batch, values: Sequence[_Value], fits: Callable[[_Value], NDArray[np.bool_]]
+) -> NDArray[np.bool_]:
+    """A table from a class column with few different values.
+
+    Args:
+        batch: The batch.
+        values: The class column.
+        fits: Shape (boards,) for one value; asked once a value.
+
+    Returns:
+        Shape (classes, boards).
+    """
+    rows: dict[_Value, int] = {}
+    row_of_class = np.array([rows.setdefault(value, len(rows)) for value in values], dtype=np.intp)
+    if not rows:
+        return np.zeros(batch.shape, dtype=bool)
+    if len(rows) == 1:
+        return np.broadcast_to(fits(next(iter(rows))), batch.shape)
+    return np.stack([fits(value) for value in rows])[row_of_class]
+
+
+def has_family(batch: Batch, family: str) -> NDArray[np.bool_]:
+    """Shape (boards,): boards of the family."""
+    return np.equal(batch.board_families, family)
+
+
+def has_engine(batch: Batch, engine: str) -> NDArray[np.bool_]:
+    """Shape (boards,): boards with the engine."""
+    column = batch.snapshot.engines.get(engine)
+    return np.zeros(batch.shape[1], dtype=bool) if column is None else column
+
+
+def supports(batch: Batch, engine: str, kind: BenchmarkType) -> NDArray[np.bool_]:
+    """Shape (boards,): boards whose engine supports the benchmark type."""
+    column = batch.snapshot.supports.get((engine, kind.value))
+    return np.zeros(batch.shape[1], dtype=bool) if column is None else column
+
+
+def is_board(batch: Batch, target_uid: str | None) -> NDArray[np.bool_]:
+    """Shape (boards,): the board of that name; all of them for None."""
+    if target_uid is None:
+        return np.ones(batch.shape[1], dtype=bool)
+    return np.array([uid == target_uid for uid in batch.snapshot.uids], dtype=bool)
+
+
+def meets(batch: Batch, constraint: Constraint) -> NDArray[np.bool_]:
+    """Shape (boards,): boards whose published attribute meets the constraint."""
+    verdicts: dict[object, bool] = {}
+    column = np.zeros(batch.shape[1], dtype=bool)
+    for row, attributes in enumerate(batch.snapshot.attributes):
+        value = attributes.get(constraint.attribute)
+        key = (type(value), value)  # True, 1 and 1.0 are equal keys, but compare differently
+        verdict = verdicts.get(key)
+        if verdict is None:
+            verdict = compare(value, constraint.operator, constraint.value)
+            verdicts[key] = verdict
+        column[row] = verdict
+    return column

@@ -1,0 +1,314 @@
+"""A policy: the named, versioned bundle of everything that a decision depends on."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
+
+_T = TypeVar("_T")
+
+_NOMAD_GAP = 10
+"""Nomad preempts only across a difference of priority of at least this."""
+
+_BUILT_IN = Path(__file__).parent / "policies"
+
+
+class PriorityMode(StrEnum):
+    """How priorities come about."""
+
+    COMPUTED = "computed"  # by the formula
+    FIFO = "fifo"  # one constant for all: order of submission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrioritySettings:
+    """Constants of the formula; see `edgeyard.scheduler.decide.priority`.
+
+    Attributes:
+        types: Points of each benchmark type.
+        user_points: For each point of user priority.
+        age_step_s: Waiting this long gives a point; 0: waiting gives none.
+        deadline_points: Most that a near deadline gives.
+        deadline_horizon_s: Slack from which on a deadline gives nothing.
+        fifo: Of all benchmarks in FIFO mode.
+    """
+
+    types: Mapping[BenchmarkType, int]
+    user_points: float
+    age_step_s: float
+    deadline_points: float
+    deadline_horizon_s: float
+    fifo: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerChoice:
+    """A scorer and how much its answer counts."""
+
+    name: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """See the module.
+
+    Attributes:
+        binding: Of benchmarks that state none; None: strict while the twin is fresh (see
+            ``fresh_age_s``), else filtered.
+        fresh_age_s: Up to this age of the twin a board is named.
+        twin_max_age_s: Past this age of the twin nothing is placed.
+        strict_priority: Of strictly bound benchmarks; None: their own.
+        fallback: Scorer that answers when no other does; None: all boards are equal then.
+        preemption_margin: Least difference of priority between a benchmark and its victim.
+        preempting_types: Types whose benchmarks shall be able to preempt those of others.
+    """
+
+    name: str
+    version: int
+    queue_policy: str
+    filters: tuple[str, ...]
+    scorers: tuple[ScorerChoice, ...]
+    aggregator: str
+    binding: Binding | None
+    fresh_age_s: float
+    twin_max_age_s: float
+    priority_mode: PriorityMode
+    priority: PrioritySettings
+    strict_priority: int | None = None
+    fallback: str | None = None
+    evaluator: str | None = None
+    preemption_margin: int = _NOMAD_GAP
+    preempting_types: Mapping[BenchmarkType, frozenset[BenchmarkType]] = field(default_factory=dict)
+
+
+def built_in_policies() -> tuple[str, ...]:
+    """Names of the policies that Edgeyard brings."""
+    return tuple(sorted(path.stem for path in _BUILT_IN.glob("*.toml")))
+
+
+def load_policy(name_or_path: str) -> Policy:
+    """A policy that Edgeyard brings, by name, or one from a TOML file.
+
+    Raises:
+        ConfigError: There is no such policy, or it is wrong; every mistake with its place.
+    """
+    known = built_in_policies()
+    path = _BUILT_IN / f"{name_or_path}.toml" if name_or_path in known else Path(name_or_path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(
+            [f"policy {name_or_path}: no such file, and none of {', '.join(known)}"]
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([f"policy {name_or_path}: {error}"]) from error
+    return parse_policy(text, source=name_or_path)
+
+
+def parse_policy(text: str, *, source: str = "policy") -> Policy:
+    """A policy from TOML.
+
+    Raises:
+        ConfigError: Every mistake with its place.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{source}: {error}"]) from error
+    problems: list[str] = []
+    policy = _policy(_Table(data, "", problems))
+    if problems:
+        raise ConfigError([f"{source}: {problem}" for problem in problems])
+    return policy
+
+
+class _Table:
+    """A TOML table that is read key by key; what is wrong is gathered, what is unread is wrong."""
+
+    def __init__(self, data: Mapping[str, object], path: str, problems: list[str]) -> None:
+        self._data = data
+        self._path = path
+        self._problems = problems
+        self._read: set[str] = set()
+
+    def wrong(self, key: str, reason: str) -> None:
+        self._problems.append(f"{self._path}{key}: {reason}")
+
+    def _get(self, key: str, default: object) -> object:
+        self._read.add(key)
+        value = self._data.get(key, default)
+        if value is ...:
+            self.wrong(key, "is missing")
+        return value
+
+    def text(self, key: str, default: object = ...) -> str:
+        value = self._get(key, default)
+        if isinstance(value, str) and value:
+            return value
+        if value is not ... and value is not default:
+            self.wrong(key, "is not text")
+        return value if isinstance(value, str) else ""
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        value = self._get(key, ...)
+        if isinstance(value, list) and all(isinstance(each, str) for each in value):
+            for each in sorted({each for each in value if value.count(each) > 1}):
+                self.wrong(key, f"{each!r} is named twice")
+            return tuple(value)
+        if value is not ...:
+            self.wrong(key, "is not a list of names")
+        return ()
+
+    def whole(self, key: str, low: int, high: int, default: object = ...) -> int:
+        value = self._get(key, default)
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        if value is not ... and value is not None:
+            self.wrong(key, f"is not a whole number from {low} to {high}")
+        return low
+
+    def number(self, key: str, low: float, high: float = math.inf) -> float:
+        value = self._get(key, ...)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if math.isfinite(value) and low <= value <= high:
+                return float(value)
+        elif value is ...:
+            return low
+        self.wrong(key, f"is not a number from {low:g}" + (f" to {high:g}" if high < 1e9 else ""))
+        return low
+
+    def one_of(self, key: str, accepted: tuple[str, ...]) -> str:
+        value = self._get(key, ...)
+        if isinstance(value, str) and value in accepted:
+            return value
+        if value is not ...:
+            self.wrong(key, f"is none of {', '.join(accepted)}")
+        return accepted[0]
+
+    def has(self, key: str) -> bool:
+        return key in self._data
+
+    def table(self, key: str) -> _Table:
+        value = self._get(key, ...)
+        if not isinstance(value, dict):
+            if value is not ...:
+                self.wrong(key, "is not a table")
+            # Nothing more to say about what would have been in it.
+            return _Table({}, f"{self._path}{key}.", [])
+        return _Table(value, f"{self._path}{key}.", self._problems)
+
+    def tables(self, key: str) -> list[_Table]:
+        value = self._get(key, [])
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            self.wrong(key, "is not an array of tables")
+            return []
+        return [
+            _Table(each, f"{self._path}{key}[{index}].", self._problems)
+            for index, each in enumerate(value)
+        ]
+
+    def by_type(self, key: str, read: Callable[[_Table, str], _T]) -> dict[BenchmarkType, _T]:
+        table = self.table(key)
+        found = {}
+        for name in BenchmarkType:
+            if table.has(name.value):
+                found[name] = read(table, name.value)
+        table.done()
+        return found
+
+    def done(self) -> None:
+        for key in sorted(self._data.keys() - self._read):
+            near = get_close_matches(key, self._read, n=1)
+            self.wrong(key, "is unknown" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _policy(table: _Table) -> Policy:
+    scorers = []
+    for each in table.tables("scorers"):
+        scorers.append(ScorerChoice(name=each.text("name"), weight=each.number("weight", 0.0)))
+        each.done()
+    repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
+    for name in sorted(repeated):
+        table.wrong("scorers", f"{name!r} is named twice")
+    if scorers and not any(each.weight > 0 for each in scorers):
+        table.wrong("scorers", "no weight is above 0")
+    priority = _priority(table.table("priority"))
+    margin, preempting = _preemption(table.table("preemption"), priority.types)
+    binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
+    fresh_age_s = table.number("fresh_age_s", 0.0)
+    twin_max_age_s = table.number("twin_max_age_s", 0.0)
+    if fresh_age_s > twin_max_age_s:
+        table.wrong("fresh_age_s", "is more than twin_max_age_s")
+    policy = Policy(
+        name=table.text("name"),
+        version=table.whole("version", 1, 1_000_000),
+        queue_policy=table.text("queue_policy"),
+        filters=table.texts("filters"),
+        scorers=tuple(scorers),
+        aggregator=table.text("aggregator"),
+        binding=None if binding == "auto" else Binding(binding),
+        fresh_age_s=fresh_age_s,
+        twin_max_age_s=twin_max_age_s,
+        priority_mode=PriorityMode(
+            table.one_of("priority_mode", tuple(each.value for each in PriorityMode))
+        ),
+        priority=priority,
+        strict_priority=(
+            table.whole("strict_priority", 1, 100) if table.has("strict_priority") else None
+        ),
+        fallback=table.text("fallback") if table.has("fallback") else None,
+        evaluator=table.text("evaluator") if table.has("evaluator") else None,
+        preemption_margin=margin,
+        preempting_types=preempting,
+    )
+    table.done()
+    return policy
+
+
+def _priority(table: _Table) -> PrioritySettings:
+    types = table.by_type("types", lambda types, name: types.whole(name, 0, 100))
+    for name in BenchmarkType:
+        if name not in types:
+            table.wrong(f"types.{name}", "is missing")
+    settings = PrioritySettings(
+        types=types,
+        user_points=table.number("user_points", 0.0, 10.0),
+        age_step_s=table.number("age_step_s", 0.0),
+        deadline_points=table.number("deadline_points", 0.0, 100.0),
+        deadline_horizon_s=table.number("deadline_horizon_s", 1.0),
+        fifo=table.whole("fifo", 1, 100),
+    )
+    table.done()
+    return settings
+
+
+def _preemption(
+    table: _Table, points: Mapping[BenchmarkType, int]
+) -> tuple[int, Mapping[BenchmarkType, frozenset[BenchmarkType]]]:
+    margin = table.whole("margin", _NOMAD_GAP, 99)
+    found: dict[BenchmarkType, frozenset[BenchmarkType]] = {}
+    victims_of = table.by_type("types", _Table.texts) if table.has("types") else {}
+    for name, victims in victims_of.items():
+        known = {each.value for each in BenchmarkType}
+        for victim in victims:
+            if victim not in known:
+                table.wrong(f"types.{name}", f"{victim!r} is none of {', '.join(sorted(known))}")
+            elif points.get(name, 100) - points.get(BenchmarkType(victim), 0) < margin:
+                table.wrong(
+                    f"types.{name}",
+                    f"is less than {margin} points above {victim} in priority.types",
+                )
+            else:
+                found[name] = found.get(name, frozenset()) | {BenchmarkType(victim)}
+    table.done()
+    return margin, found

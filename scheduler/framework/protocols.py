@@ -1,0 +1,162 @@
+"""The extension points of a cycle: contracts only.
+
+A plugin is one object, made once and used in every cycle, on the thread that runs the cycle. It
+reads what it is handed and changes none of it, keeps no state between calls, and draws nothing
+random but from ``batch.seed``: the same batch gives the same answer. `edgeyard.plugins.testing`
+has the tests that check this; the framework's runner times each call, checks its answer, and goes
+on without a plugin that raises or answers nonsense.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.model.benchmark import WaitingReason
+
+
+class QueuePolicy(Protocol):
+    """Orders pending benchmarks."""
+
+    @property
+    def name(self) -> str:
+        """By which policies and reports call it."""
+        ...
+
+    def order(self, queue: Queue) -> NDArray[np.intp]:
+        """Ranks: shape (jobs,), a permutation of 0..jobs-1; 0 comes first.
+
+        Must not depend on the order in which the benchmarks are handed in: break ties by id.
+        """
+        ...
+
+    def reason(self, queue: Queue, job: int) -> str:
+        """What put this one where it is, in words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One of the ways in which a filter says no.
+
+    Attributes:
+        reason: The stable code that users see.
+        never: Waiting doesn't help: only another board or another description would.
+    """
+
+    reason: WaitingReason
+    never: bool
+
+
+class Filter(Protocol):
+    """Says yes or no to (class, board), and why."""
+
+    @property
+    def name(self) -> str:
+        """By which policies and reports call it."""
+        ...
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Its ways to say no; code k of `admit` means ``refusals[k - 1]``."""
+        ...
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """0 where the board passes, else the code of a refusal.
+
+        Shape (classes, boards), or (1, boards) or (classes, 1) where it is the same for all.
+        """
+        ...
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """What is wrong with the board for the class, to go after its name.
+
+        For instance "is offline (its host pi-1 is down)". Asked only for pairs that were refused.
+        The same state gives the same words: no clock times that pass, no ages.
+        """
+        ...
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """That no board will ever do, and what would be accepted, in a sentence.
+
+        Args:
+            batch: The batch.
+            row: The class.
+            boards: Rows of the boards that come nearest, all refused by this filter for ever.
+
+        Returns:
+            For instance "no board of family rpi9 is known; known families: rpi4b"; "" where the
+            filter never says never, or has no better words than `phrase`.
+        """
+        ...
+
+
+class Scorer(Protocol):
+    """Says how good a board is for a class."""
+
+    @property
+    def name(self) -> str:
+        """By which policies and reports call it."""
+        ...
+
+    @property
+    def objective(self) -> str:
+        """What it is good for, in a word: ``load``, ``latency``, ``energy``..."""
+        ...
+
+    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> NDArray[np.float32]:
+        """Scores in [0, 1], higher is better; NaN where it abstains.
+
+        Args:
+            batch: The batch.
+            feasible: Shape (classes, boards): pairs that passed all filters; others are not used.
+
+        Returns:
+            Shape (classes, boards).
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Proposal:
+    """A scorer's answer.
+
+    Attributes:
+        scores: Shape (classes, boards).
+    """
+
+    scorer: str
+    objective: str
+    weight: float
+    scores: NDArray[np.float32]
+
+
+class Evaluator(Protocol):
+    """Compares the scorers' answers."""
+
+    @property
+    def name(self) -> str:
+        """By which policies and reports call it."""
+        ...
+
+    def evaluate(self, batch: Batch, proposals: Sequence[Proposal]) -> Mapping[str, float]:
+        """A reward in [0, 1] for each scorer that answered, by name."""
+        ...
+
+
+class Aggregator(Protocol):
+    """Weighs the scorers' answers into one."""
+
+    @property
+    def name(self) -> str:
+        """By which policies and reports call it."""
+        ...
+
+    def combine(self, batch: Batch, proposals: Sequence[Proposal]) -> NDArray[np.float32]:
+        """Shape (classes, boards), in [0, 1]; NaN where all abstained."""
+        ...

@@ -1,0 +1,163 @@
+"""Plugins by name: those that Edgeyard brings, and those of entry points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import metadata
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.protocols import (
+    Aggregator,
+    Evaluator,
+    Filter,
+    QueuePolicy,
+    Scorer,
+)
+
+
+class Kind(StrEnum):
+    """An extension point; its value is the group of its entry points."""
+
+    QUEUE_POLICY = "edgeyard.queue_policies"
+    FILTER = "edgeyard.filters"
+    SCORER = "edgeyard.scorers"
+    EVALUATOR = "edgeyard.evaluators"
+    AGGREGATOR = "edgeyard.aggregators"
+
+
+_MEMBERS: Mapping[Kind, tuple[str, ...]] = {
+    Kind.QUEUE_POLICY: ("order", "reason"),
+    Kind.FILTER: ("refusals", "admit", "phrase", "nowhere"),
+    Kind.SCORER: ("objective", "score"),
+    Kind.EVALUATOR: ("evaluate",),
+    Kind.AGGREGATOR: ("combine",),
+}
+
+Factory = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plugins:
+    """The plugins that a policy names, ready to be used.
+
+    Attributes:
+        scorers: With their weights.
+        fallback: Scores when no scorer does; None: all boards are equal then.
+        evaluator: None: nobody is rated.
+    """
+
+    queue_policy: QueuePolicy
+    filters: tuple[Filter, ...]
+    scorers: tuple[tuple[Scorer, float], ...]
+    aggregator: Aggregator
+    fallback: Scorer | None = None
+    evaluator: Evaluator | None = None
+
+
+class Registry:
+    """Names to factories. Filled at start, read afterwards."""
+
+    def __init__(self) -> None:
+        self._factories: dict[tuple[Kind, str], tuple[Factory, str]] = {}
+
+    def add(self, kind: Kind, name: str, factory: Factory, source: str = "edgeyard") -> None:
+        """Make a plugin known.
+
+        Args:
+            kind: Its extension point.
+            name: What policies call it.
+            factory: Makes the plugin; called when a policy names it.
+            source: Who brings it, for messages.
+
+        Raises:
+            ConfigError: The name is taken.
+        """
+        taken = self._factories.get((kind, name))
+        if taken is not None:
+            raise ConfigError(
+                [f"{kind}: two plugins are called {name!r}: one of {taken[1]}, one of {source}"]
+            )
+        self._factories[kind, name] = (factory, source)
+
+    def add_entry_points(self, found: Iterable[metadata.EntryPoint] | None = None) -> None:
+        """Make the plugins of installed distributions known, without loading them.
+
+        Args:
+            found: Entry points to take instead of the installed ones.
+
+        Raises:
+            ConfigError: Names that are taken; all of them.
+        """
+        if found is None:
+            found = [point for kind in Kind for point in metadata.entry_points(group=kind.value)]
+        problems: list[str] = []
+        groups = {kind.value: kind for kind in Kind}
+        for point in found:
+            source = point.dist.name if point.dist else point.value
+            try:
+                self.add(groups[point.group], point.name, _loading(point), source)
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+
+    def names(self, kind: Kind) -> tuple[str, ...]:
+        """Of all plugins of the kind, sorted."""
+        return tuple(sorted(name for each, name in self._factories if each is kind))
+
+    def resolve(self, policy: Policy) -> Plugins:
+        """The plugins that the policy names.
+
+        Raises:
+            ConfigError: A name is unknown, or its plugin can't be made; all of them.
+        """
+        problems: list[str] = []
+
+        def make(kind: Kind, name: str) -> object:
+            known = self._factories.get((kind, name))
+            if known is None:
+                problems.append(
+                    f"policy {policy.name}: {kind} has no {name!r}; "
+                    f"it has: {', '.join(self.names(kind)) or 'none'}"
+                )
+                return None
+            try:
+                plugin = known[0]()
+            except Exception as error:  # of an author we don't know: named, not passed on
+                problems.append(f"policy {policy.name}: plugin {name!r} of {known[1]}: {error!r}")
+                return None
+            missing = [each for each in _MEMBERS[kind] if not hasattr(plugin, each)]
+            if missing:
+                problems.append(
+                    f"policy {policy.name}: plugin {name!r} of {known[1]} lacks "
+                    f"{', '.join(missing)}"
+                )
+            return plugin
+
+        queue_policy = make(Kind.QUEUE_POLICY, policy.queue_policy)
+        filters = tuple(make(Kind.FILTER, name) for name in policy.filters)
+        scorers = tuple((make(Kind.SCORER, each.name), each.weight) for each in policy.scorers)
+        aggregator = make(Kind.AGGREGATOR, policy.aggregator)
+        fallback = make(Kind.SCORER, policy.fallback) if policy.fallback else None
+        evaluator = make(Kind.EVALUATOR, policy.evaluator) if policy.evaluator else None
+        if problems:
+            raise ConfigError(problems)
+        return Plugins(
+            queue_policy=queue_policy,  # type: ignore[arg-type]  # its members were looked at
+            filters=filters,  # type: ignore[arg-type]
+            scorers=scorers,  # type: ignore[arg-type]
+            aggregator=aggregator,  # type: ignore[arg-type]
+            fallback=fallback,  # type: ignore[arg-type]
+            evaluator=evaluator,  # type: ignore[arg-type]
+        )
+
+
+def _loading(point: metadata.EntryPoint) -> Factory:
+    def make() -> object:
+        loaded: Factory = point.load()
+        return loaded()
+
+    return make

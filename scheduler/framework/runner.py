@@ -1,0 +1,167 @@
+"""Calls plugins: times each call, checks the answer, and names who fails.
+
+Time comes from outside: the core reads no clock, and without one nothing is timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.protocols import (
+    Aggregator,
+    Evaluator,
+    Filter,
+    Proposal,
+    QueuePolicy,
+    Scorer,
+)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A plugin that did not do its work in this cycle.
+
+    Attributes:
+        cause: ``raised`` or ``nonsense`` (an answer of the wrong shape, type or range).
+    """
+
+    plugin: str
+    cause: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.plugin} {'failed' if self.cause == 'raised' else 'answered'}: {self.detail}"
+
+
+class _NonsenseError(Exception):
+    """What is wrong with an answer."""
+
+
+class PluginRunner:
+    """Runs the plugins of one cycle; made anew for each.
+
+    Attributes:
+        faults: Who failed, in the order of the calls.
+        seconds: Time by plugin; empty without a clock.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] | None = None) -> None:
+        self._monotonic_s = monotonic_s
+        self.faults: list[Fault] = []
+        self.seconds: dict[str, float] = {}
+
+    def order(self, policy: QueuePolicy, queue: Queue) -> NDArray[np.intp] | None:
+        """Ranks; None when the policy failed."""
+
+        def check(ranks: NDArray[np.intp]) -> None:
+            _shaped(ranks, (len(queue.ids),), "iu")
+            if not np.array_equal(np.sort(ranks), np.arange(len(queue.ids))):
+                raise _NonsenseError("ranks that are no permutation")
+
+        return self._run(policy.name, lambda: policy.order(queue), check)
+
+    def admit(self, plugin: Filter, batch: Batch) -> NDArray[np.uint8] | None:
+        """Codes, broadcastable to (classes, boards); None when the filter failed."""
+        classes, boards = batch.shape
+
+        def check(codes: NDArray[np.uint8]) -> None:
+            if not isinstance(codes, np.ndarray) or codes.dtype != np.uint8:
+                raise _NonsenseError(f"{type(codes).__name__} instead of an array of uint8")
+            if codes.shape not in ((classes, boards), (1, boards), (classes, 1)):
+                raise _NonsenseError(f"shape {codes.shape} instead of {batch.shape}")
+            if codes.size and codes.max() > len(plugin.refusals):
+                raise _NonsenseError(f"code {codes.max()} of {len(plugin.refusals)} refusals")
+
+        return self._run(plugin.name, lambda: plugin.admit(batch), check)
+
+    def score(
+        self, scorer: Scorer, weight: float, batch: Batch, feasible: NDArray[np.bool_]
+    ) -> Proposal | None:
+        """The scorer's answer; None when it failed."""
+
+        def check(scores: NDArray[np.float32]) -> None:
+            _shaped(scores, batch.shape, "f")
+            _in_range(scores)
+
+        scores = self._run(scorer.name, lambda: scorer.score(batch, feasible), check)
+        if scores is None:
+            return None
+        return Proposal(
+            scorer=scorer.name,
+            objective=scorer.objective,
+            weight=weight,
+            scores=scores.astype(np.float32, copy=False),
+        )
+
+    def combine(
+        self, aggregator: Aggregator, batch: Batch, proposals: Sequence[Proposal]
+    ) -> NDArray[np.float32] | None:
+        """One table of scores; None when the aggregator failed."""
+
+        def check(scores: NDArray[np.float32]) -> None:
+            _shaped(scores, batch.shape, "f")
+            _in_range(scores)
+
+        scores = self._run(aggregator.name, lambda: aggregator.combine(batch, proposals), check)
+        return None if scores is None else scores.astype(np.float32, copy=False)
+
+    def evaluate(
+        self, evaluator: Evaluator, batch: Batch, proposals: Sequence[Proposal]
+    ) -> Mapping[str, float]:
+        """Rewards by scorer; none when the evaluator failed."""
+
+        def check(rewards: Mapping[str, float]) -> None:
+            names = {proposal.scorer for proposal in proposals}
+            for name, reward in rewards.items():
+                if name not in names or not 0.0 <= reward <= 1.0:
+                    raise _NonsenseError(f"reward {reward!r} for {name!r}")
+
+        return self._run(evaluator.name, lambda: evaluator.evaluate(batch, proposals), check) or {}
+
+    def words(self, name: str, call: Callable[[], str], otherwise: str) -> str:
+        """A plugin's words; ``otherwise`` when it failed or has none."""
+
+        def check(text: str) -> None:
+            if not isinstance(text, str):
+                raise _NonsenseError(f"{type(text).__name__} instead of words")
+
+        return self._run(name, call, check) or otherwise
+
+    def _run(self, name: str, call: Callable[[], _T], check: Callable[[_T], None]) -> _T | None:
+        began = self._monotonic_s() if self._monotonic_s else 0.0
+        try:
+            answer = call()
+            check(answer)
+        except _NonsenseError as error:
+            self.faults.append(Fault(plugin=name, cause="nonsense", detail=str(error)))
+            return None
+        except Exception as error:  # whatever an author's code raises must not stop the cycle
+            detail = f"{type(error).__name__}: {str(error)[:200]}"
+            self.faults.append(Fault(plugin=name, cause="raised", detail=detail))
+            return None
+        finally:
+            if self._monotonic_s:
+                self.seconds[name] = self.seconds.get(name, 0.0) + self._monotonic_s() - began
+        return answer
+
+
+def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in kinds:
+        raise _NonsenseError(f"{getattr(array, 'dtype', type(array).__name__)} where numbers go")
+    if array.shape != shape:
+        raise _NonsenseError(f"shape {array.shape} instead of {shape}")
+
+
+def _in_range(scores: NDArray[np.float32]) -> None:
+    # Broadcast views repeat one row: looking at it once is enough.
+    seen = scores[:1] if scores.ndim and scores.strides[0] == 0 else scores
+    if seen.size and bool(((seen < 0.0) | (seen > 1.0)).any()):
+        raise _NonsenseError("scores outside 0..1")
