@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
+import importlib.metadata
 import os
+import secrets
 import sys
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-import numpy as np
+from edgeyard.benchmark_api.app import create_app
 from fastapi import FastAPI
 
-from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
+from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
-from edgeyard.devices.runner.engines import installed
-from edgeyard.errors import ConfigError
+from edgeyard.devices.model import BoardEngine
+from edgeyard.errors import ConfigError, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
@@ -31,9 +33,8 @@ from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.hcl.build import RenderSettings
-from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.records import ApiToken, Role, User
 from edgeyard.scheduler.ports import Store
 from edgeyard.scheduler.store import SqlStore
@@ -89,21 +90,22 @@ def build(settings: Settings, port: int) -> System:
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
-    inventory = _inventory(settings)
+    inventory = load_inventory(settings)
     policy = load_policy(settings.policy)
     cluster = LocalCluster(
         tuple(board for board in inventory.boards if board.local is not None),
         settings.data_dir / "embedded",
     )
     ensure_admin(store, settings.data_dir, clock.now())
-    render = _render_settings(settings, public_url)
+    render = render_settings(settings, public_url)
     limits = TaskLimits(
         user_time_s=settings.default_user_time_s, no_output_timeout_s=settings.no_output_timeout_s
     )
     rules = AddressRules(settings.allow_hosts)
-    observed: list[tuple[str, float, Mapping[str, str]]] = []
+    metrics = Metrics()
     twin = Twin(inventory.boards)
-    cycle = Cycle(store, twin, cluster, policy, Plugins.load(policy), clock, _observe(observed))
+    plugins = registry().resolve(policy)
+    cycle = Cycle(store, twin, cluster, policy, plugins, clock, metrics.observe)
     dispatcher = Dispatcher(store, cluster, render, limits, clock)
     reconciler = Reconciler(
         store,
@@ -122,9 +124,9 @@ def build(settings: Settings, port: int) -> System:
             cycle=cycle,
             dispatcher=dispatcher,
             reconciler=reconciler,
-            fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
+            fetcher=Fetcher(files, rules, timeout_s=settings.fetch_timeout_s),
             clock=clock,
-            observe=_observe(observed),
+            observe=metrics.observe,
             sweep=files.sweep_temporary,
             file_limits={
                 FileRole.MODEL: settings.model_limit_bytes,
@@ -145,4 +147,115 @@ def build(settings: Settings, port: int) -> System:
         public_url=public_url,
         rules=rules,
     )
-    return System(create_app(services), engine, cluster, store, public_url, lock)
+    return System(create_app(services, metrics), engine, cluster, store, public_url, lock)
+
+
+def open_store(settings: Settings) -> SqlStore:
+    """The database that the settings name, brought to this version's schema."""
+    url = settings.database_url
+    if url is not None:
+        return SqlStore(url.get_secret_value())
+    return SqlStore(f"sqlite:///{settings.data_dir / 'edgeyard.db'}")
+
+
+def load_inventory(settings: Settings) -> Inventory:
+    """The expected boards: of the file that is set, or what this machine can emulate."""
+    if settings.inventory is not None:
+        return Inventory.from_file(settings.inventory)
+    return default_embedded_inventory(
+        sorted(os.sched_getaffinity(0)),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        installed_engines(),
+    )
+
+
+def installed_engines() -> tuple[BoardEngine, ...]:
+    """Engines whose packages are here, with their versions."""
+    types = frozenset(kind.value for kind in BenchmarkType)
+    packages = {"ort": ("onnxruntime", "onnxruntime-gpu"), "tflite": ("ai-edge-litert",)}
+    found = []
+    for name, distributions in packages.items():
+        for distribution in distributions:
+            try:
+                version = importlib.metadata.version(distribution)
+            except importlib.metadata.PackageNotFoundError:
+                continue
+            found.append(BoardEngine(name, version, types))
+            break
+    return tuple(found)
+
+
+def render_settings(settings: Settings, public_url: str) -> RenderSettings:
+    """What the operator decides about every job."""
+    command = settings.raw_exec_command or (sys.executable, "-m", "edgeyard.devices.runner")
+    password = settings.docker_auth_password
+    return RenderSettings(
+        public_url=public_url,
+        driver=settings.chosen_driver,
+        image=settings.docker_image,
+        network_mode=settings.docker_network_mode,
+        auth_username=settings.docker_auth_username or "",
+        auth_password=password.get_secret_value() if password is not None else "",
+        privileged=settings.docker_privileged,
+        command=command[0],
+        args=tuple(command[1:]),
+        datacenters=settings.datacenters,
+    )
+
+
+def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
+    """An operator to begin with: their token lies in the data folder, readable by its owner.
+
+    A token file that is there stays; one that was removed on purpose is not made again.
+    """
+    path = data_dir / ADMIN_TOKEN_FILE
+    with store.read() as uow:
+        try:
+            uow.accounts.user(ADMIN)
+        except NotFound:
+            known = False
+        else:
+            known = True
+    if known:
+        return
+    token = new_token()
+    # The file first: an admin without a token would lock everybody out.
+    temporary = path.with_suffix(".part")
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(token + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    failpoint("admin:written")
+    temporary.replace(path)
+    failpoint("admin:named")
+    with store.write() as uow:
+        uow.accounts.add_user(
+            User(user_id=ADMIN, role=Role.OPERATOR, created_at=now, max_priority=10)
+        )
+        uow.accounts.add_token(
+            ApiToken(
+                token_id=f"tok-{secrets.token_hex(8)}",
+                user_id=ADMIN,
+                role=Role.OPERATOR,
+                sha256=token_hash(token),
+                label="made at the first start",
+                created_at=now,
+            )
+        )
+
+
+def _locked(data_dir: Path) -> IO[bytes]:
+    """One server a data folder: two would run every benchmark twice."""
+    lock = (data_dir / "server.lock").open("ab")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise ConfigError([f"another server is using {data_dir}; stop it first"]) from error
+    return lock
+
+
+def _url_host(host: str) -> str:
+    if host in ("0.0.0.0", "::"):  # listening everywhere is no address to send boards to
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host

@@ -95,13 +95,12 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
-        """As uvicorn's, but a signal that was obeyed is not raised again: a clean stop is exit 0."""
+        """As uvicorn's, but a signal that was obeyed is not raised again."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         previous = {
-            number: signal.signal(number, self._stop)
-            for number in (signal.SIGTERM, signal.SIGINT)
+            number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)
         }
         try:
             yield

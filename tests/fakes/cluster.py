@@ -1,0 +1,96 @@
+"""A cluster that does what the test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
+from edgeyard.scheduler.model.benchmark import Failure
+from edgeyard.scheduler.ports import JobRun, JobState, LogChunk
+
+
+def board(uid: str, **changes: object) -> Board:
+    """A board that runs ort, all types."""
+    plain = Board(
+        target_uid=uid,
+        family=uid.split("-")[0],
+        ram_bytes=4 * 2**30,
+        storage_bytes=16 * 2**30,
+        engines=(BoardEngine("ort", "1", frozenset({"TYPE1", "TYPE2", "TYPE3"})),),
+    )
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+class FakeCluster:
+    """Jobs by id; `start` and `end` play the tasks. Unplugged, it answers nothing."""
+
+    def __init__(self, now: Callable[[], datetime], *boards: Board) -> None:
+        self._now = now
+        self.boards = list(boards)
+        self.jobs: dict[str, JobState] = {}
+        self.texts: dict[str, str] = {}
+        self.secrets: dict[str, Mapping[str, str]] = {}
+        self.stopped: list[str] = []
+        self.dispatched: list[str] = []
+        self.reachable = True
+        self.answers_after_the_effect = True
+
+    def hosts(self) -> tuple[Host, ...]:
+        self._reach()
+        return (Host("host-1", "host", True, tuple(self.boards)),)
+
+    def check(self, hcl: str) -> None:
+        self._reach()
+
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        self._reach()
+        if job_id in self.jobs:
+            raise JobExists(job_id)
+        self.dispatched.append(job_id)
+        self.jobs[job_id] = JobState(job_id=job_id, run=JobRun.QUEUED)
+        self.texts[job_id] = hcl
+        self.secrets[job_id] = secrets
+        if not self.answers_after_the_effect:
+            raise ClusterUnreachable("the answer was lost")
+
+    def stop(self, job_id: str) -> None:
+        self._reach()
+        self.stopped.append(job_id)
+        if job_id in self.jobs and self.jobs[job_id].run is not JobRun.ENDED:
+            self.jobs[job_id] = replace(
+                self.jobs[job_id], run=JobRun.ENDED, stopped=True, ended_at=self._now()
+            )
+
+    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
+        self._reach()
+        return {job_id: self.jobs[job_id] for job_id in job_ids if job_id in self.jobs}
+
+    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
+        if job_id not in self.jobs:
+            raise NotFound("log", job_id)
+        return LogChunk(data=b"", next_offset=offset, ended=True)
+
+    def events(self, stop: threading.Event) -> Iterator[str]:
+        yield ""
+        stop.wait()
+
+    def close(self) -> None:
+        pass
+
+    def start(self, job_id: str, uid: str) -> None:
+        self.jobs[job_id] = replace(
+            self.jobs[job_id], run=JobRun.RUNNING, target_uid=uid, started_at=self._now()
+        )
+
+    def end(self, job_id: str, failure: Failure | None = None) -> None:
+        self.jobs[job_id] = replace(
+            self.jobs[job_id], run=JobRun.ENDED, failure=failure, ended_at=self._now()
+        )
+
+    def _reach(self) -> None:
+        if not self.reachable:
+            raise ClusterUnreachable("it is unplugged")

@@ -1,0 +1,433 @@
+"""The engine on a real store and a played cluster: every way in which an attempt can end."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import permutations
+from pathlib import Path
+
+import pytest
+
+from edgeyard.errors import Conflict
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.cycle import Cycle
+from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.hcl.build import RenderSettings
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    Failure,
+    FailureCategory,
+    FileRole,
+    JobDescription,
+    Status,
+    WaitingReason,
+)
+from edgeyard.scheduler.model.records import BoardOverride
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.twin.twin import Twin
+from tests.fakes.cluster import FakeCluster, board
+
+A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
+GOOD: Mapping[str, object] = {"status": "ok", "inference_latency": {"p50": 1.5}}
+
+
+class TestClock:
+    """Time that moves when the test says so."""
+
+    __test__ = False
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+    def monotonic_s(self) -> float:
+        return self.at.timestamp()
+
+    def forward(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+class Lab:
+    """Everything but threads: a test says who does what next."""
+
+    def __init__(self, folder: Path, *boards: str) -> None:
+        self.clock = TestClock()
+        self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
+        self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
+        expected = (board(A), board(B))
+        policy = load_policy("default")
+        self.cycle = Cycle(
+            self.store,
+            Twin(expected),
+            self.cluster,
+            policy,
+            registry().resolve(policy),
+            self.clock,
+            lambda name, value, labels: None,
+        )
+        limits = TaskLimits(user_time_s=100)
+        self.dispatcher = Dispatcher(
+            self.store,
+            self.cluster,
+            RenderSettings(
+                public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner"
+            ),
+            limits,
+            self.clock,
+        )
+        self.reconciler = Reconciler(
+            self.store,
+            self.cluster,
+            self.dispatcher,
+            ReconcileRules(upload_grace_s=30),
+            limits,
+            self.clock,
+        )
+
+    def submit(self, **changes: object) -> str:
+        description = JobDescription(
+            model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
+        )
+        file = BenchmarkFile(
+            role=FileRole.MODEL,
+            position=0,
+            name="net.onnx",
+            sha256=hashlib.sha256(b"net").hexdigest(),
+            size_bytes=3,
+        )
+        with self.store.write() as uow:
+            made = lifecycle.submit(
+                uow,
+                replace(description, **changes),  # type: ignore[arg-type]
+                "ann",
+                [file],
+                self.clock.now(),
+            )
+        return made.benchmark_id
+
+    def turn(self) -> None:
+        """Decide, dispatch, repair."""
+        for job_id in self.cycle.run():
+            self.dispatcher.dispatch(job_id)
+        self.reconciler.run()
+
+    def show(self, benchmark_id: str) -> Benchmark:
+        with self.store.read() as uow:
+            return uow.benchmarks.get(benchmark_id)
+
+    def attempts(self, benchmark_id: str) -> list[Attempt]:
+        with self.store.read() as uow:
+            return list(uow.attempts.of(benchmark_id))
+
+    def running(self, benchmark_id: str, uid: str = A) -> str:
+        """Place and start it; its job's id."""
+        self.turn()
+        job_id = self.attempts(benchmark_id)[-1].job_id
+        self.cluster.start(job_id, uid)
+        self.reconciler.run()
+        assert self.show(benchmark_id).status is Status.RUNNING
+        return job_id
+
+    def upload(self, job_id: str, report: Mapping[str, object] = GOOD) -> None:
+        with self.store.write() as uow:
+            lifecycle.result_received(uow, uow.attempts.by_job_id(job_id), report, self.clock.now())
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, A, B)
+
+
+def failure(category: FailureCategory) -> Failure:
+    return Failure(category=category, sentence="as told")
+
+
+@pytest.mark.parametrize("order", list(permutations(["end", "upload", "poll"])))
+def test_end_upload_and_poll_lead_to_the_same_end_in_every_order(
+    lab: Lab, order: tuple[str, ...]
+) -> None:
+    benchmark_id = lab.submit()
+    job_id = lab.running(benchmark_id)
+    for step in order:
+        if step == "end":
+            lab.cluster.end(job_id)
+        elif step == "upload":
+            lab.upload(job_id)
+        else:
+            lab.reconciler.run()
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.state is AttemptState.ENDED
+    assert attempt.failure is None
+    with lab.store.read() as uow:
+        (outcome,) = uow.attempts.outcomes()
+    assert outcome.latency_p50_ms == 1.5
+
+
+def test_an_end_without_a_result_is_no_success(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.RUNNING  # its result may be on the way
+    lab.clock.forward(31)
+    lab.reconciler.run()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure is not None
+    assert shown.failure.category is FailureCategory.UPLOAD
+
+
+def test_a_task_too_short_to_be_seen_running_still_ran(lab: Lab) -> None:
+    benchmark_id = lab.submit()
+    lab.turn()
+    job_id = lab.attempts(benchmark_id)[0].job_id
+    lab.upload(job_id)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_a_failure_of_the_board_is_tried_again_on_another_board_first(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=1)
+    first = lab.running(benchmark_id)
+    tried = lab.attempts(benchmark_id)[0].target_uid
+    lab.cluster.end(first, failure(FailureCategory.BOARD_FAULT))
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.PENDING
+    lab.turn()
+    second = lab.attempts(benchmark_id)[1]
+    assert second.target_uid != tried
+    lab.cluster.end(second.job_id, failure(FailureCategory.BOARD_FAULT))
+    lab.reconciler.run()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert len(lab.attempts(benchmark_id)) == 2
+
+
+def test_max_retries_of_k_less_one_gives_k_attempts(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=3)
+    for _ in range(10):
+        lab.turn()
+        live = [each for each in lab.attempts(benchmark_id) if each.state is not AttemptState.ENDED]
+        for attempt in live:
+            lab.cluster.end(attempt.job_id, failure(FailureCategory.NETWORK))
+        lab.reconciler.run()
+    assert len(lab.attempts(benchmark_id)) == 4
+    assert lab.show(benchmark_id).status is Status.FAILED
+
+
+@pytest.mark.parametrize(
+    "category", [FailureCategory.USER_MODEL, FailureCategory.OUT_OF_MEMORY, FailureCategory.TIMEOUT]
+)
+def test_what_would_fail_again_is_not_tried_again(lab: Lab, category: FailureCategory) -> None:
+    benchmark_id = lab.submit(max_retries=5)
+    job_id = lab.running(benchmark_id)
+    told = {"status": "failed", "failure": {"category": category.value, "sentence": "why"}}
+    lab.upload(job_id, told)
+    lab.cluster.end(job_id, failure(FailureCategory.UNKNOWN))
+    lab.reconciler.run()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure == Failure(category=category, sentence="why")
+
+
+def test_a_cancelled_benchmark_is_stopped_and_frees_its_board_when_its_task_has_ended(
+    lab: Lab,
+) -> None:
+    benchmark_id = lab.submit(target=None, target_uid=A)
+    job_id = lab.running(benchmark_id)
+    waiting = lab.submit(target=None, target_uid=A)
+    with lab.store.write() as uow:
+        lifecycle.cancel(uow, benchmark_id, lab.clock.now(), "ann")
+    assert lab.show(benchmark_id).status is Status.CANCELLED
+    lab.cycle.run()
+    assert lab.show(waiting).status is Status.PENDING  # not before the task is gone
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [job_id]
+    lab.reconciler.run()
+    assert lab.attempts(benchmark_id)[0].state is AttemptState.ENDED
+    lab.turn()
+    assert lab.show(waiting).status is Status.SCHEDULED
+    with pytest.raises(Conflict), lab.store.write() as uow:
+        lifecycle.cancel(uow, benchmark_id, lab.clock.now(), "ann")
+
+
+def test_a_passed_deadline_ends_a_waiting_and_a_running_benchmark(lab: Lab) -> None:
+    deadline = lab.clock.now() + timedelta(seconds=50)
+    running = lab.submit(target=None, target_uid=A, deadline=deadline)
+    job_id = lab.running(running)
+    waiting = lab.submit(target=None, target_uid=A, deadline=deadline)
+    lab.turn()
+    assert lab.show(waiting).waiting is not None
+    lab.clock.forward(51)
+    lab.turn()
+    for benchmark_id in (running, waiting):
+        assert lab.show(benchmark_id).status is Status.EXPIRED
+    assert lab.cluster.stopped == [job_id]
+    with lab.store.read() as uow:
+        kinds = [
+            event.data.get("status")
+            for event in uow.log.events(after=0, limit=100, benchmark_id=running)
+            if event.kind == "benchmark.status"
+        ]
+    assert kinds[-1] == "expired"
+
+
+def test_a_queue_time_out_ends_only_the_wait(lab: Lab) -> None:
+    benchmark_id = lab.submit(target=None, target_uid=A, queue_timeout_s=10)
+    lab.running(benchmark_id)
+    waiting = lab.submit(target=None, target_uid=A, queue_timeout_s=10)
+    lab.clock.forward(11)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.RUNNING
+    assert lab.show(waiting).status is Status.EXPIRED
+
+
+def test_a_task_that_outruns_its_time_is_stopped(lab: Lab) -> None:
+    benchmark_id = lab.submit(user_time_s=60.0, max_retries=5)
+    lab.running(benchmark_id)
+    lab.clock.forward(60 + 21)
+    lab.reconciler.run()
+    lab.reconciler.run()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure is not None
+    assert shown.failure.category is FailureCategory.TIMEOUT
+
+
+def test_a_dispatch_with_unknown_outcome_is_looked_up_and_never_doubled(lab: Lab) -> None:
+    lab.cluster.answers_after_the_effect = False
+    benchmark_id = lab.submit()
+    for job_id in lab.cycle.run():
+        lab.dispatcher.dispatch(job_id)
+    assert lab.attempts(benchmark_id)[0].state is AttemptState.UNKNOWN
+    lab.cluster.answers_after_the_effect = True
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.state is AttemptState.QUEUED
+    assert lab.cluster.dispatched == [attempt.job_id]
+
+
+def test_a_dispatch_that_never_arrived_gives_a_new_attempt_without_losing_a_retry(
+    lab: Lab,
+) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    (job_id,) = lab.cycle.run()
+    lab.cluster.reachable = False
+    lab.dispatcher.dispatch(job_id)
+    assert lab.attempts(benchmark_id)[0].state is AttemptState.UNKNOWN
+    lab.cluster.reachable = True
+    lab.turn()
+    lab.turn()
+    states = [attempt.state for attempt in lab.attempts(benchmark_id)]
+    assert states == [AttemptState.ENDED, AttemptState.QUEUED]
+    assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_jobs_lost_with_a_restart_are_tried_again_without_losing_a_retry(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    lab.running(benchmark_id)
+    lab.cluster.jobs.clear()
+    lab.reconciler.run(after_restart=True)
+    assert lab.show(benchmark_id).status is Status.PENDING
+    lab.running(benchmark_id)
+    assert len(lab.attempts(benchmark_id)) == 2
+
+
+def test_a_result_that_is_safe_survives_the_loss_of_its_job(lab: Lab) -> None:
+    benchmark_id = lab.submit()
+    job_id = lab.running(benchmark_id)
+    lab.upload(job_id)
+    lab.cluster.jobs.clear()
+    lab.reconciler.run(after_restart=True)
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_a_job_that_vanishes_from_the_cluster_fails_as_the_clusters_matter(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    lab.running(benchmark_id)
+    lab.cluster.jobs.clear()
+    lab.reconciler.run()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure is not None
+    assert shown.failure.category is FailureCategory.CLUSTER
+
+
+def test_nothing_is_placed_while_the_cluster_is_silent_and_the_twin_old(lab: Lab) -> None:
+    lab.cycle.run()
+    lab.cluster.reachable = False
+    lab.clock.forward(3600)
+    benchmark_id = lab.submit()
+    lab.cycle.run()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.PENDING
+    assert shown.waiting is not None
+    assert shown.waiting.reason is WaitingReason.CLUSTER_UNREACHABLE
+    lab.cluster.reachable = True
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_a_drained_board_gets_nothing_until_it_is_resumed(lab: Lab) -> None:
+    def drain(drained: bool) -> None:
+        with lab.store.write() as uow:
+            uow.lab.set_override(
+                BoardOverride(
+                    target_uid=A,
+                    drained=drained,
+                    reason="new fan",
+                    by_user_id="op",
+                    at=lab.clock.now(),
+                )
+            )
+
+    drain(True)
+    benchmark_id = lab.submit(target=None, target_uid=A)
+    lab.turn()
+    waiting = lab.show(benchmark_id).waiting
+    assert waiting is not None
+    assert waiting.reason is WaitingReason.RESERVED
+    assert "new fan" in waiting.sentence
+    drain(False)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_a_benchmark_waits_for_its_files_and_for_its_release(lab: Lab) -> None:
+    benchmark_id = lab.submit()
+    with lab.store.write() as uow:
+        lifecycle.hold(uow, benchmark_id, lab.clock.now(), "ann", True)
+    lab.turn()
+    waiting = lab.show(benchmark_id).waiting
+    assert waiting is not None
+    assert waiting.reason is WaitingReason.HELD
+    with lab.store.write() as uow:
+        lifecycle.hold(uow, benchmark_id, lab.clock.now(), "ann", False)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_the_job_holds_no_secret_as_stored_and_the_cluster_gets_it_beside_the_job(
+    lab: Lab,
+) -> None:
+    benchmark_id = lab.submit()
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+    token = lab.cluster.secrets[attempt.job_id]["EDGEYARD_UPLOAD_TOKEN"]
+    assert token not in lab.cluster.texts[attempt.job_id]
+    assert token not in attempt.hcl
+    assert attempt.upload_token_sha256 == hashlib.sha256(token.encode()).hexdigest()
