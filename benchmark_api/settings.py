@@ -34,8 +34,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
+from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.model.quantities import duration_s, size_bytes
+from edgeyard.scheduler.model.quantities import duration_s
 
 PREFIX = "EDGEYARD_"
 
@@ -45,6 +46,11 @@ _NOT_OURS = frozenset(
 """Variables of the client, the runner and the tests, which the server leaves alone."""
 
 
+def _size(value: object) -> object:
+    # The environment gives every number as text, TOML as a number.
+    return value if isinstance(value, int) and not isinstance(value, bool) else parse_size(value)
+
+
 def _words(value: object) -> object:
     """A list as the environment writes it: separated by commas."""
     if isinstance(value, str):
@@ -52,7 +58,7 @@ def _words(value: object) -> object:
     return value
 
 
-Size = Annotated[int, BeforeValidator(size_bytes)]
+Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
@@ -149,7 +155,7 @@ class Settings(BaseSettings):
     )
     datacenters: Words = Field(("dc1",), description="Datacenters of jobs, comma-separated.")
     docker_image: str = Field(
-        "edgeyard/bootstrap:latest", description="Image of the bootstrap container."
+        "daiedge-vlab-bootstrap", description="Image of the bootstrap container."
     )
     docker_network_mode: str = Field("host", description="Network mode of the container.")
     docker_privileged: bool = Field(True, description="Whether the container is privileged.")
@@ -225,7 +231,9 @@ class Settings(BaseSettings):
         try:
             settings = _with_sources(cls, below)(**given)  # type: ignore[arg-type]
         except ValidationError as error:
-            problems += [_said(each, cls.model_fields, tables, str(named)) for each in error.errors()]
+            problems += [
+                _said(each, cls.model_fields, tables, str(named)) for each in error.errors()
+            ]
         if problems:
             raise ConfigError(problems)
         return cls.model_construct(**dict(settings))

@@ -89,10 +89,11 @@ def read_yaml(data: bytes) -> object:
 class _PlainLoader(yaml.SafeLoader):
     """Leaves timestamps as text, so that JSON and YAML give the same values."""
 
-    yaml_implicit_resolvers = {
-        key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-        for key, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+
+_PlainLoader.yaml_implicit_resolvers = {
+    key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for key, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 
 
 def check_tree(tree: object) -> None:
@@ -123,9 +124,7 @@ def check_tree(tree: object) -> None:
 
 def pointer(path: tuple[str | int, ...]) -> str:
     """JSON pointer (RFC 6901) of a path."""
-    return "".join(
-        "/" + str(part)[:100].replace("~", "~0").replace("/", "~1") for part in path
-    )
+    return "".join("/" + str(part)[:100].replace("~", "~0").replace("/", "~1") for part in path)
 
 
 def _scalar_problem(value: object) -> tuple[str, str] | None:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
-import re
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from edgeyard.errors import FieldError, InvalidInput
-from edgeyard.scheduler.hcl.job import OPERATORS
-from edgeyard.scheduler.model.benchmark import (
-    BenchmarkType,
-    Binding,
-    Constraint,
-    IfUnavailable,
-    JobDescription,
-)
 from edgeyard.benchmark_api.schemas.fields import (
     AttributeName,
     BenchmarkId,
     Duration,
     EngineName,
     Family,
-    FileName,
     FileNameOrUrl,
     Precision,
     Size,
@@ -38,9 +27,20 @@ from edgeyard.benchmark_api.schemas.fields import (
     is_url,
     refusal,
 )
+from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.hcl.job import OPERATORS
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    IfUnavailable,
+    JobDescription,
+)
 
 MAX_FREE_BYTES = 64 * 1024
 """Of ``extra``, ``parameters``, ``odt_config`` and ``input``, each, as JSON."""
+DEFAULT_RUNS = 20
+"""Timed inferences where a description states neither them nor a precision."""
 MAX_DATASETS = 64
 MAX_ELEMENTS = 2**28
 """Of one input tensor: 1 GiB of float32."""
@@ -108,7 +108,9 @@ class JobDescriptionIn(BaseModel):
     benchmark_type: Literal["TYPE1", "TYPE2", "TYPE3"] = Field(
         description="TYPE1 latency, TYPE2 accuracy over a dataset, TYPE3 on-device training."
     )
-    dataset: FileNameOrUrl | None = Field(None, description="Name of an uploaded dataset, or a URL.")
+    dataset: FileNameOrUrl | None = Field(
+        None, description="Name of an uploaded dataset, or a URL."
+    )
     dataset_urls: list[Url] = Field([], max_length=MAX_DATASETS, description="Datasets' URLs.")
     odt_config: FileNameOrUrl | dict[str, object] | None = Field(
         None, description="On-device training: uploaded file, URL, or the configuration itself."
@@ -175,7 +177,9 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
     found = []
     if asked.model is None and asked.model_url is None:
         found.append(
-            FieldError("/model", "is required", "the name of an uploaded file, or a URL in model_url")
+            FieldError(
+                "/model", "is required", "the name of an uploaded file, or a URL in model_url"
+            )
         )
     if asked.model is not None and is_url(asked.model) and asked.model_url is not None:
         found.append(FieldError("/model", "is a URL beside model_url", "a file name, or one URL"))
@@ -199,10 +203,10 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
             FieldError(
                 "/odt_config",
                 "TYPE3 needs a training configuration",
-                "an uploaded file's name, a URL, or an object such as {\"epochs\": 1}",
+                'an uploaded file\'s name, a URL, or an object such as {"epochs": 1}',
             )
         )
-    if asked.precision is not None and asked.nb_inference is not None:
+    if asked.precision is not None and asked.nb_inference not in (None, DEFAULT_RUNS):
         found.append(FieldError("/precision", "is given beside nb_inference", "one of the two"))
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "nothing"))
@@ -219,9 +223,7 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
     return found
 
 
-def parse_description(
-    tree: Mapping[str, object], prefix: tuple[str, ...] = ()
-) -> JobDescriptionIn:
+def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) -> JobDescriptionIn:
     """The fields of a job description, each checked for itself and against the others.
 
     Args:
@@ -240,7 +242,11 @@ def parse_description(
     except InvalidInput as error:
         raise InvalidInput(
             [
-                FieldError("".join(f"/{part}" for part in prefix) + each.pointer, each.reason, each.accepted)
+                FieldError(
+                    "".join(f"/{part}" for part in prefix) + each.pointer,
+                    each.reason,
+                    each.accepted,
+                )
                 for each in error.errors
             ]
         ) from None
@@ -274,7 +280,7 @@ def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> Job
         user_time_s=asked.user_time,
         deadline=asked.deadline,
         max_retries=asked.max_retries,
-        nb_inference=20 if asked.nb_inference is None else asked.nb_inference,
+        nb_inference=DEFAULT_RUNS if asked.nb_inference is None else asked.nb_inference,
         precision=asked.precision,
         preemptible=asked.preemptible,
         job_completion_threshold=asked.job_completion_threshold,
@@ -299,47 +305,6 @@ def name_from_url(url: str, otherwise: str) -> str:
     return plain or otherwise
 
 
-def description_json(description: JobDescription) -> dict[str, object]:
-    """The description with the names that it came in with; what it gives can be sent again."""
-    told: dict[str, object] = {
-        "model": description.model,
-        "model_url": description.model_url,
-        "runtime": description.runtime,
-        "benchmark_type": description.benchmark_type.value,
-        "dataset": description.dataset,
-        "dataset_urls": list(description.dataset_urls),
-        "odt_config": description.odt_config,
-        "target": description.target,
-        "target_uid": description.target_uid,
-        "ram": description.ram,
-        "storage": description.storage,
-        "user_priority": description.user_priority,
-        "user_budget": description.user_budget,
-        "user_time": description.user_time_s,
-        "deadline": _moment(description.deadline),
-        "max_retries": description.max_retries,
-        "nb_inference": None if description.precision is not None else description.nb_inference,
-        "precision": description.precision,
-        "preemptible": description.preemptible,
-        "job_completion_threshold": description.job_completion_threshold,
-        "start_time": _moment(description.start_time),
-        "cron": description.cron,
-        "version_tag": description.version_tag,
-        "constraints": [
-            {"attribute": each.attribute, "operator": each.operator, "value": each.value}
-            for each in description.constraints
-        ],
-        "binding": description.binding.value if description.binding else None,
-        "if_unavailable": description.if_unavailable.value,
-        "tags": list(description.tags),
-        "parameters": dict(description.parameters),
-        "input": {name: dict(spec) for name, spec in description.input.items()},
-        "queue_timeout": description.queue_timeout_s,
-        "extra": dict(description.extra),
-    }
-    return told
-
-
 def description_schema() -> dict[str, object]:
     """The published JSON Schema of job files."""
     return {
@@ -347,7 +312,3 @@ def description_schema() -> dict[str, object]:
         "$id": "urn:edgeyard:job-description:1",
         **JobDescriptionIn.model_json_schema(),
     }
-
-
-def _moment(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat().replace("+00:00", "Z")

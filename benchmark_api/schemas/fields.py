@@ -11,19 +11,20 @@ from typing import Annotated
 from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJsonSchema
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from edgeyard.benchmark_api.schemas.body import pointer
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
+from edgeyard.devices.sizes import ACCEPTED as SIZES
+from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError
 from edgeyard.scheduler.hcl.text import ATTRIBUTE_PATTERN, plain_text_problem
-from edgeyard.scheduler.model.quantities import MAX_SIZE_BYTES, duration_s, ratio, size_bytes
-
-from edgeyard.benchmark_api.schemas.body import pointer
+from edgeyard.scheduler.model.quantities import duration_s, ratio
 
 MAX_NAME_BYTES = 200
 """File systems allow 255 bytes a name; room is left for what we put before it."""
 MAX_URL = 2048
 MAX_DURATION_S = 30 * 86400.0
 
-RESERVED_NAMES = frozenset({"spec.json"})
+RESERVED_NAMES = frozenset({"spec.json", "odt_config.json"})
 """What the task's folder holds besides the user's files."""
 
 
@@ -94,9 +95,11 @@ def _time(value: object) -> datetime:
         raise ValueError("is outside of the calendar") from None
 
 
-def _pattern(pattern: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
+def pattern(regex: re.Pattern[str], what: str, accepted: str) -> AfterValidator:
+    """A check against a pattern that says what was meant."""
+
     def check(value: str) -> str:
-        if pattern.fullmatch(value) is None:
+        if regex.fullmatch(value) is None:
             raise refusal(f"is not {what}", accepted)
         return value
 
@@ -111,9 +114,7 @@ BENCHMARK_ID_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
 
 Text = Annotated[str, StringConstraints(strict=True, max_length=256), AfterValidator(_plain)]
 LongText = Annotated[str, StringConstraints(strict=True, max_length=2000), AfterValidator(_plain)]
-Url = Annotated[
-    str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_plain)
-]
+Url = Annotated[str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_plain)]
 FileName = Annotated[str, StringConstraints(strict=True), AfterValidator(_file_name)]
 FileNameOrUrl = Annotated[
     str, StringConstraints(strict=True, max_length=MAX_URL), AfterValidator(_name_or_url)
@@ -121,7 +122,7 @@ FileNameOrUrl = Annotated[
 BenchmarkId = Annotated[
     str,
     StringConstraints(strict=True),
-    _pattern(
+    pattern(
         BENCHMARK_ID_PATTERN,
         "a benchmark id",
         "1 to 64 of letters, digits, '.', '_', '-', beginning with a letter or digit",
@@ -131,34 +132,43 @@ BenchmarkId = Annotated[
 Family = Annotated[
     str,
     StringConstraints(strict=True),
-    _pattern(FAMILY_PATTERN, "a family's name", "lower-case letters and digits, e.g. rpi4b"),
+    pattern(FAMILY_PATTERN, "a family's name", "lower-case letters and digits, e.g. rpi4b"),
     _schema(FAMILY_PATTERN),
 ]
 EngineName = Annotated[
     str,
     StringConstraints(strict=True),
-    _pattern(ENGINE_PATTERN, "an engine's name", "lower-case letters and digits, e.g. ort"),
+    pattern(ENGINE_PATTERN, "an engine's name", "lower-case letters and digits, e.g. ort"),
     _schema(ENGINE_PATTERN),
 ]
 TargetUid = Annotated[
     str,
     StringConstraints(strict=True),
-    _pattern(TARGET_UID_PATTERN, "a board's target_uid", "<family>-NNNN-NNNN"),
+    pattern(TARGET_UID_PATTERN, "a board's target_uid", "<family>-NNNN-NNNN"),
     _schema(TARGET_UID_PATTERN),
 ]
 AttributeName = Annotated[
     str,
     StringConstraints(strict=True, max_length=128),
-    _pattern(ATTRIBUTE_PATTERN, "a device attribute", "a name such as memory.ram"),
+    pattern(ATTRIBUTE_PATTERN, "a device attribute", "a name such as memory.ram"),
     _schema(ATTRIBUTE_PATTERN),
 ]
+
+
+def _size(value: object) -> int:
+    try:
+        return parse_size(value)
+    except ValueError:
+        raise ValueError("is not a size, or out of range") from None
+
+
 Size = Annotated[
     int,
-    _checked(size_bytes, "bytes, or text such as 4 GiB"),
+    _checked(_size, SIZES),
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "integer", "minimum": 0, "maximum": MAX_SIZE_BYTES},
+                {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
                 {"type": "string", "examples": ["4 GiB", "500 MB"]},
             ]
         }
@@ -228,9 +238,7 @@ def field_errors(
 _LISTS_GO_ELSEWHERE = {("model",), ("target",), ("runtime",)}
 
 
-def _field_error(
-    error: ErrorDetails, known: Sequence[str], prefix: tuple[str, ...]
-) -> FieldError:
+def _field_error(error: ErrorDetails, known: Sequence[str], prefix: tuple[str, ...]) -> FieldError:
     location = tuple(part for part in error["loc"] if not _is_branch(part))
     context = error.get("ctx", {})
     place = pointer((*prefix, *location))

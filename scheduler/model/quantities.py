@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: ``4 GiB``, ``15 min``, ``2 %``."""
+"""Durations and shares as people write them: ``15 min``, ``2 %``; sizes: `devices.sizes`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,6 @@ import re
 
 _NUMBER_UNIT = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([A-Za-z%]*)\s*", re.ASCII)
 
-_SIZE_UNITS = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
 _DURATION_UNITS = {
     "": 1.0,
     "ms": 0.001,
@@ -37,29 +25,6 @@ _DURATION_UNITS = {
     "day": 86400.0,
     "days": 86400.0,
 }
-
-MAX_SIZE_BYTES = 2**60
-"""No board and no file is that big; it also fits a database's integer."""
-
-
-def size_bytes(value: object) -> int:
-    """Bytes of ``4294967296``, ``"4 GiB"`` or ``"500 MB"``.
-
-    Raises:
-        ValueError: It is no size, negative, or over `MAX_SIZE_BYTES`; the message says so.
-    """
-    if isinstance(value, str):
-        number, unit = _split(value, "a size")
-        factor = _SIZE_UNITS.get(unit.lower())
-        if factor is None:
-            raise ValueError(f"unknown unit of size {unit!r}")
-        value = number * factor
-    size = _finite(value, "a size")
-    if size != int(size):
-        raise ValueError("is not a whole number of bytes")
-    if not 0 <= size <= MAX_SIZE_BYTES:
-        raise ValueError("is outside of 0 bytes to 1 EiB")
-    return int(size)
 
 
 def duration_s(value: object) -> float:

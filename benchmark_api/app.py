@@ -1,0 +1,135 @@
+"""The web app: routes, errors and what surrounds every request."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import TypeAdapter
+from pydantic.json_schema import models_json_schema
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from edgeyard import __version__
+from edgeyard.benchmark_api import problems
+from edgeyard.benchmark_api.auth import Authenticator
+from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.middleware import Around
+from edgeyard.benchmark_api.routes import (
+    accounts,
+    benchmarks,
+    campaigns,
+    files,
+    health,
+    inspection,
+    lab,
+    results,
+    schedules,
+    tasks,
+)
+from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.documented import PROBLEMS
+from edgeyard.benchmark_api.routes.tail import LogTail
+from edgeyard.benchmark_api.schemas import requests
+from edgeyard.benchmark_api.schemas.answers import Problem
+from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
+from edgeyard.benchmark_api.services import Services
+
+_ROUTERS = (
+    benchmarks.router,
+    inspection.router,
+    results.router,
+    campaigns.router,
+    files.router,
+    tasks.router,
+    lab.router,
+    schedules.router,
+    accounts.router,
+    health.router,
+)
+
+_BODIES = (
+    JobDescriptionIn,
+    requests.CampaignIn,
+    requests.UserIn,
+    requests.UserChange,
+    requests.TokenIn,
+    requests.DrainIn,
+    requests.ProgressIn,
+)
+
+_PUBLIC = ("/livez", "/readyz", "/metrics", "/v1/version", "/download/{name}")
+"""Paths that need no token: none tells anything of a user, and downloads can't be guessed."""
+
+
+def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
+    """The app over its services; nothing is started before its lifespan is.
+
+    Args:
+        metrics: Shared with the engine; None: the app's own.
+    """
+    metrics = metrics or Metrics()
+    tail = LogTail(services.store)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        tail.start()
+        try:
+            yield
+        finally:
+            await run_in_threadpool(tail.stop)
+
+    app = FastAPI(
+        title="Edgeyard",
+        version=__version__,
+        description="Benchmarks of models on edge boards.",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=PROBLEMS,
+        redirect_slashes=False,
+    )
+    authenticator = Authenticator(services.store, services.clock)
+    app.state.authenticator = authenticator
+    app.state.context = Context(
+        services=services, metrics=metrics, authenticator=authenticator, tail=tail
+    )
+    metrics.watch(services)
+    problems.install(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    if services.settings.allowed_hosts:
+        app.add_middleware(
+            TrustedHostMiddleware, allowed_hosts=list(services.settings.allowed_hosts)
+        )
+    app.add_middleware(Around, metrics=metrics)
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way
+    return app
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    """The reference, with the bodies that are read by hand and who may call what."""
+    if app.openapi_schema is None:
+        api = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes
+        )
+        components = api.setdefault("components", {}).setdefault("schemas", {})
+        template = "#/components/schemas/{model}"
+        _, bodies = models_json_schema(
+            [(body, "validation") for body in _BODIES], ref_template=template
+        )
+        components.update(bodies["$defs"])
+        components["Problem"] = TypeAdapter(Problem).json_schema(ref_template=template)
+        components.update(components["Problem"].pop("$defs"))
+        for unused in ("HTTPValidationError", "ValidationError"):
+            components.pop(unused, None)
+        api["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+        for path, operations in api["paths"].items():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)  # a problem like all others: 4XX
+                operation["security"] = [] if path in _PUBLIC else [{"bearer": []}]
+        app.openapi_schema = api
+    return app.openapi_schema

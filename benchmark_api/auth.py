@@ -1,0 +1,169 @@
+"""Who calls: bearer tokens of accounts, and upload tokens of attempts."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
+from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.ports import Clock, Store
+
+TOKEN_PREFIX = "ey_"
+"""So that scanners for leaked secrets can know ours."""
+
+CACHE_S = 1.0
+"""A revoked token is good for at most so long."""
+CACHE_SIZE = 10_000
+
+_TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
+
+
+def new_token() -> str:
+    """256 random bits."""
+    return TOKEN_PREFIX + secrets.token_urlsafe(32)
+
+
+def token_hash(token: str) -> str:
+    """As tokens are stored; one round is enough for 256 random bits."""
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what the token allows."""
+
+    user: User
+    role: Role
+
+    @property
+    def user_id(self) -> str:
+        """Of the account."""
+        return self.user.user_id
+
+    @property
+    def is_operator(self) -> bool:
+        """May see and touch everybody's things."""
+        return self.role is Role.OPERATOR
+
+    def may_see(self, user_id: str) -> bool:
+        """Whether that user's things are visible to the caller."""
+        return self.is_operator or user_id == self.user_id
+
+
+class Authenticator:
+    """Turns tokens into callers; knows recent ones without asking the store. Thread-safe."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._recent: dict[str, tuple[float, Caller]] = {}
+
+    def recent(self, token: str) -> Caller | None:
+        """The caller, if the token was good within `CACHE_S`; no I/O."""
+        known = self._recent.get(token_hash(token))
+        if known is None or self._clock.monotonic_s() - known[0] > CACHE_S:
+            return None
+        return known[1]
+
+    def caller(self, token: str) -> Caller:
+        """The caller, as the store knows it now.
+
+        Raises:
+            NotAuthenticated: No such token, expired, revoked, or its user is disabled.
+        """
+        sha256 = token_hash(token)
+        now = self._clock.now()
+        asked_at = self._clock.monotonic_s()
+        try:
+            with self._store.read() as uow:
+                known = uow.accounts.token_by_hash(sha256)
+                user = uow.accounts.user(known.user_id)
+        except NotFound:
+            raise NotAuthenticated("the token is not known") from None
+        good = hmac.compare_digest(known.sha256, sha256)
+        over = known.expires_at is not None and known.expires_at <= now
+        if not good or over or known.revoked_at is not None or user.disabled:
+            self._recent.pop(sha256, None)
+            raise NotAuthenticated("the token is expired or revoked")
+        caller = Caller(user, known.role)
+        if len(self._recent) >= CACHE_SIZE:
+            self._recent = {}
+        self._recent[sha256] = (asked_at, caller)
+        return caller
+
+    def forget(self) -> None:
+        """Ask the store again for every token: accounts were changed here."""
+        self._recent = {}
+
+
+def bearer_token(request: Request) -> str | None:
+    """The token that the request carries, if it carries one.
+
+    Raises:
+        NotAuthenticated: The header is there but malformed.
+    """
+    header = request.headers.get("authorization")
+    if header is None:
+        return None
+    scheme, _, token = header.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or _TOKEN_PATTERN.fullmatch(token) is None:
+        raise NotAuthenticated("the Authorization header holds no bearer token")
+    return token
+
+
+async def any_caller(request: Request) -> Caller:
+    """The caller with any good token.
+
+    Raises:
+        NotAuthenticated: No good token.
+    """
+    token = bearer_token(request)
+    if token is None:
+        raise NotAuthenticated
+    authenticator: Authenticator = request.app.state.authenticator
+    return authenticator.recent(token) or await run_in_threadpool(authenticator.caller, token)
+
+
+async def submitter(request: Request) -> Caller:
+    """A caller who may use benchmarks and files: submitters and operators.
+
+    Raises:
+        Forbidden: A host's token.
+    """
+    caller = await any_caller(request)
+    if caller.role is Role.HOST:
+        raise Forbidden("a host's token is for downloads and uploads only")
+    return caller
+
+
+async def operator(request: Request) -> Caller:
+    """A caller who may run the lab.
+
+    Raises:
+        Forbidden: Not an operator.
+    """
+    caller = await any_caller(request)
+    if not caller.is_operator:
+        raise Forbidden("this is for operators")
+    return caller
+
+
+AnyCaller = Annotated[Caller, Depends(any_caller)]
+Submitter = Annotated[Caller, Depends(submitter)]
+Operator = Annotated[Caller, Depends(operator)]
+
+
+def is_upload_token(attempt: Attempt, token: str) -> bool:
+    """Whether a token is the attempt's own; whether the attempt still lives is another matter."""
+    known = attempt.upload_token_sha256
+    return known is not None and hmac.compare_digest(known, token_hash(token))

@@ -1,0 +1,164 @@
+"""Prometheus figures in a registry of our own; known label values are there from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from edgeyard import __version__
+from edgeyard.benchmark_api.services import Services
+from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.model.benchmark import (
+    RETRIED,
+    TERMINAL,
+    BenchmarkType,
+    FailureCategory,
+    Status,
+    WaitingReason,
+)
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_WAITS_S = (0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+_RUNS_S = (0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600)
+_CYCLES_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+_HTTP_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+_CLUSTER_OPS = ("dispatch", "stop", "states", "logs", "hosts")
+
+
+class Metrics:
+    """The figures that are counted as things happen. Thread-safe."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._by_name: dict[str, Counter | Histogram | Gauge] = {}
+        self.http = self._histogram(
+            "http_request_seconds", "Answered requests.", _HTTP_S, ("method", "route", "status")
+        )
+        self.submitted = self._counter("submitted_total", "Accepted submissions.", ("type",))
+        self.finished = self._counter(
+            "finished_total", "Benchmarks at their end.", ("status", "category")
+        )
+        self.uploaded = self._counter("uploads_bytes_total", "Bytes received as files.", ("kind",))
+        self._histogram("queue_wait_seconds", "From submission to start.", _WAITS_S)
+        self._histogram("run_seconds", "Of an attempt's task.", _RUNS_S, ("family", "engine"))
+        self._histogram("cycle_seconds", "Of a decision cycle.", _CYCLES_S)
+        self._counter("decisions_total", "Benchmarks decided on.", ("policy", "result"))
+        retries = self._counter("retries_total", "Further attempts.", ("category",))
+        self._counter("deadline_missed_total", "Deadlines that passed unmet.")
+        requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
+        self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
+        build = self._gauge("build_info", "Always 1.", ("version",))
+        build.labels(__version__).set(1)
+        for kind in BenchmarkType:
+            self.submitted.labels(kind.value)
+        for category in RETRIED:
+            retries.labels(category.value)
+        for status in TERMINAL:
+            for cause in ("", *(each.value for each in FailureCategory)):
+                # Only what can be: a completed or cancelled benchmark has no cause.
+                if (status in (Status.FAILED, Status.EXPIRED)) == bool(cause):
+                    self.finished.labels(status.value, cause)
+        for kind in ("file", "result"):
+            self.uploaded.labels(kind)
+        for op in _CLUSTER_OPS:
+            requests.labels(op, "ok")
+
+    def observe(self, metric: str, value: float, labels: Mapping[str, str]) -> None:
+        """Count, time or set a figure by its name without prefix; unknown names are dropped."""
+        known = self._by_name.get(metric)
+        if known is None:
+            return
+        one = known.labels(**labels) if labels else known
+        if isinstance(one, Counter):
+            one.inc(value)
+        elif isinstance(one, Histogram):
+            one.observe(value)
+        else:
+            one.set(value)
+
+    def watch(self, services: Services) -> None:
+        """Export what is asked for at each scrape; once an app."""
+        self.registry.register(_Scraped(services))
+
+    def text(self) -> bytes:
+        """All figures in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Counter:
+        made = Counter(f"edgeyard_{name}", help, labels, registry=self.registry)
+        self._by_name[name] = made
+        return made
+
+    def _gauge(self, name: str, help: str, labels: tuple[str, ...] = ()) -> Gauge:
+        made = Gauge(f"edgeyard_{name}", help, labels, registry=self.registry)
+        self._by_name[name] = made
+        return made
+
+    def _histogram(
+        self, name: str, help: str, buckets: tuple[float, ...], labels: tuple[str, ...] = ()
+    ) -> Histogram:
+        made = Histogram(f"edgeyard_{name}", help, labels, buckets=buckets, registry=self.registry)
+        self._by_name[name] = made
+        return made
+
+
+class _Scraped(Collector):
+    """Figures that the store and the twin know better than any counter."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def describe(self) -> Iterable[GaugeMetricFamily]:
+        """Nothing: registering must not ask the store."""
+        return ()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Ask now; what can't be had is left out rather than made up."""
+        services = self._services
+        age = GaugeMetricFamily("edgeyard_twin_age_seconds", "Age of the boards' state.")
+        age.add_metric((), services.engine.twin_age_s())
+        yield age
+        yield self._boards()
+        try:
+            yield from self._stored()
+        except EdgeyardError:
+            return
+
+    def _boards(self) -> GaugeMetricFamily:
+        boards = GaugeMetricFamily(
+            "edgeyard_boards", "Boards by state.", labels=("state", "family")
+        )
+        counts: dict[tuple[str, str], int] = {}
+        for view in self._services.engine.boards():
+            key = (view.state.value, view.board.family)
+            counts[key] = counts.get(key, 0) + 1
+        for labels, count in counts.items():
+            boards.add_metric(labels, count)
+        return boards
+
+    def _stored(self) -> Iterable[GaugeMetricFamily]:
+        services = self._services
+        with services.store.read() as uow:
+            by_status = uow.benchmarks.counts_by_status()
+            waiting = uow.benchmarks.get_many(list(services.engine.queue().order))
+        statuses = GaugeMetricFamily(
+            "edgeyard_benchmarks", "Stored benchmarks.", labels=("status",)
+        )
+        for status in Status:
+            statuses.add_metric((status.value,), by_status.get(status, 0))
+        yield statuses
+        pending = GaugeMetricFamily(
+            "edgeyard_pending", "Waiting benchmarks.", labels=("waiting_reason",)
+        )
+        reasons = [each.waiting.reason for each in waiting if each.waiting is not None]
+        for reason in WaitingReason:
+            pending.add_metric((reason.value,), reasons.count(reason))
+        yield pending
+        free = GaugeMetricFamily("edgeyard_files_free_bytes", "Room left for files.")
+        free.add_metric((), services.files.free_bytes())
+        yield free

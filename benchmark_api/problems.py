@@ -1,0 +1,152 @@
+"""Every error as ``application/problem+json`` (RFC 9457), with a stable code."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from edgeyard.benchmark_api.schemas.body import WrongMediaType
+from edgeyard.benchmark_api.schemas.fields import field_errors
+from edgeyard.errors import (
+    ClusterError,
+    Conflict,
+    EdgeyardError,
+    FieldError,
+    Forbidden,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+    RunFailed,
+    TooLarge,
+    Unavailable,
+    UrlRefused,
+)
+
+logger = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+MAX_TEXT = 1024
+"""Characters of any one text in a problem: users' values end up in them."""
+
+_KINDS: tuple[tuple[type[EdgeyardError], int, str], ...] = (
+    (UrlRefused, 422, "url_refused"),
+    (InvalidInput, 422, "invalid_input"),
+    (NotAuthenticated, 401, "not_authenticated"),
+    (Forbidden, 403, "forbidden"),
+    (NotFound, 404, "not_found"),
+    (Conflict, 409, "conflict"),
+    (TooLarge, 413, "too_large"),
+    (WrongMediaType, 415, "wrong_media_type"),
+    (Unavailable, 503, "unavailable"),
+    (ClusterError, 503, "cluster_unreachable"),
+    (RunFailed, 422, "run_failed"),
+)
+"""First match wins."""
+
+_INTERNAL = "something went wrong here; it is in the server's log"
+
+_HTTP_CODES = {
+    400: "bad_request",
+    404: "not_found",
+    405: "method_not_allowed",
+    406: "not_acceptable",
+    413: "too_large",
+    415: "wrong_media_type",
+}
+
+
+class BadRequest(EdgeyardError):
+    """The request is broken as HTTP: a checksum or a form that does not hold."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+def problem(
+    status: int,
+    code: str,
+    detail: str,
+    errors: Sequence[FieldError] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """A problem document as an answer."""
+    body: dict[str, object] = {
+        "type": f"urn:edgeyard:problem:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail[:MAX_TEXT],
+        "code": code,
+        "errors": [
+            {
+                "pointer": error.pointer[:MAX_TEXT],
+                "reason": error.reason[:MAX_TEXT],
+                "accepted": error.accepted[:MAX_TEXT],
+            }
+            for error in errors
+        ],
+    }
+    # ASCII with escapes: whatever text is in there, it can be written.
+    return Response(
+        json.dumps(body), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
+    )
+
+
+def problem_of(error: EdgeyardError) -> Response:
+    """The answer to an error of ours."""
+    if isinstance(error, BadRequest):
+        return problem(400, "bad_request", str(error))
+    status, code = next(
+        ((status, code) for kind, status, code in _KINDS if isinstance(error, kind)), (500, "")
+    )
+    if status == 500:
+        logger.error("error without an answer", exc_info=error, extra={"event": "unhandled"})
+        return problem(500, "internal", _INTERNAL)
+    headers = {}
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="edgeyard"'
+    if status == 503:
+        wait_s = error.retry_after_s if isinstance(error, Unavailable) else 5.0
+        headers["Retry-After"] = str(max(1, round(wait_s)))
+    errors = error.errors if isinstance(error, InvalidInput) else ()
+    return problem(status, code, str(error), errors, headers)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error of this app with a problem document."""
+
+    @app.exception_handler(EdgeyardError)
+    async def ours(request: Request, error: EdgeyardError) -> Response:
+        return problem_of(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def parameters(request: Request, error: RequestValidationError) -> Response:
+        found = field_errors(error.errors(), ())
+        return problem(422, "invalid_input", "; ".join(map(str, found)), found)
+
+    @app.exception_handler(HTTPException)
+    async def http(request: Request, error: HTTPException) -> Response:
+        code = _HTTP_CODES.get(error.status_code, "http_error")
+        detail = {404: "no such path", 405: f"not with {request.method[:20]} here"}
+        return problem(
+            error.status_code,
+            code,
+            detail.get(error.status_code, str(error.detail)),
+            headers=error.headers,
+        )
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # nobody is there to read it
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # Starlette's outermost middleware logs it with its traceback by raising it again.
+        return problem(500, "internal", _INTERNAL)

@@ -1,0 +1,166 @@
+"""Users and their tokens."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import replace
+from datetime import datetime
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator, new_token, token_hash
+from edgeyard.benchmark_api.routes.context import Body, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.requests import TokenIn, UserChange, UserIn, parse
+from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.records import ApiToken, Event, Role, User
+from edgeyard.scheduler.model.wire import token_to_json, user_to_json
+
+router = APIRouter(prefix="/v1", tags=["accounts"])
+
+
+@router.get("/me", responses=answers(200, shapes.Me))
+def me(caller: AnyCaller) -> Response:
+    """Who you are, by your token."""
+    return answer({"user": user_to_json(caller.user), "role": caller.role.value})
+
+
+@router.get("/users", responses=answers(200, shapes.Users))
+def users(caller: Operator, context: Ctx) -> Response:
+    """All accounts."""
+    with context.services.store.read() as uow:
+        return answer({"items": [user_to_json(user) for user in uow.accounts.users()]})
+
+
+@router.post(
+    "/users",
+    status_code=201,
+    responses=answers(201, shapes.User),
+    openapi_extra=accepts("UserIn"),
+)
+def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
+    """Make an account."""
+    asked = parse(UserIn, body.tree())
+    now = context.services.clock.now()
+    user = User(
+        user_id=asked.user_id,
+        role=Role(asked.role),
+        created_at=now,
+        max_priority=asked.max_priority,
+        max_budget=asked.max_budget,
+    )
+    failpoint("account:before")
+    with context.services.store.write() as uow:
+        uow.accounts.add_user(user)
+        uow.log.append(_event(now, "user.added", caller, user_id=user.user_id))
+    failpoint("account:after")
+    return answer(user_to_json(user), 201)
+
+
+@router.patch(
+    "/users/{user_id}", responses=answers(200, shapes.User), openapi_extra=accepts("UserChange")
+)
+def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
+    """Change an account; what is not named stays."""
+    asked = parse(UserChange, body.tree())
+    now = context.services.clock.now()
+    failpoint("account:before")
+    with context.services.store.write() as uow:
+        user = uow.accounts.user(user_id)
+        named = asked.model_fields_set
+        if user_id == caller.user_id and (asked.disabled or asked.role not in (None, "operator")):
+            raise Conflict("that would lock you out of your own account")
+        changed = replace(
+            user,
+            role=Role(asked.role) if asked.role is not None else user.role,
+            max_priority=asked.max_priority or user.max_priority,
+            max_budget=asked.max_budget if "max_budget" in named else user.max_budget,
+            disabled=user.disabled if asked.disabled is None else asked.disabled,
+        )
+        uow.accounts.save_user(changed)
+        uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
+    failpoint("account:after")
+    context.authenticator.forget()
+    return answer(user_to_json(changed))
+
+
+@router.get("/tokens", responses=answers(200, shapes.Tokens))
+def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Response:
+    """Your tokens; operators see everybody's."""
+    if not caller.is_operator:
+        if user_id not in (None, caller.user_id):
+            raise NotFound("user", user_id or "")
+        user_id = caller.user_id
+    with context.services.store.read() as uow:
+        return answer({"items": [token_to_json(each) for each in uow.accounts.tokens(user_id)]})
+
+
+@router.post(
+    "/tokens",
+    status_code=201,
+    responses=answers(201, shapes.Token),
+    openapi_extra=accepts("TokenIn"),
+)
+def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
+    """Make a token: shown once, in this answer, and stored only as its hash."""
+    asked = parse(TokenIn, body.tree())
+    services = context.services
+    now = services.clock.now()
+    user_id = asked.user_id or caller.user_id
+    if not caller.may_see(user_id):
+        raise NotFound("user", user_id)
+    if asked.expires_at is not None and asked.expires_at <= now:
+        raise InvalidInput.at("/expires_at", "is in the past", "a time to come")
+    secret = new_token()
+    failpoint("account:before")
+    with services.store.write() as uow:
+        user = uow.accounts.user(user_id)
+        role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
+        if not _within(role, user.role) or not _within(role, caller.role):
+            raise Forbidden(f"a token may not be {role.value} here: that is above its account")
+        token = ApiToken(
+            token_id=f"token-{secrets.token_hex(8)}",
+            user_id=user_id,
+            role=role,
+            sha256=token_hash(secret),
+            label=asked.label,
+            created_at=now,
+            expires_at=asked.expires_at,
+        )
+        uow.accounts.add_token(token)
+        uow.log.append(_event(now, "token.added", caller, token_id=token.token_id))
+    failpoint("account:after")
+    return answer(token_to_json(token) | {"token": secret}, 201)
+
+
+@router.delete("/tokens/{token_id}", status_code=204)
+def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
+    """Revoke a token: within a second, no server takes it any more."""
+    now = context.services.clock.now()
+    failpoint("account:before")
+    with context.services.store.write() as uow:
+        mine = uow.accounts.tokens(None if caller.is_operator else caller.user_id)
+        token = next((each for each in mine if each.token_id == token_id), None)
+        if token is None:
+            raise NotFound("token", token_id)
+        if token.revoked_at is None:
+            uow.accounts.save_token(replace(token, revoked_at=now))
+            uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
+    failpoint("account:after")
+    context.authenticator.forget()
+    return Response(status_code=204)
+
+
+def _default_role(user: User, caller: Caller) -> Role:
+    return user.role if _within(user.role, caller.role) else caller.role
+
+
+def _within(role: Role, bound: Role) -> bool:
+    return bound is Role.OPERATOR or role is bound
+
+
+def _event(now: datetime, kind: str, caller: Caller, **data: str) -> Event:
+    return Event(at=now, kind=kind, user_id=caller.user_id, data={**data, "by": caller.user_id})

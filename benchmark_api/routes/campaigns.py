@@ -1,0 +1,161 @@
+"""Matrices of benchmarks: model x target x runtime, submitted and kept together."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterator, Mapping
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.benchmarks import IdempotencyKey, Once, started
+from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, check
+from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
+from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.fields import is_url
+from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
+from edgeyard.errors import FieldError, InvalidInput, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.records import Campaign
+from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
+from edgeyard.scheduler.ports import BenchmarkFilter
+
+router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+
+_PAGE = 1000
+_NOT_SHARED = ("benchmark_id", "cron")
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses=answers(202, shapes.AcceptedCampaign),
+    openapi_extra=accepts("CampaignIn"),
+)
+def submit(
+    body: Body, caller: Submitter, context: Ctx, idempotency_key: IdempotencyKey = None
+) -> Response:
+    """Submit every combination of a matrix: all of them, or none if one is wrong."""
+    services = context.services
+    once = Once(idempotency_key, caller.user_id, body, "/v1/campaigns")
+    if (earlier := once.earlier(services)) is not None:
+        return earlier
+    now = services.clock.now()
+    asked = parse(CampaignIn, body.tree())
+    trees = list(_members(asked, services.settings.campaign_limit))
+    members: list[Asked] = []
+    wrong: dict[FieldError, None] = {}  # as an ordered set: members share their mistakes
+    for tree in trees:
+        try:
+            members.append(check(tree, caller, services, now))
+        except InvalidInput as error:
+            wrong |= {each: None for each in _told_apart(error, tree, asked.matrix)}
+    if wrong:
+        raise InvalidInput(list(wrong)[:50])
+    campaign = Campaign(
+        campaign_id=f"campaign-{secrets.token_hex(8)}",
+        user_id=caller.user_id,
+        name=asked.name,
+        created_at=now,
+    )
+    failpoint("submit:before")
+    with services.store.write() as uow:
+        if (earlier := once.earlier_in(uow)) is not None:
+            return earlier
+        uow.lab.add_campaign(campaign)
+        finder = FileFinder(uow, caller, services)
+        made = []
+        for member in members:
+            description, files = finder.files_of(member)
+            made.append(
+                lifecycle.submit(
+                    uow,
+                    description,
+                    caller.user_id,
+                    files,
+                    now,
+                    campaign_id=campaign.campaign_id,
+                )
+            )
+        warnings = dict.fromkeys(each for member in members for each in member.warnings)
+        told: JsonObject = {
+            "campaign_id": campaign.campaign_id,
+            "benchmarks": [
+                {"benchmark_id": each.benchmark_id, "status": each.status.value} for each in made
+            ],
+            "links": {"self": url(services, "v1", "campaigns", campaign.campaign_id)},
+            "warnings": list(warnings),
+        }
+        once.remember(uow, told)
+    failpoint("submit:after")
+    for each in made:
+        context.metrics.submitted.labels(each.description.benchmark_type.value).inc()
+    services.engine.wake()
+    return started(told)
+
+
+@router.get("/{campaign_id}", responses=answers(200, shapes.Campaign))
+def show(campaign_id: str, caller: Submitter, context: Ctx) -> Response:
+    """A campaign with its benchmarks, oldest first."""
+    services = context.services
+    found = []
+    with services.store.read() as uow:
+        campaign = uow.lab.campaign(campaign_id)
+        if not caller.may_see(campaign.user_id):
+            raise NotFound("campaign", campaign_id)
+        cursor = None
+        while True:
+            page, cursor = uow.benchmarks.page(
+                BenchmarkFilter(campaign_id=campaign_id), limit=_PAGE, cursor=cursor
+            )
+            found += page
+            if cursor is None:
+                break
+    told = campaign_to_json(campaign)
+    told["benchmarks"] = [views.listed(services, each) for each in reversed(found)]
+    return answer(told)
+
+
+def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
+    """The job description of each combination.
+
+    Raises:
+        InvalidInput: Nothing varies, too many combinations, or a field that can't be shared.
+    """
+    axes = {name: values for name, values in asked.matrix if values is not None}
+    if not axes:
+        raise InvalidInput.at("/matrix", "nothing varies", "lists of models, targets or runtimes")
+    count = 1
+    for values in axes.values():
+        count *= len(values)
+    if count > limit:
+        raise InvalidInput.at("/matrix", f"has {count} combinations", f"at most {limit}")
+    for name in (*axes, *_NOT_SHARED):
+        if name in asked.description:
+            reason = "varies in the matrix" if name in axes else "can't be shared by a campaign"
+            raise InvalidInput.at(f"/description/{name}", reason, "no such field here")
+    if axes.keys() >= {"target", "target_uid"}:
+        raise InvalidInput.at("/matrix", "varies both target and target_uid", "one of the two")
+    for values in itertools.product(*axes.values()):
+        yield {**asked.description, **dict(zip(axes, values, strict=True))}
+
+
+def _told_apart(
+    error: InvalidInput, tree: Mapping[str, object], matrix: Matrix
+) -> Iterator[FieldError]:
+    """Mistakes of one member, with the value of the matrix that made them."""
+    for each in error.errors:
+        name = each.pointer.removeprefix("/").split("/")[0]
+        if getattr(matrix, name, None) is not None:
+            value = str(tree[name])
+            shown = "" if is_url(value) else f"{value}: "
+            yield FieldError(f"/matrix/{name}", f"{shown}{each.reason}", each.accepted)
+        elif name == "model_url" and matrix.model is not None:
+            yield FieldError("/matrix/model", each.reason, each.accepted)
+        else:
+            yield FieldError(f"/description{each.pointer}", each.reason, each.accepted)

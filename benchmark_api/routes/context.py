@@ -1,0 +1,95 @@
+"""What every route needs: the services, and small things about requests and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import Depends, Request
+from fastapi.responses import JSONResponse
+
+from edgeyard.benchmark_api.auth import Authenticator, Caller
+from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.routes.tail import LogTail
+from edgeyard.benchmark_api.schemas.body import read_body
+from edgeyard.benchmark_api.services import Services
+from edgeyard.errors import NotFound, TooLarge
+from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.ports import UnitOfWork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """Everything behind the routes of one app."""
+
+    services: Services
+    metrics: Metrics
+    authenticator: Authenticator
+    tail: LogTail
+
+
+@dataclass(frozen=True, slots=True)
+class RawBody:
+    """A small body as it came."""
+
+    data: bytes
+    content_type: str
+
+    def tree(self) -> dict[str, object]:
+        """The object in it; an empty body is an empty object."""
+        return read_body(self.data, self.content_type) if self.data.strip() else {}
+
+
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+async def _raw_body(request: Request) -> RawBody:
+    """Read the body within the limit.
+
+    Raises:
+        TooLarge: Over the limit; what is left of it is not read.
+    """
+    context: Context = request.app.state.context
+    limit = context.services.settings.body_limit_bytes
+    stated = request.headers.get("content-length", "")
+    if stated.isdecimal() and int(stated) > limit:
+        raise TooLarge("the body", limit)
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > limit:
+            raise TooLarge("the body", limit)
+    return RawBody(bytes(data), request.headers.get("content-type", ""))
+
+
+# Both are coroutines that do no I/O of their own: a plain function would cost a thread's hop.
+Ctx = Annotated[Context, Depends(_context)]
+Body = Annotated[RawBody, Depends(_raw_body)]
+
+
+def answer(
+    content: object, status: int = 200, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """JSON values as they are: they were made by us, checking them again would cost more."""
+    return JSONResponse(content, status_code=status, headers=dict(headers or {}))
+
+
+def visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
+    """The benchmark, if the caller may see it.
+
+    Raises:
+        NotFound: There is none, or it is somebody else's: the two look the same.
+    """
+    benchmark = uow.benchmarks.get(benchmark_id)
+    if not caller.may_see(benchmark.user_id):
+        raise NotFound("benchmark", benchmark_id)
+    return benchmark
+
+
+def url(services: Services, *parts: str) -> str:
+    """A URL of ours, each part quoted."""
+    return services.public_url + "".join(f"/{quote(part, safe='')}" for part in parts)

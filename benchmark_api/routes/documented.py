@@ -1,0 +1,72 @@
+"""What routes say of themselves in ``/openapi.json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SCHEMAS = "#/components/schemas/"
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    "4XX": {
+        "description": "Something is wrong with the request.",
+        "content": {"application/problem+json": {"schema": {"$ref": _SCHEMAS + "Problem"}}},
+    },
+    "5XX": {
+        "description": "Something is wrong with the service.",
+        "content": {"application/problem+json": {"schema": {"$ref": _SCHEMAS + "Problem"}}},
+    },
+}
+"""On every route."""
+
+
+def answers(status: int, shape: object) -> dict[int | str, dict[str, Any]]:
+    """A JSON answer: its shape is documented, not enforced again."""
+    return {status: {"model": shape}}
+
+
+def content(status: int, media_type: str, description: str) -> dict[int | str, dict[str, Any]]:
+    """An answer that is not JSON."""
+    return {
+        status: {
+            "description": description,
+            "content": {media_type: {"schema": {"type": "string"}}},
+        }
+    }
+
+
+def accepts(schema: str | None, *, required: bool = True) -> dict[str, Any]:
+    """A JSON or YAML body; ``schema`` names a component, None: any object."""
+    shape = {"$ref": _SCHEMAS + schema} if schema else {"type": "object"}
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {
+                "application/json": {"schema": shape},
+                "application/yaml": {"schema": shape},
+            },
+        }
+    }
+
+
+def accepts_files(field: str) -> dict[str, Any]:
+    """A form with files."""
+    return {
+        "requestBody": {
+            "required": True,
+            "content": {
+                "multipart/form-data": {
+                    "schema": {
+                        "type": "object",
+                        "required": [field],
+                        "properties": {field: {"type": "string", "format": "binary"}},
+                    }
+                }
+            },
+        }
+    }
+
+
+def accepts_bytes() -> dict[str, Any]:
+    """A raw body."""
+    shape = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"required": True, "content": {"application/octet-stream": shape}}}

@@ -1,0 +1,107 @@
+"""Users' files: models, datasets, configurations."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import accepts_files, answers, content
+from edgeyard.benchmark_api.routes.receiving import Received, receive_form
+from edgeyard.benchmark_api.routes.sending import stored_file
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.records import UserFile
+from edgeyard.scheduler.ports import UnitOfWork
+
+router = APIRouter(prefix="/v1/files", tags=["files"])
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=answers(201, shapes.UserFile),
+    openapi_extra=accepts_files("file"),
+)
+async def upload(request: Request, caller: Submitter, context: Ctx) -> Response:
+    """Upload a file (form field ``file``). The newest of a name is the one that it means."""
+    services = context.services
+    limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
+    received = await receive_form(request, services.files, limit, most=1)
+    return await run_in_threadpool(_name, context, caller, received[0])
+
+
+def _name(context: Context, caller: Caller, received: Received) -> Response:
+    services = context.services
+    size = received.stored.size_bytes
+    if size == 0:
+        raise InvalidInput.at("/file", "the file is empty", "a file with content")
+    file = UserFile(
+        file_id=f"file-{secrets.token_hex(10)}",
+        user_id=caller.user_id,
+        name=received.name,
+        sha256=received.stored.sha256,
+        size_bytes=size,
+        created_at=services.clock.now(),
+    )
+    failpoint("file:before")
+    with services.store.write() as uow:
+        uow.files.add_user_file(file)
+    failpoint("file:after")
+    context.metrics.uploaded.labels("file").inc(size)
+    told = views.user_file(services, file)
+    return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
+
+
+@router.get("", responses=answers(200, shapes.UserFiles))
+def list_files(
+    caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=1000)] = 100
+) -> Response:
+    """Your files, newest first; operators see everybody's."""
+    services = context.services
+    with services.store.read() as uow:
+        found = uow.files.user_files(None if caller.is_operator else caller.user_id, limit=limit)
+    return answer({"items": [views.user_file(services, each) for each in found]})
+
+
+@router.get("/{file_id}", responses=answers(200, shapes.UserFile))
+def show(file_id: str, caller: Submitter, context: Ctx) -> Response:
+    """What is known of a file."""
+    with context.services.store.read() as uow:
+        return answer(views.user_file(context.services, _visible(uow, file_id, caller)))
+
+
+@router.get(
+    "/{file_id}/content",
+    responses=content(200, "application/octet-stream", "The file; ranges are served."),
+)
+def download(file_id: str, caller: Submitter, context: Ctx) -> Response:
+    """The file itself."""
+    with context.services.store.read() as uow:
+        file = _visible(uow, file_id, caller)
+    return stored_file(context.services, file.sha256, file.name)
+
+
+@router.delete("/{file_id}", status_code=204)
+def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Forget a file's name; benchmarks that were submitted with it keep its content."""
+    failpoint("file:before")
+    with context.services.store.write() as uow:
+        _visible(uow, file_id, caller)
+        uow.files.remove_user_file(file_id)
+    failpoint("file:after")
+    return Response(status_code=204)
+
+
+def _visible(uow: UnitOfWork, file_id: str, caller: Caller) -> UserFile:
+    file = uow.files.user_file_by_id(file_id)
+    if not caller.may_see(file.user_id):
+        raise NotFound("file", file_id)
+    return file

@@ -1,0 +1,105 @@
+"""Whether the server lives, whether it is ready, what it counts, and its reference page."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard import __version__
+from edgeyard.benchmark_api import metrics
+from edgeyard.benchmark_api.routes.context import Ctx, answer
+from edgeyard.benchmark_api.routes.documented import answers, content
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.services import Services
+from edgeyard.devices.sizes import size_text
+from edgeyard.errors import EdgeyardError
+
+router = APIRouter(tags=["service"])
+
+MIN_FREE_BYTES = 64 * 2**20
+"""Less room than that, and uploads are about to fail."""
+
+
+@router.get("/livez", responses=answers(200, dict))
+async def livez() -> Response:
+    """The process answers; no I/O."""
+    return JSONResponse({"status": "ok"})
+
+
+@router.get("/v1/version", responses=answers(200, shapes.Version))
+async def version() -> Response:
+    """Version of the server; no I/O."""
+    return JSONResponse({"version": __version__})
+
+
+@router.get("/readyz", responses=answers(200, dict) | answers(503, dict))
+def readyz(context: Ctx, verbose: bool = False) -> Response:
+    """Whether submissions are taken and placed; ``verbose`` says what is wrong."""
+    checks = dict(_checks(context.services))
+    ready = not any(checks.values())
+    told: dict[str, object] = {"status": "ready" if ready else "not ready"}
+    if verbose:
+        told["checks"] = {name: problem or "ok" for name, problem in checks.items()}
+    headers = {} if ready else {"Retry-After": "5"}
+    return answer(told, 200 if ready else 503, headers)
+
+
+def _checks(services: Services) -> Iterator[tuple[str, str]]:
+    """Each thing that readiness needs, with what is wrong with it or ""."""
+    try:
+        services.store.ping()
+        yield "database", ""
+    except EdgeyardError as error:
+        yield "database", str(error)
+    try:
+        free = services.files.free_bytes()
+        yield "files", "" if free >= MIN_FREE_BYTES else f"only {size_text(free)} are left"
+    except (EdgeyardError, OSError) as error:
+        yield "files", str(error)
+    age_s = services.engine.twin_age_s()
+    trouble = services.engine.trouble()
+    if math.isinf(age_s):
+        yield "cluster", trouble or "it has not answered yet"
+    elif age_s > services.settings.twin_max_age_s:
+        yield "cluster", f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
+    else:
+        yield "cluster", ""
+
+
+@router.get("/metrics", responses=content(200, "text/plain", "Prometheus' text format."))
+def figures(context: Ctx) -> Response:
+    """Figures for Prometheus."""
+    return Response(context.metrics.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+
+@router.get("/docs", include_in_schema=False)
+async def reference(request: Request) -> Response:
+    """Every route on one page: no script, and nothing is loaded from elsewhere."""
+    return HTMLResponse(await run_in_threadpool(_page, request.app.openapi()))
+
+
+def _page(api: Mapping[str, Any]) -> str:
+    rows = []
+    for path, methods in api["paths"].items():
+        for method, operation in methods.items():
+            rows.append(
+                f"<tr><td><code>{method.upper()}</code></td>"
+                f"<td><code>{html.escape(path)}</code></td>"
+                f"<td>{html.escape(str(operation.get('description') or ''))}</td></tr>"
+            )
+    return (
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        "<meta name=viewport content='width=device-width'><title>Edgeyard API</title>"
+        "<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:70rem;padding:0 1rem;"
+        "color-scheme:light dark}table{border-collapse:collapse}td{padding:.3rem .8rem;"
+        "border-top:1px solid #8884;vertical-align:top}</style>"
+        f"<h1>Edgeyard API {html.escape(__version__)}</h1>"
+        "<p>Send your token as <code>Authorization: Bearer …</code>. Shapes of bodies and answers: "
+        "<a href=openapi.json>openapi.json</a>.</p><table>" + "".join(rows) + "</table>"
+    )

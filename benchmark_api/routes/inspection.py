@@ -1,0 +1,232 @@
+"""Looking into one benchmark: its HCL, explanation, events and logs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Query, Request
+from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.routes.context import Context, Ctx, answer, visible
+from edgeyard.benchmark_api.routes.documented import answers, content
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.services import Services
+from edgeyard.errors import ClusterError, NotFound
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import TERMINAL, Status
+from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.wire import event_to_json, explanation_to_json
+from edgeyard.scheduler.ports import LogChunk
+
+router = APIRouter(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
+
+HEARTBEAT_S = 15.0
+"""Proxies cut streams that say nothing; a comment keeps them."""
+FOLLOW_S = 0.5
+"""Between two looks at a log that is followed."""
+EVENTS_PAGE = 1000
+LOG_READ_BYTES = 64 * 1024
+
+_UPLOADED_LOG = "runner.log"
+"""What the runner uploads; it outlives the cluster's own log."""
+
+AttemptNumber = Annotated[int | None, Query(ge=1, le=10_000)]
+
+
+@router.get("/hcl", responses=content(200, "text/plain", "The job as dispatched."))
+def hcl(
+    benchmark_id: str, caller: Submitter, context: Ctx, attempt: AttemptNumber = None
+) -> Response:
+    """The rendered job of an attempt, the newest by default; secrets are ``******``."""
+    with context.services.store.read() as uow:
+        visible(uow, benchmark_id, caller)
+        found = _chosen(uow.attempts.of(benchmark_id), attempt, benchmark_id)
+    if not found.hcl:
+        raise NotFound("HCL yet of benchmark", benchmark_id)
+    return PlainTextResponse(found.hcl)
+
+
+@router.get("/explanation", responses=answers(200, dict))
+def explanation(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Why it was placed, or waits: every board's verdict and scores."""
+    with context.services.store.read() as uow:
+        visible(uow, benchmark_id, caller)
+        found = uow.log.explanation(benchmark_id)
+    return answer(explanation_to_json(found))
+
+
+@router.get(
+    "/events",
+    responses=answers(200, shapes.Events),
+)
+async def events(
+    benchmark_id: str,
+    request: Request,
+    caller: Submitter,
+    context: Ctx,
+    after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
+    limit: Annotated[int, Query(ge=1, le=EVENTS_PAGE)] = EVENTS_PAGE,
+    last_event_id: Annotated[str | None, Header(max_length=20)] = None,
+) -> Response:
+    """What happened, as JSON, or live as ``text/event-stream`` until the benchmark's end."""
+    since = max(after, int(last_event_id) if (last_event_id or "").isdecimal() else 0)
+    if "text/event-stream" not in request.headers.get("accept", ""):
+        found = await run_in_threadpool(_past, context, caller, benchmark_id, since, limit)
+        told = {
+            "items": [event_to_json(event) for event in found],
+            "next_after": found[-1].seq if found else since,
+        }
+        return answer(told)
+    start = await run_in_threadpool(_log_end, context, caller, benchmark_id)
+    return StreamingResponse(
+        _stream(context, caller, benchmark_id, min(since, 2**62), start),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _stream(
+    context: Context, caller: Caller, benchmark_id: str, since: int, start: int
+) -> AsyncIterator[str]:
+    with context.tail.listening(benchmark_id, start) as listener:
+        # What happened before is read while new events already gather in the queue.
+        while True:
+            past = await run_in_threadpool(_past, context, caller, benchmark_id, since, EVENTS_PAGE)
+            for event in past:
+                yield _sse(event)
+                since = event.seq
+                if _is_last(event):
+                    return
+            if len(past) < EVENTS_PAGE:
+                break
+        if await run_in_threadpool(_has_ended, context, benchmark_id):
+            return
+        while True:
+            try:
+                next_event = await asyncio.wait_for(listener.queue.get(), HEARTBEAT_S)
+            except TimeoutError:
+                yield ": still here\n\n"
+                continue
+            if next_event is None:
+                return  # too slow, or the server stops: Last-Event-ID takes it up again
+            if next_event.seq > since:
+                yield _sse(next_event)
+                since = next_event.seq
+                if _is_last(next_event):
+                    return
+
+
+def _past(
+    context: Context, caller: Caller, benchmark_id: str, after: int, limit: int
+) -> list[Event]:
+    with context.services.store.read() as uow:
+        visible(uow, benchmark_id, caller)
+        return list(uow.log.events(after=after, limit=limit, benchmark_id=benchmark_id))
+
+
+def _log_end(context: Context, caller: Caller, benchmark_id: str) -> int:
+    with context.services.store.read() as uow:
+        visible(uow, benchmark_id, caller)
+        return uow.log.last_seq()
+
+
+def _has_ended(context: Context, benchmark_id: str) -> bool:
+    with context.services.store.read() as uow:
+        return uow.benchmarks.get(benchmark_id).status in TERMINAL
+
+
+def _is_last(event: Event) -> bool:
+    status = event.data.get("status")
+    return event.kind == "benchmark.status" and status in {Status(each).value for each in TERMINAL}
+
+
+def _sse(event: Event) -> str:
+    # One line of JSON: line breaks in it are escaped.
+    told = json.dumps(event_to_json(event), separators=(",", ":"))
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {told}\n\n"
+
+
+@router.get("/logs", responses=content(200, "text/plain", "The task's output."))
+async def logs(
+    benchmark_id: str,
+    caller: Submitter,
+    context: Ctx,
+    attempt: AttemptNumber = None,
+    stream: Literal["stdout", "stderr"] = "stdout",
+    offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
+    follow: bool = False,
+) -> Response:
+    """A task's log from an offset on; ``follow=1`` until it ends.
+
+    Without ``follow``, ``X-Next-Offset`` says where to go on.
+    """
+    found = await run_in_threadpool(_attempt, context, caller, benchmark_id, attempt)
+    chunk = await run_in_threadpool(_read_log, context.services, found, stream, offset)
+    if follow:
+        return StreamingResponse(
+            _follow(context.services, found, stream, chunk), media_type="text/plain"
+        )
+    return Response(
+        chunk.data,
+        media_type="text/plain",
+        headers={"X-Next-Offset": str(chunk.next_offset), "X-Log-Ended": str(int(chunk.ended))},
+    )
+
+
+async def _follow(
+    services: Services, attempt: Attempt, stream: str, chunk: LogChunk
+) -> AsyncIterator[bytes]:
+    while True:
+        if chunk.data:
+            yield chunk.data
+        if chunk.ended:
+            return
+        if not chunk.data:
+            await asyncio.sleep(FOLLOW_S)
+        try:
+            chunk = await run_in_threadpool(_read_log, services, attempt, stream, chunk.next_offset)
+        except (NotFound, ClusterError):
+            return  # collected, or out of reach: what was there has been sent
+
+
+def _attempt(context: Context, caller: Caller, benchmark_id: str, number: int | None) -> Attempt:
+    with context.services.store.read() as uow:
+        visible(uow, benchmark_id, caller)
+        return _chosen(uow.attempts.of(benchmark_id), number, benchmark_id)
+
+
+def _chosen(attempts: Sequence[Attempt], number: int | None, benchmark_id: str) -> Attempt:
+    for each in reversed(attempts):
+        if number is None or each.number == number:
+            return each
+    raise NotFound(
+        "attempt yet of benchmark" if number is None else "such attempt of", benchmark_id
+    )
+
+
+def _read_log(services: Services, attempt: Attempt, stream: str, offset: int) -> LogChunk:
+    """The cluster's log; where that is gone, the one that the runner uploaded."""
+    try:
+        return services.cluster.logs(attempt.job_id, stream, offset)
+    except NotFound:
+        if attempt.state is not AttemptState.ENDED:
+            # Not there yet: a task that has not begun has an empty log.
+            return LogChunk(data=b"", next_offset=offset, ended=False)
+    with services.store.read() as uow:
+        uploaded = {
+            file.name: file.sha256
+            for file in uow.files.results(attempt.benchmark_id)
+            if file.attempt == attempt.number
+        }
+    if stream != "stdout" or _UPLOADED_LOG not in uploaded:
+        return LogChunk(data=b"", next_offset=offset, ended=True)
+    with services.files.path(uploaded[_UPLOADED_LOG]).open("rb") as log:
+        log.seek(offset)
+        data = log.read(LOG_READ_BYTES)
+        ended = not log.read(1)
+    return LogChunk(data=data, next_offset=offset + len(data), ended=ended)

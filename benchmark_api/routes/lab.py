@@ -1,0 +1,217 @@
+"""The lab: boards, inventory, and the queue as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
+from edgeyard.devices.inventory import known_families
+from edgeyard.devices.model import Board
+from edgeyard.errors import NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.records import BoardOverride, Event
+from edgeyard.scheduler.model.wire import JsonObject, time_to_json, waiting_to_json
+from edgeyard.scheduler.twin.twin import BoardView
+
+router = APIRouter(prefix="/v1", tags=["lab"])
+
+
+@router.get("/boards", responses=answers(200, shapes.Boards))
+def boards(caller: Submitter, context: Ctx) -> Response:
+    """All boards, with their state and what they run."""
+    services = context.services
+    views = services.engine.boards()
+    age_s = services.engine.twin_age_s()
+    known = math.isfinite(age_s)
+    taken_at = services.clock.now() - timedelta(seconds=age_s) if known else None
+    mine = _visible_holders(context, caller, views)
+    return answer(
+        {
+            "items": [_board(view, mine) for view in views],
+            "taken_at": time_to_json(taken_at),
+            "age_s": round(age_s, 3) if known else None,
+        }
+    )
+
+
+@router.get("/boards/{target_uid}", responses=answers(200, shapes.Board))
+def board(target_uid: str, caller: Submitter, context: Ctx) -> Response:
+    """One board."""
+    return answer(_shown(target_uid, caller, context))
+
+
+@router.post(
+    "/boards/{target_uid}/drain",
+    responses=answers(200, shapes.Board),
+    openapi_extra=accepts("DrainIn", required=False),
+)
+def drain(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Response:
+    """Take a board out: what runs on it ends, nothing new is placed there."""
+    reason = parse(DrainIn, body.tree()).reason
+    return _overridden(target_uid, True, reason, caller, context)
+
+
+@router.post("/boards/{target_uid}/resume", responses=answers(200, shapes.Board))
+def resume(target_uid: str, caller: Operator, context: Ctx) -> Response:
+    """Put a drained board back into service."""
+    return _overridden(target_uid, False, "", caller, context)
+
+
+@router.get("/inventory", responses=answers(200, shapes.Inventory))
+def inventory(caller: Submitter, context: Ctx) -> Response:
+    """Expected boards and the facts of their families."""
+    expected = context.services.inventory
+    facts = known_families()
+    told: JsonObject = {
+        "families": {
+            name: asdict(facts[name]) if name in facts else {"family": name}
+            for name in expected.families()
+        },
+        "boards": [_expected(each) for each in expected.boards],
+    }
+    return answer(told)
+
+
+@router.get("/queue", responses=answers(200, shapes.Queue))
+def queue(
+    caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
+) -> Response:
+    """Who waits, in which order, and why; whose, is for operators and for themselves."""
+    services = context.services
+    seen = services.engine.queue()
+    with services.store.read() as uow:
+        found = {each.benchmark_id: each for each in uow.benchmarks.get_many(seen.order[:limit])}
+    waiting = [
+        found[each_id]
+        for each_id in seen.order[:limit]
+        if each_id in found and found[each_id].status is Status.PENDING
+    ]
+    return answer(
+        {
+            "items": [_waiting(position, each, caller) for position, each in enumerate(waiting)],
+            "decided_at": seen.decided_at_iso or None,
+            "policy": seen.policy,
+        }
+    )
+
+
+def _waiting(position: int, benchmark: Benchmark, caller: Caller) -> JsonObject:
+    mine = caller.may_see(benchmark.user_id)
+    asked = benchmark.description
+    return {
+        "position": position,
+        "benchmark_id": benchmark.benchmark_id if mine else None,
+        "user_id": benchmark.user_id if mine else None,
+        "priority": benchmark.priority,
+        # The sentence may name others' benchmarks.
+        "waiting_reason": waiting_to_json(benchmark.waiting) if mine else None,
+        "submit_time": time_to_json(benchmark.submit_time),
+        "target": asked.family,
+        "runtime": asked.runtime,
+        "benchmark_type": asked.benchmark_type.value,
+        "model": asked.model if mine else None,
+    }
+
+
+def _overridden(
+    target_uid: str, drained: bool, reason: str, caller: Caller, context: Context
+) -> Response:
+    services = context.services
+    if services.inventory.board(target_uid) is None:
+        raise NotFound("board", target_uid)
+    now = services.clock.now()
+    failpoint("board:before")
+    with services.store.write() as uow:
+        uow.lab.set_override(
+            BoardOverride(
+                target_uid=target_uid,
+                drained=drained,
+                reason=reason,
+                by_user_id=caller.user_id,
+                at=now,
+            )
+        )
+        uow.log.append(
+            Event(
+                at=now,
+                kind="board.drained" if drained else "board.resumed",
+                user_id=caller.user_id,
+                data={"target_uid": target_uid, "reason": reason},
+            )
+        )
+    failpoint("board:after")
+    services.engine.wake()
+    return answer(_shown(target_uid, caller, context))
+
+
+def _shown(target_uid: str, caller: Caller, context: Context) -> JsonObject:
+    for view in context.services.engine.boards():
+        if view.board.target_uid == target_uid:
+            return _board(view, _visible_holders(context, caller, [view]))
+    raise NotFound("board", target_uid)
+
+
+def _visible_holders(
+    context: Context, caller: Caller, views: Sequence[BoardView]
+) -> frozenset[str]:
+    """Of the benchmarks that hold boards, those that the caller may know."""
+    holders = [view.holder for view in views if view.holder is not None]
+    if caller.is_operator or not holders:
+        return frozenset(holders)
+    with context.services.store.read() as uow:
+        found = uow.benchmarks.get_many(holders)
+    return frozenset(each.benchmark_id for each in found if caller.may_see(each.user_id))
+
+
+def _board(view: BoardView, visible: frozenset[str]) -> JsonObject:
+    board = view.board
+    mine = view.holder if view.holder in visible else None
+    foreign = view.holder is not None and mine is None
+    return {
+        "target_uid": board.target_uid,
+        "family": board.family,
+        "state": view.state.value,
+        "reason": "runs another user's benchmark" if foreign and view.reason else view.reason,
+        "engines": _engines(board),
+        "ram_bytes": board.ram_bytes,
+        "storage_bytes": board.storage_bytes,
+        "host": view.host,
+        "progress": board.progress,
+        "benchmark_id": mine,
+        "emulated": board.local is not None,
+    }
+
+
+def _expected(board: Board) -> JsonObject:
+    return {
+        "target_uid": board.target_uid,
+        "family": board.family,
+        "engines": _engines(board),
+        "ram_bytes": board.ram_bytes,
+        "storage_bytes": board.storage_bytes,
+        "emulated": board.local is not None,
+        "shares_with": sorted(board.shares_with),
+    }
+
+
+def _engines(board: Board) -> list[JsonObject]:
+    return [
+        {
+            "name": engine.name,
+            "version": engine.version,
+            "supported_types": sorted(engine.supported_types),
+        }
+        for engine in board.engines
+    ]

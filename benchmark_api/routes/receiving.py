@@ -1,0 +1,222 @@
+"""Uploads into the file store: streamed in bounded memory, whole or not at all.
+
+The event loop only passes bytes on; hashing and writing happen in a thread, one block at a time,
+while the next block arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import Request
+from python_multipart.exceptions import MultipartParseError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.problems import BadRequest
+from edgeyard.benchmark_api.schemas.body import WrongMediaType
+from edgeyard.benchmark_api.schemas.fields import file_name_problem
+from edgeyard.errors import InvalidInput, TooLarge
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.ports import FileStore, FileWriter
+
+BLOCK_BYTES = 2**20
+MAX_PARTS = 64
+MAX_FIELD_BYTES = 64 * 1024
+"""Of a form's other fields and of a part's headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A file that is safe on disk, and the name that it came with."""
+
+    name: str
+    stored: StoredFile
+
+
+async def receive_raw(request: Request, files: FileStore, limit_bytes: int, name: str) -> Received:
+    """The body as one file.
+
+    Raises:
+        TooLarge: Over the limit.
+        BadRequest: It is not what ``X-Content-SHA256`` says.
+        ClientDisconnect: The client went away; nothing is left.
+    """
+    _refuse_stated_size(request, limit_bytes)
+    expected = request.headers.get("x-content-sha256", "").lower()
+    digest = hashlib.sha256() if expected else None
+    writer = await run_in_threadpool(files.writer, limit_bytes)
+
+    def write(block: bytes) -> None:
+        if digest is not None:
+            digest.update(block)
+        writer.write(block)
+
+    try:
+        await _pump(request, write)
+        if digest is not None and digest.hexdigest() != expected:
+            raise BadRequest("the content does not have the SHA-256 that X-Content-SHA256 states")
+        return Received(name, await run_in_threadpool(_commit, writer))
+    except BaseException:
+        writer.abort()
+        raise
+
+
+async def receive_form(
+    request: Request, files: FileStore, limit_bytes: int, *, most: int = MAX_PARTS
+) -> list[Received]:
+    """The files in the ``file`` fields of a form, in their order.
+
+    Args:
+        most: Files that are taken.
+
+    Raises:
+        TooLarge: A file over the limit.
+        BadRequest: The form is broken, has no file, or too many.
+        InvalidInput: A file's name is none.
+        WrongMediaType: It is no form.
+        ClientDisconnect: The client went away; nothing is left.
+    """
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not boundary:
+        raise WrongMediaType(request.headers.get("content-type", "")) from None
+    # A part has headers and a boundary beside its content.
+    _refuse_stated_size(request, most * limit_bytes + MAX_FIELD_BYTES)
+    form = _Form(files, limit_bytes, most)
+    parser = MultipartParser(boundary, form.callbacks())
+    try:
+        try:
+            await _pump(request, parser.write)
+            parser.finalize()
+        except MultipartParseError as error:
+            raise BadRequest(f"the form is broken: {error}") from None
+        return await run_in_threadpool(form.commit)
+    except BaseException:
+        form.abort()
+        raise
+
+
+async def _pump(request: Request, write: Callable[[bytes], object]) -> None:
+    """Hand the body on in blocks; one is written while the next arrives."""
+    pending: asyncio.Task[object] | None = None
+    block = bytearray()
+    try:
+        async for chunk in request.stream():
+            block += chunk
+            if len(block) >= BLOCK_BYTES:
+                if pending is not None:
+                    await pending
+                pending = asyncio.create_task(run_in_threadpool(write, bytes(block)))
+                block = bytearray()
+        if pending is not None:
+            await pending
+        if block:
+            await run_in_threadpool(write, bytes(block))
+    except BaseException:
+        if pending is not None:
+            # The writer is about to be dropped: nobody may be writing to it then.
+            await asyncio.wait([pending])
+            if not pending.cancelled():
+                pending.exception()
+        raise
+
+
+def _commit(writer: FileWriter) -> StoredFile:
+    failpoint("upload:before-commit")
+    stored = writer.commit()
+    failpoint("upload:after-commit")
+    return stored
+
+
+def _refuse_stated_size(request: Request, limit_bytes: int) -> None:
+    stated = request.headers.get("content-length", "")
+    if stated.isdecimal() and int(stated) > limit_bytes:
+        raise TooLarge("the upload", limit_bytes)
+
+
+@dataclass
+class _Form:
+    """Callbacks of the form's parser; called in a thread, one after the other."""
+
+    files: FileStore
+    limit_bytes: int
+    most: int
+    _open: list[tuple[str, FileWriter]] = field(default_factory=list)
+    _headers: dict[bytes, bytes] = field(default_factory=dict)
+    _header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
+    _writer: FileWriter | None = None
+    _skipped: int = 0
+    _parts: int = 0
+    _ended: bool = False
+
+    def callbacks(self) -> Any:
+        """By the parser's names; it has a type of its own for them."""
+        return {
+            "on_part_begin": self._part_begin,
+            "on_header_field": lambda data, start, end: self._header_text(0, data, start, end),
+            "on_header_value": lambda data, start, end: self._header_text(1, data, start, end),
+            "on_header_end": self._header_end,
+            "on_headers_finished": self._headers_finished,
+            "on_part_data": self._part_data,
+            "on_end": self._end,
+        }
+
+    def commit(self) -> list[Received]:
+        """All files, safe on disk: only a form that came to its end has any."""
+        if not self._ended:
+            raise BadRequest("the form ends before its last boundary")
+        if not self._open:
+            raise BadRequest("the form has no file in a field named 'file'")
+        return [Received(name, _commit(writer)) for name, writer in self._open]
+
+    def abort(self) -> None:
+        """Drop what came."""
+        for _, writer in self._open:
+            writer.abort()
+
+    def _part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > MAX_PARTS:
+            raise BadRequest(f"the form has more than {MAX_PARTS} parts")
+        self._headers, self._header, self._writer = {}, (bytearray(), bytearray()), None
+
+    def _header_text(self, which: int, data: bytes, start: int, end: int) -> None:
+        self._header[which].extend(data[start:end])
+        if len(self._header[which]) > MAX_FIELD_BYTES:
+            raise BadRequest("a part of the form has too long headers")
+
+    def _header_end(self) -> None:
+        name, value = self._header
+        self._headers[bytes(name).lower()] = bytes(value)
+        self._header = (bytearray(), bytearray())
+        if len(self._headers) > 16:
+            raise BadRequest("a part of the form has too many headers")
+
+    def _headers_finished(self) -> None:
+        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        if options.get(b"name") != b"file":
+            return  # another field: read over
+        name = options.get(b"filename", b"").decode("utf-8", "surrogateescape")
+        if problem := file_name_problem(name):
+            raise InvalidInput.at("/file", f"the file's name {problem}", "a plain file name")
+        if len(self._open) >= self.most:
+            raise BadRequest(f"the form has more than {self.most} files")
+        self._writer = self.files.writer(self.limit_bytes)
+        self._open.append((name, self._writer))
+
+    def _part_data(self, data: bytes, start: int, end: int) -> None:
+        if self._writer is not None:
+            self._writer.write(data[start:end] if end - start < len(data) else data)
+            return
+        self._skipped += end - start
+        if self._skipped > MAX_FIELD_BYTES:
+            raise BadRequest("the form's other fields are too long")
+
+    def _end(self) -> None:
+        self._ended = True

@@ -1,0 +1,99 @@
+"""What benchmarks led to: reports, files, rows for comparisons."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import Submitter
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.context import Ctx, answer, visible
+from edgeyard.benchmark_api.routes.documented import answers, content
+from edgeyard.benchmark_api.routes.sending import stored_file
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.model.wire import JsonObject, time_to_json
+from edgeyard.scheduler.ports import BenchmarkFilter
+
+router = APIRouter(prefix="/v1", tags=["results"])
+
+MAX_ROWS = 1000
+
+
+@router.get("/benchmarks/{benchmark_id}/results", responses=answers(200, shapes.Results))
+def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Reports and files of all attempts, and a summary of the newest report."""
+    services = context.services
+    with services.store.read() as uow:
+        benchmark = visible(uow, benchmark_id, caller)
+        reports = uow.files.reports(benchmark_id)
+        files = uow.files.results(benchmark_id)
+    newest = views.newest(reports)
+    told: JsonObject = {
+        "benchmark_id": benchmark_id,
+        "status": benchmark.status.value,
+        "summary": views.summary(benchmark, newest) if newest is not None else None,
+        "reports": [
+            {
+                "attempt": each.attempt,
+                "received_at": time_to_json(each.received_at),
+                "report": dict(each.report),
+            }
+            for each in reports
+        ],
+        "files": [views.result_file(services, each) for each in files],
+    }
+    return answer(told)
+
+
+@router.get(
+    "/benchmarks/{benchmark_id}/results/{attempt}/{name}",
+    responses=content(200, "application/octet-stream", "The file; ranges are served."),
+)
+def result_file(
+    benchmark_id: str, attempt: int, name: str, caller: Submitter, context: Ctx
+) -> Response:
+    """One uploaded file."""
+    services = context.services
+    with services.store.read() as uow:
+        visible(uow, benchmark_id, caller)
+        found = uow.files.results(benchmark_id)
+    for file in found:
+        if (file.attempt, file.name) == (attempt, name):
+            return stored_file(services, file.sha256, file.name)
+    raise NotFound("result file", name)
+
+
+@router.get("/results", responses=answers(200, shapes.ResultRows))
+def rows(
+    caller: Submitter,
+    context: Ctx,
+    benchmark_id: Annotated[list[str] | None, Query(max_length=MAX_ROWS)] = None,
+    campaign_id: str | None = None,
+) -> Response:
+    """One row a benchmark, for tables and comparisons."""
+    with context.services.store.read() as uow:
+        if campaign_id is not None:
+            campaign = uow.lab.campaign(campaign_id)
+            if not caller.may_see(campaign.user_id):
+                raise NotFound("campaign", campaign_id)
+            which = BenchmarkFilter(campaign_id=campaign_id)
+            newest_first, _ = uow.benchmarks.page(which, limit=MAX_ROWS, cursor=None)
+            found = list(reversed(newest_first))
+        elif benchmark_id:
+            by_id = {each.benchmark_id: each for each in uow.benchmarks.get_many(benchmark_id)}
+            found = []
+            for each_id in dict.fromkeys(benchmark_id):
+                if each_id not in by_id or not caller.may_see(by_id[each_id].user_id):
+                    raise NotFound("benchmark", each_id)
+                found.append(by_id[each_id])
+        else:
+            raise InvalidInput.at(
+                "", "asks for no benchmark", "benchmark_id=... or campaign_id=..."
+            )
+        reports = {
+            each.benchmark_id: views.newest(uow.files.reports(each.benchmark_id)) for each in found
+        }
+    return answer({"items": [views.summary(each, reports[each.benchmark_id]) for each in found]})

@@ -1,0 +1,260 @@
+"""What a running task calls: downloads of its files, its progress, uploads of its results."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import Authenticator, bearer_token, is_upload_token
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import (
+    accepts,
+    accepts_bytes,
+    accepts_files,
+    answers,
+    content,
+)
+from edgeyard.benchmark_api.routes.receiving import Received, receive_form, receive_raw
+from edgeyard.benchmark_api.routes.sending import inline, stored_file
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.body import read_json
+from edgeyard.benchmark_api.schemas.fields import file_name_problem
+from edgeyard.benchmark_api.schemas.requests import ProgressIn, parse
+from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotAuthenticated, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
+from edgeyard.scheduler.model.records import ResultFile, Role
+
+logger = logging.getLogger(__name__)
+router = APIRouter(tags=["tasks"])
+
+REPORT = "report.json"
+"""Its arrival is the result's."""
+MAX_REPORT_BYTES = 16 * 2**20
+"""Parsed in memory; latencies and predictions are files of their own."""
+
+_JOB_PREFIX = "benchmark-"
+
+
+@router.get(
+    "/download/{name}",
+    responses=content(200, "application/octet-stream", "The file; ranges are served."),
+)
+def download(name: str, request: Request, context: Ctx) -> Response:
+    """A task's file. The name can't be guessed and ends with its attempt."""
+    services = context.services
+    with services.store.read() as uow:
+        grant = uow.files.grant(name)
+    if grant.content is not None:
+        return inline(grant.content, grant.filename, request.headers.get("range"))
+    return stored_file(services, grant.sha256, grant.filename)
+
+
+@router.post("/v1/runs/{job}/progress", status_code=204, openapi_extra=accepts("ProgressIn"))
+async def progress(job: str, request: Request, body: Body, context: Ctx) -> Response:
+    """How far a task is; a task says it at most twice a second."""
+    told = parse(ProgressIn, body.tree())
+    await run_in_threadpool(_note_progress, context, job, bearer_token(request), told)
+    return Response(status_code=204)
+
+
+@router.put(
+    "/upload/{job}/{filename}",
+    status_code=201,
+    responses=answers(201, shapes.Uploaded),
+    openapi_extra=accepts_bytes(),
+)
+async def upload(job: str, filename: str, request: Request, context: Ctx) -> Response:
+    """Upload one result file; 200 when the same content was there already."""
+    token = bearer_token(request)
+    attempt = await run_in_threadpool(_admitted, context, job, token, request, filename)
+    if attempt is None:
+        return answer({"files": [filename]})
+    if problem := file_name_problem(filename):
+        raise InvalidInput.at("/filename", f"the file's name {problem}", "a plain file name")
+    limit = context.services.settings.result_limit_bytes
+    received = await receive_raw(request, context.services.files, limit, filename)
+    return await run_in_threadpool(_record, context, job, token, [received])
+
+
+@router.post(
+    "/upload/{job}/",
+    status_code=201,
+    responses=answers(201, shapes.Uploaded),
+    openapi_extra=accepts_files("file"),
+)
+async def upload_form(job: str, request: Request, context: Ctx) -> Response:
+    """Upload any number of result files as a form (field ``file``)."""
+    token = bearer_token(request)
+    await run_in_threadpool(_admitted, context, job, token, request, None)
+    limit = context.services.settings.result_limit_bytes
+    received = await receive_form(request, context.services.files, limit)
+    return await run_in_threadpool(_record, context, job, token, received)
+
+
+@dataclass(frozen=True, slots=True)
+class _Door:
+    """Who knocks: with which token, and whether any network is trusted."""
+
+    job: str
+    token: str | None
+    authenticator: Authenticator
+    trusted_network: bool
+
+    def admit(self, attempt: Attempt | None) -> Attempt:
+        """The attempt that the token may write to.
+
+        Raises:
+            NotAuthenticated: No token, a bad one, or that of an attempt that has ended.
+            Forbidden: A token of somebody who is neither host nor operator.
+            NotFound: No such job, for those who may know.
+        """
+        if self.token is None:
+            if not self.trusted_network:
+                raise NotAuthenticated("the attempt's upload token is needed")
+        elif attempt is not None and is_upload_token(attempt, self.token):
+            if attempt.state not in LIVE_ATTEMPTS:
+                raise NotAuthenticated("the attempt has ended, and its token with it")
+        else:
+            # Unknown jobs and wrong tokens look the same to those who have no account.
+            role = self.authenticator.caller(self.token).role
+            if role is Role.SUBMITTER:
+                raise Forbidden("results come from the attempt's own task")
+        if attempt is None:
+            raise NotFound("job", self.job)
+        if attempt.state not in LIVE_ATTEMPTS:
+            raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
+        return attempt
+
+
+def _door(context: Context, job: str, token: str | None) -> _Door:
+    trusted = context.services.settings.trusted_network
+    return _Door(job, token, context.authenticator, trusted)
+
+
+def _find(context: Context, job: str) -> Attempt | None:
+    job_id = job if job.startswith(_JOB_PREFIX) else _JOB_PREFIX + job
+    with context.services.store.read() as uow:
+        try:
+            return uow.attempts.by_job_id(job_id)
+        except NotFound:
+            return None
+
+
+def _admitted(
+    context: Context, job: str, token: str | None, request: Request, filename: str | None
+) -> Attempt | None:
+    """The attempt; None where this very file of it is safe already and nothing is left to do."""
+    attempt = _find(context, job)
+    known = attempt is not None and token is not None and is_upload_token(attempt, token)
+    if attempt is not None and known and filename is not None:
+        # The answer to the first upload may have been lost, and the attempt have ended meanwhile.
+        stated = request.headers.get("x-content-sha256", "").lower()
+        if stated and _has(context, attempt, filename, stated):
+            return None
+    return _door(context, job, token).admit(attempt)
+
+
+def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool:
+    with context.services.store.read() as uow:
+        return any(
+            (file.attempt, file.name, file.sha256) == (attempt.number, filename, sha256)
+            for file in uow.files.results(attempt.benchmark_id)
+        )
+
+
+def _note_progress(context: Context, job: str, token: str | None, told: ProgressIn) -> None:
+    services = context.services
+    attempt = _door(context, job, token).admit(_find(context, job))
+    failpoint("progress:before")
+    with services.store.write() as uow:
+        attempt = uow.attempts.by_job_id(attempt.job_id)
+        lifecycle.progress_received(
+            uow, attempt, told.progress, told.phase[:64], services.clock.now()
+        )
+    failpoint("progress:after")
+
+
+def _record(
+    context: Context, job: str, token: str | None, received: Sequence[Received]
+) -> Response:
+    """Make received files results of the attempt: all of them or none; the report comes last."""
+    services = context.services
+    now = services.clock.now()
+    report = _report(context, received)
+    found = _find(context, job)
+    failpoint("result:before")
+    new = False
+    with services.store.write() as uow:
+        # Read again under the write lock: the attempt may have ended while the file came.
+        again = uow.attempts.by_job_id(found.job_id) if found is not None else None
+        attempt = _door(context, job, token).admit(again)
+        if attempt.result_at is not None:
+            _refuse_other_report(uow.files.results(attempt.benchmark_id), attempt, received)
+        for each in sorted(received, key=lambda one: one.name == REPORT):
+            new |= uow.files.add_result(
+                ResultFile(
+                    benchmark_id=attempt.benchmark_id,
+                    attempt=attempt.number,
+                    name=each.name,
+                    sha256=each.stored.sha256,
+                    size_bytes=each.stored.size_bytes,
+                    received_at=now,
+                )
+            )
+        if report is not None and attempt.result_at is None:
+            _refuse_foreign(report, attempt)
+            lifecycle.result_received(uow, attempt, report, now)
+    failpoint("result:after")
+    context.metrics.uploaded.labels("result").inc(sum(one.stored.size_bytes for one in received))
+    if report is not None:
+        logger.info(
+            "result received",
+            extra={
+                "event": "result.received",
+                "benchmark_id": attempt.benchmark_id,
+                "job_id": attempt.job_id,
+            },
+        )
+        services.engine.wake()
+    return answer({"files": [each.name for each in received]}, 201 if new else 200)
+
+
+def _report(context: Context, received: Sequence[Received]) -> dict[str, object] | None:
+    """The parsed report among the files, if it is there.
+
+    Raises:
+        InvalidInput: It is no JSON object, or far too long.
+    """
+    for each in received:
+        if each.name != REPORT:
+            continue
+        if each.stored.size_bytes > MAX_REPORT_BYTES:
+            raise InvalidInput.at("", "the report is too long", f"{MAX_REPORT_BYTES} bytes")
+        tree = read_json(context.services.files.path(each.stored.sha256).read_bytes())
+        if not isinstance(tree, dict):
+            raise InvalidInput.at("", "the report is not an object", "a result of schema v1")
+        return tree
+    return None
+
+
+def _refuse_other_report(
+    stored: Sequence[ResultFile], attempt: Attempt, received: Sequence[Received]
+) -> None:
+    """A final report stays what it is: other content under its name is refused, the rest too."""
+    known = {file.name: file.sha256 for file in stored if file.attempt == attempt.number}
+    for each in received:
+        if known.get(each.name) != each.stored.sha256:
+            raise Conflict(f"the result is final: {each.name} can't be added or changed any more")
+
+
+def _refuse_foreign(report: dict[str, object], attempt: Attempt) -> None:
+    told = report.get("benchmark_id", attempt.benchmark_id)
+    if told != attempt.benchmark_id:
+        raise InvalidInput.at("/benchmark_id", "is another benchmark's", attempt.benchmark_id)

@@ -1,0 +1,99 @@
+"""Benchmarks and results as answers: JSON values, the same wherever they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from edgeyard.benchmark_api.routes.context import url
+from edgeyard.benchmark_api.services import Services
+from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.model.records import Report, ResultFile, UserFile
+from edgeyard.scheduler.model.wire import (
+    JsonObject,
+    attempt_to_json,
+    benchmark_to_json,
+    result_file_to_json,
+    time_to_json,
+    user_file_to_json,
+)
+
+_PARTS = ("hcl", "explanation", "events", "logs", "results")
+
+
+def links(services: Services, benchmark_id: str) -> JsonObject:
+    """Where the rest of a benchmark is."""
+    base = url(services, "v1", "benchmarks", benchmark_id)
+    return {"self": base} | {part: f"{base}/{part}" for part in _PARTS}
+
+
+def listed(services: Services, benchmark: Benchmark) -> JsonObject:
+    """One of a list: without files and attempts."""
+    told = benchmark_to_json(benchmark)
+    del told["files"]
+    return told | {"links": links(services, benchmark.benchmark_id)}
+
+
+def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt]) -> JsonObject:
+    """All of one benchmark."""
+    return benchmark_to_json(benchmark) | {
+        "attempts": [attempt_to_json(attempt) for attempt in attempts],
+        "links": links(services, benchmark.benchmark_id),
+    }
+
+
+def user_file(services: Services, file: UserFile) -> JsonObject:
+    """A user's file with its URL."""
+    return user_file_to_json(file) | {"url": url(services, "v1", "files", file.file_id, "content")}
+
+
+def result_file(services: Services, file: ResultFile) -> JsonObject:
+    """An uploaded file with its URL."""
+    parts = ("v1", "benchmarks", file.benchmark_id, "results", str(file.attempt), file.name)
+    return result_file_to_json(file) | {"url": url(services, *parts)}
+
+
+def newest(reports: Sequence[Report]) -> Report | None:
+    """The report that counts: of the last attempt that uploaded one."""
+    return max(reports, key=lambda report: report.attempt, default=None)
+
+
+def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
+    """One row of a table of results; what was not measured is null."""
+    told = report.report if report is not None else {}
+    latency = _table(told, "inference_latency")
+    verdict = _table(told, "verdict")
+    training = _table(told, "training")
+    accuracy = _table(told, "accuracy")
+    reasons = verdict.get("reasons")
+    return {
+        "benchmark_id": benchmark.benchmark_id,
+        "model": benchmark.description.model,
+        "target": benchmark.description.family,
+        "target_uid": benchmark.target_uid,
+        "runtime": benchmark.description.runtime,
+        "benchmark_type": benchmark.description.benchmark_type.value,
+        "status": benchmark.status.value,
+        "p50_ms": _number(latency, "p50"),
+        "p90_ms": _number(latency, "p90"),
+        "p99_ms": _number(latency, "p99"),
+        "mean_ms": _number(latency, "mean"),
+        "throughput_per_s": _number(told, "throughput_per_s"),
+        "accuracy": _number(told, "accuracy") or _number(accuracy, "top1"),
+        "top5": _number(told, "top5") or _number(accuracy, "top5"),
+        "final_loss": _number(told, "final_loss") or _number(training, "final_loss"),
+        "ram_peak_bytes": _number(told, "ram_peak"),
+        "verdict": verdict.get("verdict"),
+        "reasons": reasons if isinstance(reasons, list) else [],
+        "ended_at": time_to_json(benchmark.ended_at),
+    }
+
+
+def _table(told: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = told.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(told: Mapping[str, object], key: str) -> int | float | None:
+    value = told.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -1,0 +1,409 @@
+"""Shapes of answers, for ``/openapi.json`` and for programs that read it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NotRequired
+
+# pydantic reads TypedDicts of Python 3.11 only from here.
+from typing_extensions import TypedDict
+
+StatusWord = Literal[
+    "pending", "scheduled", "running", "completed", "failed", "cancelled", "expired"
+]
+
+
+class Reason(TypedDict):
+    """Why a benchmark waits."""
+
+    code: str
+    sentence: str
+
+
+class Failure(TypedDict):
+    """Why something failed."""
+
+    category: str
+    sentence: str
+
+
+class NamedFile(TypedDict):
+    """A file that a benchmark needs; ``url`` is where it is fetched from."""
+
+    role: str
+    position: int
+    name: str
+    sha256: str | None
+    size_bytes: int | None
+    url: str | None
+
+
+class Attempt(TypedDict):
+    """One dispatch."""
+
+    number: int
+    job_id: str
+    state: str
+    target_uid: str | None
+    allowed_uids: list[str]
+    binding: str
+    priority: int
+    created_at: str
+    queued_at: str | None
+    started_at: str | None
+    task_ended_at: str | None
+    result_at: str | None
+    ended_at: str | None
+    phase: str | None
+    progress: float | None
+    counts: bool
+    failure: Failure | None
+
+
+class ListedBenchmark(TypedDict):
+    """A benchmark in a list."""
+
+    benchmark_id: str
+    user_id: str
+    campaign_id: str | None
+    status: StatusWord
+    phase: str | None
+    progress: float | None
+    waiting_reason: Reason | None
+    failure: Failure | None
+    priority: int | None
+    target_uid: str | None
+    held: bool
+    cancel_requested: bool
+    description: dict[str, Any]
+    submit_time: str
+    started_at: str | None
+    ended_at: str | None
+    deadline: str | None
+    retry_of: str | None
+    links: dict[str, str]
+
+
+class Benchmark(ListedBenchmark):
+    """All of one benchmark."""
+
+    files: list[NamedFile]
+    attempts: list[Attempt]
+
+
+class BenchmarkPage(TypedDict):
+    """A page of benchmarks, newest first; ``total`` when asked for."""
+
+    items: list[ListedBenchmark]
+    next_cursor: str | None
+    total: NotRequired[int]
+
+
+class Accepted(TypedDict):
+    """A submission was taken; with a cron, ``schedule_id`` says as what."""
+
+    benchmark_id: str | None
+    status: str
+    links: dict[str, str]
+    warnings: list[str]
+    schedule_id: NotRequired[str]
+    next_fire: NotRequired[str]
+
+
+class BoardVerdict(TypedDict):
+    """Whether one board could run a benchmark now."""
+
+    target_uid: str
+    family: str
+    state: str
+    fits: bool
+    never: bool
+    reason: str | None
+    sentence: str
+
+
+class DryRun(TypedDict):
+    """What would happen."""
+
+    would: Literal["run", "wait", "never"]
+    boards: list[BoardVerdict]
+    waiting_reason: Reason | None
+    priority: int
+    priority_parts: dict[str, float]
+    hcl: str
+    description: dict[str, Any]
+    warnings: list[str]
+
+
+class CampaignMember(TypedDict):
+    """A benchmark of a new campaign."""
+
+    benchmark_id: str
+    status: StatusWord
+
+
+class AcceptedCampaign(TypedDict):
+    """A matrix was taken."""
+
+    campaign_id: str
+    benchmarks: list[CampaignMember]
+    links: dict[str, str]
+    warnings: list[str]
+
+
+class Campaign(TypedDict):
+    """A campaign with its benchmarks."""
+
+    campaign_id: str
+    user_id: str
+    name: str
+    created_at: str
+    benchmarks: list[ListedBenchmark]
+
+
+class Event(TypedDict):
+    """One line of the log."""
+
+    seq: int
+    at: str
+    kind: str
+    benchmark_id: str | None
+    user_id: str | None
+    data: dict[str, Any]
+
+
+class Events(TypedDict):
+    """Events in order; ask again with ``after=next_after``."""
+
+    items: list[Event]
+    next_after: int
+
+
+class ResultFile(TypedDict):
+    """An uploaded file."""
+
+    attempt: int
+    name: str
+    sha256: str
+    size_bytes: int
+    received_at: str
+    url: str
+
+
+class ResultRow(TypedDict):
+    """One row of a comparison; what was not measured is null."""
+
+    benchmark_id: str
+    model: str
+    target: str
+    target_uid: str | None
+    runtime: str
+    benchmark_type: str
+    status: StatusWord
+    p50_ms: float | None
+    p90_ms: float | None
+    p99_ms: float | None
+    mean_ms: float | None
+    throughput_per_s: float | None
+    accuracy: float | None
+    top5: float | None
+    final_loss: float | None
+    ram_peak_bytes: float | None
+    verdict: str | None
+    reasons: list[Any]
+    ended_at: str | None
+
+
+class AttemptReport(TypedDict):
+    """The report of an attempt; its schema is ``docs/reference/result.schema.json``."""
+
+    attempt: int
+    received_at: str
+    report: dict[str, Any]
+
+
+class Results(TypedDict):
+    """All that a benchmark led to."""
+
+    benchmark_id: str
+    status: StatusWord
+    summary: ResultRow | None
+    reports: list[AttemptReport]
+    files: list[ResultFile]
+
+
+class ResultRows(TypedDict):
+    """Rows of many benchmarks."""
+
+    items: list[ResultRow]
+
+
+class UserFile(TypedDict):
+    """An uploaded file."""
+
+    file_id: str
+    user_id: str
+    name: str
+    sha256: str
+    size: int
+    created_at: str
+    url: str
+
+
+class UserFiles(TypedDict):
+    """Files, newest first."""
+
+    items: list[UserFile]
+
+
+class Engine(TypedDict):
+    """A runtime of a board."""
+
+    name: str
+    version: str
+    supported_types: list[str]
+
+
+class Board(TypedDict):
+    """A board as the twin knows it."""
+
+    target_uid: str
+    family: str
+    state: Literal["idle", "busy", "offline", "drained", "unhealthy", "unknown"]
+    reason: str
+    engines: list[Engine]
+    ram_bytes: int
+    storage_bytes: int
+    host: str
+    progress: float | None
+    benchmark_id: str | None
+    emulated: bool
+
+
+class Boards(TypedDict):
+    """All boards; ``age_s`` is null before the cluster's first answer."""
+
+    items: list[Board]
+    taken_at: str | None
+    age_s: float | None
+
+
+class Inventory(TypedDict):
+    """Expected boards and the facts of their families."""
+
+    families: dict[str, Any]
+    boards: list[dict[str, Any]]
+
+
+class QueueItem(TypedDict):
+    """Who waits, and why; what names another user's benchmark is null for submitters."""
+
+    position: int
+    benchmark_id: str | None
+    user_id: str | None
+    priority: int | None
+    waiting_reason: Reason | None
+    submit_time: str
+    target: str
+    runtime: str
+    benchmark_type: str
+    model: str | None
+
+
+class Queue(TypedDict):
+    """The queue, best first."""
+
+    items: list[QueueItem]
+    decided_at: str | None
+    policy: str
+
+
+class User(TypedDict):
+    """An account."""
+
+    user_id: str
+    role: str
+    created_at: str
+    max_priority: int
+    max_budget: float | None
+    disabled: bool
+
+
+class Users(TypedDict):
+    """All accounts."""
+
+    items: list[User]
+
+
+class Token(TypedDict):
+    """A token; the token itself is only in the answer that made it."""
+
+    token_id: str
+    user_id: str
+    role: str
+    label: str
+    created_at: str
+    expires_at: str | None
+    revoked_at: str | None
+    token: NotRequired[str]
+
+
+class Tokens(TypedDict):
+    """Tokens, never the tokens themselves."""
+
+    items: list[Token]
+
+
+class Me(TypedDict):
+    """Who you are."""
+
+    user: User
+    role: str
+
+
+class Schedule(TypedDict):
+    """A cron of a job description."""
+
+    schedule_id: str
+    user_id: str
+    cron: str
+    description: dict[str, Any]
+    created_at: str
+    next_fire: str
+    active: bool
+
+
+class Schedules(TypedDict):
+    """Schedules, newest first."""
+
+    items: list[Schedule]
+
+
+class FieldProblem(TypedDict):
+    """One wrong field."""
+
+    pointer: str
+    reason: str
+    accepted: str
+
+
+class Problem(TypedDict):
+    """An error (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    errors: list[FieldProblem]
+
+
+class Version(TypedDict):
+    """Of the server."""
+
+    version: str
+
+
+class Uploaded(TypedDict):
+    """What was taken of an upload."""
+
+    files: list[str]

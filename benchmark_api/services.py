@@ -1,0 +1,96 @@
+"""What the routes stand on: ports, the engine's door, and what is known of the lab."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.devices.inventory import Inventory
+from edgeyard.scheduler.model.benchmark import JobDescription
+from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
+from edgeyard.scheduler.twin.twin import BoardView
+
+
+class Preview(Protocol):
+    """What would happen to a job description that were submitted now."""
+
+    @property
+    def explanation(self) -> Explanation:
+        """Every board's verdict, the priority and its parts."""
+        ...
+
+    @property
+    def hcl(self) -> str:
+        """The job as it would be dispatched, secrets masked; "" where no board could ever do."""
+        ...
+
+
+class QueueOrder(Protocol):
+    """The queue as the last cycle saw it."""
+
+    @property
+    def decided_at_iso(self) -> str:
+        """RFC 3339; "" before the first cycle."""
+        ...
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy that ordered it."""
+        ...
+
+    @property
+    def order(self) -> Sequence[str]:
+        """Ids of benchmarks, best first."""
+        ...
+
+
+class EngineDoor(Protocol):
+    """What the API asks of the engine. Thread-safe; none of it waits for a cycle."""
+
+    def wake(self) -> None:
+        """Something changed: look soon. Cheap; may be called from any thread, at any rate."""
+        ...
+
+    def preview(self, description: JobDescription, user_id: str) -> Preview:
+        """What a dry run answers; changes nothing."""
+        ...
+
+    def queue(self) -> QueueOrder:
+        """Who waits, in which order."""
+        ...
+
+    def boards(self) -> Sequence[BoardView]:
+        """Every board as the twin knows it, expected ones first."""
+        ...
+
+    def twin_age_s(self) -> float:
+        """Age of what is known of the boards; inf before the first answer."""
+        ...
+
+    def trouble(self) -> str:
+        """Why the cluster did not answer last time; "" when it did."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """Everything that the app needs; built by `edgeyard.benchmark_api.bootstrap`.
+
+    Attributes:
+        public_url: Base of every URL that is handed out, without a slash at its end.
+        rules: Address rules for users' URLs.
+    """
+
+    store: Store
+    files: FileStore
+    cluster: Cluster
+    engine: EngineDoor
+    clock: Clock
+    settings: Settings
+    inventory: Inventory
+    public_url: str
+    rules: AddressRules = field(default_factory=AddressRules)
