@@ -1,0 +1,109 @@
+"""Which board a job gets, and in plain words why it gets none yet."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from edgeyard.devices.attributes import attributes_of, compare
+from edgeyard.devices.model import Board
+from edgeyard.scheduler.clusters.local.admission import LocalJob
+
+_NAMED_BOARDS = 5  # in a sentence for people
+
+
+class BoardPool:
+    """The boards of this machine; immutable: what runs on them is an argument."""
+
+    def __init__(self, boards: Sequence[Board], datacenter: str) -> None:
+        present = os.sched_getaffinity(0)
+        self.boards = tuple(_checked(board, present) for board in boards)
+        self._datacenter = datacenter
+        self._attributes = {board.target_uid: attributes_of(board) for board in self.boards}
+        self._conflicts = {
+            board.target_uid: [other.target_uid for other in self.boards if _conflict(board, other)]
+            for board in self.boards
+        }
+
+    def choose(self, job: LocalJob, running: Mapping[str, str]) -> tuple[Board | None, str]:
+        """A board for the job, or None and why.
+
+        Attributes are those of the idle board: a busy one is not considered at all, as its device
+        is not free in Nomad's eyes either, whatever its progress says.
+
+        Args:
+            running: Job by board.
+        """
+        if not {self._datacenter, "*"} & set(job.datacenters):
+            return None, f"no board is in the datacenters {', '.join(job.datacenters)}"
+        fitting = self.boards
+        for condition in job.conditions:
+            before = fitting
+            fitting = tuple(
+                board
+                for board in before
+                if compare(
+                    self._attributes[board.target_uid].get(condition.attribute),
+                    condition.operator,
+                    condition.value,
+                )
+            )
+            if not fitting:
+                return None, f"no matching board: {condition} excludes all of {len(before)}"
+        if not fitting:
+            return None, "there are no boards"
+        reasons = []
+        for board in fitting:
+            reason = self._unavailable(board, running)
+            if not reason:
+                return board, ""
+            reasons.append(f"{board.target_uid} {reason}")
+        more = len(reasons) - _NAMED_BOARDS
+        told = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
+        return None, f"every matching board is taken: {told}"
+
+    def views(self, running: Mapping[str, str], progress: Mapping[str, float]) -> tuple[Board, ...]:
+        """The boards as they are now."""
+        return tuple(
+            replace(
+                board,
+                busy=bool(reason := self._held(board, running)),
+                busy_reason=reason,
+                progress=progress.get(board.target_uid, 0.0),
+            )
+            for board in self.boards
+        )
+
+    def _unavailable(self, board: Board, running: Mapping[str, str]) -> str:
+        return board.health_reason if not board.healthy else self._held(board, running)
+
+    def _held(self, board: Board, running: Mapping[str, str]) -> str:
+        if board.target_uid in running:
+            return f"runs {running[board.target_uid]}"
+        for other in self._conflicts[board.target_uid]:
+            if other in running:
+                return f"shares cores with {other}, which runs {running[other]}"
+        return ""
+
+
+def _conflict(board: Board, other: Board) -> bool:
+    """Whether the two must not measure at the same time."""
+    if board.target_uid == other.target_uid:
+        return False
+    if other.target_uid in board.shares_with or board.target_uid in other.shares_with:
+        return True
+    cpus = set(board.local.cpus) if board.local else set()
+    return bool(cpus & set(other.local.cpus)) if other.local else False
+
+
+def _checked(board: Board, present: set[int]) -> Board:
+    """Idle, and unhealthy where this machine lacks what the board is made of."""
+    idle = replace(board, busy=False, busy_reason="", progress=0.0)
+    if board.local is None:
+        return replace(idle, healthy=False, health_reason="is no slice of this machine")
+    missing = sorted(set(board.local.cpus) - present)
+    if missing:
+        cpus = ", ".join(map(str, missing))
+        return replace(idle, healthy=False, health_reason=f"needs CPU {cpus}, not on this machine")
+    return idle

@@ -1,0 +1,384 @@
+"""The embedded cluster: Nomad's door, this machine's boards, a child process a job."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeyard.devices.model import Board, Host
+from edgeyard.errors import ClusterUnreachable, JobExists, JobRefused, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.clusters.local.admission import LocalJob, admit
+from edgeyard.scheduler.clusters.local.boards import BoardPool
+from edgeyard.scheduler.clusters.local.download import Downloader
+from edgeyard.scheduler.clusters.local.task import (
+    Ending,
+    Task,
+    alloc_file,
+    clean,
+    end_orphans,
+    log_file,
+    read_progress,
+)
+from edgeyard.scheduler.hcl.parse import parse_job, warm_up
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LogChunk, NodeSource
+
+logger = logging.getLogger(__name__)
+
+HOST_ID = "embedded"
+DATACENTER = "dc1"
+
+KEPT_JOBS = 500
+"""Ended jobs whose state and logs are kept."""
+
+LOG_CHUNK_BYTES = 256 * 1024
+
+PAST_START_S = 60.0
+"""A start that passed on its way here still counts; Nomad would never run an older one."""
+
+_TIMER_LOOK_S = 1.0  # of starts that are due: the clock may have been set
+_EVENT_LOOK_S = 0.25  # of listeners for their stop
+_LISTENER_EVENTS = 1000
+_STREAMS = ("stdout", "stderr")
+_FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A job that this cluster was given."""
+
+    job: LocalJob
+    state: JobState
+    secrets: Mapping[str, str] = field(repr=False)
+    task: Task | None = None
+    thread: threading.Thread | None = None
+
+
+class LocalCluster:
+    """Runs jobs on slices of this machine. Thread-safe.
+
+    It gets nothing but a job's text and secrets, as Nomad does. Jobs do not outlive it: their
+    processes die with the server, and a new one knows nothing of them but their logs.
+    """
+
+    def __init__(
+        self,
+        boards: Sequence[Board],
+        data_dir: Path,
+        *,
+        datacenter: str = DATACENTER,
+        kept_jobs: int = KEPT_JOBS,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._folder = data_dir / "alloc"
+        self._datacenter = datacenter
+        self._kept_jobs = kept_jobs
+        self._now = now
+        self._pool = BoardPool(boards, datacenter)
+        self._jobs: dict[str, _Entry] = {}
+        self._running: dict[str, str] = {}  # job by board
+        self._listeners: list[queue.Queue[str]] = []
+        self._closed = False
+        self._change = threading.Condition(threading.RLock())
+        self._downloader = Downloader()
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep()
+        self._timer = threading.Thread(target=self._start_due, name="local-timer")
+        self._timer.start()
+
+    # --- Cluster ---
+
+    def check(self, hcl: str) -> None:
+        """Raise `JobRefused` or `HclError` if this job would not be taken."""
+        admit(parse_job(hcl))
+
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        """Take a job, create-only; it starts at once where a board is free.
+
+        Raises:
+            JobExists: The id is taken.
+            JobRefused: It asks for what is not done here.
+            HclError: The text is not a job that is known.
+            ClusterUnreachable: The cluster is being closed.
+        """
+        job = self._admitted(job_id, hcl, secrets)
+        with self._change:
+            if self._closed:
+                raise ClusterUnreachable("the embedded cluster is closed")
+            if job_id in self._jobs:
+                raise JobExists(job_id)
+            shutil.rmtree(self._folder / job_id, ignore_errors=True)  # of a former life
+            self._jobs[job_id] = _Entry(
+                job=job,
+                state=JobState(job_id=job_id, run=JobRun.QUEUED),
+                secrets={name: secrets[name] for file in job.secret_files for name in file.names},
+            )
+            self._place()
+            self._change.notify_all()
+        failpoint("local:registered")
+
+    def stop(self, job_id: str) -> None:
+        """End the job; its board is free when its processes are gone."""
+        with self._change:
+            entry = self._jobs.get(job_id)
+            if entry is None or entry.state.run is JobRun.ENDED:
+                return
+            if entry.task is not None:
+                entry.task.stop()
+            else:
+                self._end(entry, Ending(stopped=True))
+
+    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
+        """States by id; unknown ids are absent."""
+        with self._change:
+            return {job_id: self._jobs[job_id].state for job_id in job_ids if job_id in self._jobs}
+
+    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
+        """A part of a task's log, also of jobs of a former life of this cluster.
+
+        Raises:
+            NotFound: No such job or stream, or its log is gone.
+        """
+        with self._change:
+            entry = self._jobs.get(job_id)
+            ended = entry is None or entry.state.run is JobRun.ENDED
+        known = stream in _STREAMS and _FOLDER_NAME.fullmatch(job_id) is not None
+        if not known or (entry is None and not (self._folder / job_id).is_dir()):
+            raise NotFound("log", f"{job_id}/{stream}")
+        begin = max(0, offset)
+        try:
+            with log_file(self._folder / job_id, stream).open("rb") as file:
+                file.seek(begin)
+                data = file.read(LOG_CHUNK_BYTES)
+        except FileNotFoundError:  # it has not started, or never did
+            data = b""
+        # `ended` was looked at before the log: what the task wrote last can't be missed.
+        return LogChunk(
+            data=data,
+            next_offset=begin + len(data),
+            ended=ended and len(data) < LOG_CHUNK_BYTES,
+        )
+
+    def events(self, stop: threading.Event) -> Iterator[str]:
+        """Ids of jobs that changed; "" at the start, and after a listener fell behind."""
+        listener: queue.Queue[str] = queue.Queue(maxsize=_LISTENER_EVENTS)
+        listener.put("")
+        with self._change:
+            self._listeners.append(listener)
+        try:
+            while not stop.is_set() and not self._closed:
+                try:
+                    yield listener.get(timeout=_EVENT_LOOK_S)
+                except queue.Empty:
+                    continue
+        finally:
+            with self._change:
+                self._listeners.remove(listener)
+
+    def close(self) -> None:
+        """End all tasks and wait for them; no job is taken any more."""
+        with self._change:
+            self._closed = True
+            entries = list(self._jobs.values())
+            self._change.notify_all()
+        for entry in entries:
+            self.stop(entry.job.job_id)
+        for entry in entries:
+            if entry.thread is not None:
+                entry.thread.join(entry.job.kill_timeout_s + 10.0)
+        self._timer.join()
+        self._downloader.close()
+
+    # --- NodeSource ---
+
+    def hosts(self) -> tuple[Host, ...]:
+        """This machine, with its boards as they are now."""
+        with self._change:
+            pool, running = self._pool, dict(self._running)
+        progress = {
+            target_uid: read_progress(self._folder / job_id)
+            for target_uid, job_id in running.items()
+        }
+        boards = pool.views(running, progress)
+        return (Host(host_id=HOST_ID, name=HOST_ID, ready=True, boards=boards),)
+
+    def reload(self, boards: Sequence[Board]) -> None:
+        """Take another set of boards; what runs on one that is gone runs to its end."""
+        pool = BoardPool(boards, self._datacenter)
+        with self._change:
+            self._pool = pool
+            self._place()
+            self._publish("")
+
+    # --- inside ---
+
+    def _admitted(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> LocalJob:
+        job = admit(parse_job(hcl))
+        if job.job_id != job_id:
+            raise JobRefused(job_id, f"its text is that of job {job.job_id}")
+        for name in (name for file in job.secret_files for name in file.names):
+            if name not in secrets:
+                raise JobRefused(job_id, f"the secret {name} was not handed over")
+            if set("\0\r\n") & set(secrets[name]):
+                raise JobRefused(job_id, f"the secret {name} is more than one line")
+        late = None if job.starts_at is None else self._now() - job.starts_at
+        if late is not None and late > timedelta(seconds=PAST_START_S):
+            raise JobRefused(job_id, f"its start, {job.starts_at}, is in the past")
+        return job
+
+    def _place(self) -> None:
+        """Start what can start: higher priority first, then first come; holds the lock."""
+        waiting = [entry for entry in self._jobs.values() if self._waits(entry)]
+        waiting.sort(key=lambda entry: -entry.job.priority)
+        now = self._now()
+        for entry in waiting:
+            starts_at = entry.job.starts_at
+            if starts_at is not None and starts_at > now:
+                self._note(entry, replace(entry.state, reason=f"starts at {starts_at:%FT%TZ}"))
+                continue
+            board, reason = self._pool.choose(entry.job, self._running)
+            if board is None or self._closed:
+                self._note(entry, replace(entry.state, reason=reason))
+            else:
+                self._start(entry, board)
+
+    def _waits(self, entry: _Entry) -> bool:
+        return entry.state.run is JobRun.QUEUED and entry.task is None
+
+    def _start(self, entry: _Entry, board: Board) -> None:
+        job_id = entry.job.job_id
+        self._running[board.target_uid] = job_id
+        entry.task = Task(
+            entry.job,
+            board,
+            entry.secrets,
+            self._folder / job_id,
+            HOST_ID,
+            self._datacenter,
+            self._downloader,
+        )
+        entry.secrets = {}
+        self._note(
+            entry,
+            replace(entry.state, target_uid=board.target_uid, reason="downloading its files"),
+        )
+        entry.thread = threading.Thread(
+            target=self._run, args=(entry, entry.task, board.target_uid), name=f"local-{job_id}"
+        )
+        entry.thread.start()
+
+    def _run(self, entry: _Entry, task: Task, target_uid: str) -> None:
+        """The life of one task, on a thread of its own."""
+
+        def started() -> None:
+            with self._change:
+                running = JobRun.RUNNING
+                self._note(
+                    entry, replace(entry.state, run=running, started_at=self._now(), reason="")
+                )
+
+        try:
+            ending = task.run(started)
+        except Exception:
+            logger.exception(
+                "task failed in the cluster",
+                extra={"event": "task.error", "job_id": entry.job.job_id},
+            )
+            sentence = "the embedded cluster failed; the server's log says how"
+            ending = Ending(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
+        with self._change:
+            del self._running[target_uid]
+            entry.task = None
+            task.close()
+            self._end(entry, ending)
+            self._place()
+        logger.info(
+            "task ended",
+            extra={
+                "event": "task.ended",
+                "job_id": entry.job.job_id,
+                "target_uid": target_uid,
+                "stopped": ending.stopped,
+                "category": ending.failure.category.value if ending.failure else None,
+            },
+        )
+
+    def _end(self, entry: _Entry, ending: Ending) -> None:
+        entry.secrets = {}
+        self._note(
+            entry,
+            replace(
+                entry.state,
+                run=JobRun.ENDED,
+                ended_at=self._now(),
+                reason="",
+                failure=ending.failure,
+                stopped=ending.stopped,
+            ),
+        )
+        self._forget_the_oldest()
+
+    def _note(self, entry: _Entry, state: JobState) -> None:
+        if state != entry.state:
+            entry.state = state
+            self._publish(state.job_id)
+
+    def _publish(self, job_id: str) -> None:
+        for listener in self._listeners:
+            try:
+                listener.put_nowait(job_id)
+            except queue.Full:  # it has to look at everything anyway
+                with listener.mutex:
+                    listener.queue.clear()
+                    listener.queue.append("")
+
+    def _forget_the_oldest(self) -> None:
+        ended = [job_id for job_id, entry in self._jobs.items() if entry.state.run is JobRun.ENDED]
+        for job_id in ended[: max(0, len(ended) - self._kept_jobs)]:
+            del self._jobs[job_id]
+            shutil.rmtree(self._folder / job_id, ignore_errors=True)
+
+    def _start_due(self) -> None:
+        """The timer's thread: starts that were left to the cluster."""
+        warm_up()  # here, so that the first dispatch finds the parser ready
+        with self._change:
+            while not self._closed:
+                due = [
+                    entry.job.starts_at
+                    for entry in self._jobs.values()
+                    if entry.job.starts_at is not None and self._waits(entry)
+                ]
+                if not due:
+                    self._change.wait()
+                    continue
+                wait_s = (min(due) - self._now()).total_seconds()
+                if wait_s > 0:
+                    self._change.wait(min(wait_s, _TIMER_LOOK_S))
+                else:
+                    self._place()
+                    self._change.wait(_TIMER_LOOK_S)
+
+    def _sweep(self) -> None:
+        """Clear up after a former life: nothing of it runs, its newest logs stay."""
+        folders = [path for path in self._folder.iterdir() if path.is_dir()]
+        alive = [alloc_file(folder) for folder in folders]
+        end_orphans(frozenset(path.read_text() for path in alive if path.exists()))
+        for folder in folders:
+            clean(folder)
+        folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
+        for folder in folders[self._kept_jobs :]:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+if TYPE_CHECKING:
+    _cluster: Cluster = LocalCluster((), Path())
+    _nodes: NodeSource = LocalCluster((), Path())

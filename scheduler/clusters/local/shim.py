@@ -1,0 +1,40 @@
+"""Runs as a script between the server and a task: ties the task's life to the server's.
+
+``python -I -S shim.py PARENT CPUS FILE_BYTES COMMAND [ARG...]``; kept small, since every task
+waits for it: only what starts within milliseconds is imported. After ``exec`` nothing of it is
+left but the limits.
+"""
+
+import _signal  # type: ignore[import-not-found]  # not `signal`: its enums take longer than all else here
+import os
+import resource
+import sys
+from ctypes import CDLL
+
+PR_SET_PDEATHSIG = 1
+EXIT_ORPHANED = 137
+EXIT_NO_COMMAND = 127
+
+
+def main(argv: list[str]) -> None:
+    """Take on the limits, then become the command."""
+    parent, cpus, file_bytes, command = int(argv[0]), argv[1], int(argv[2]), argv[3]
+    CDLL(None).prctl(PR_SET_PDEATHSIG, _signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it died before the kernel knew that we care
+        os._exit(EXIT_ORPHANED)
+    if cpus:
+        os.sched_setaffinity(0, map(int, cpus.split(",")))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if file_bytes:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; the task starts clean
+        _signal.signal(number, _signal.SIG_DFL)
+    try:
+        os.execvp(command, argv[3:])
+    except OSError as error:
+        os.write(2, f"{command}: {error.strerror}\n".encode(errors="replace"))
+        os._exit(EXIT_NO_COMMAND)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

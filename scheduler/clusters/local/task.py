@@ -1,0 +1,335 @@
+"""One job's task: its folder, its files, its process, and what its end means."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from edgeyard.devices.model import Board
+from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.clusters.local.admission import LocalJob
+from edgeyard.scheduler.clusters.local.download import Downloader, DownloadFailed
+from edgeyard.scheduler.clusters.local.shim import EXIT_NO_COMMAND
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+
+LOG_LIMIT_BYTES = 64 << 20
+"""A task that writes more is ended: its log must not fill the server's disk."""
+
+LOG_LOOK_S = 5.0
+"""How often the logs' sizes are looked at; nothing else wakes up while a task measures."""
+
+EXIT_REPORTED = 3
+"""The runner's: the benchmark failed, and the report that it uploaded says why."""
+
+_SHIM = Path(__file__).with_name("shim.py")
+_REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a task ended: well, stopped as asked, or with a failure."""
+
+    failure: Failure | None = None
+    stopped: bool = False
+
+
+class Task:
+    """Runs one job on one board, on the thread that calls `run`.
+
+    That thread lives as long as the process: the kernel ends a process whose *thread* of origin
+    ends (PR_SET_PDEATHSIG), which is what ties it to the server's life.
+    """
+
+    def __init__(
+        self,
+        job: LocalJob,
+        board: Board,
+        secrets: Mapping[str, str],
+        folder: Path,
+        host_id: str,
+        datacenter: str,
+        downloader: Downloader,
+    ) -> None:
+        self._job = job
+        self._board = board
+        self._secrets = secrets
+        self._folder = folder
+        self._downloader = downloader
+        self._alloc_id = str(uuid.uuid4())
+        self._node = {
+            "node.unique.id": host_id,
+            "node.unique.name": host_id,
+            "node.datacenter": datacenter,
+        }
+        self._stopping = threading.Event()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def stop(self) -> None:
+        """End it soon; any thread, any number of times."""
+        self._stopping.set()
+        with contextlib.suppress(OSError):  # it is over already
+            os.eventfd_write(self._wake, 1)
+
+    def run(self, started: Callable[[], None]) -> Ending:
+        """Everything from the downloads to the end of the process group.
+
+        Args:
+            started: Called when the process is there.
+        """
+        try:
+            self._prepare()
+            if self._stopping.is_set():
+                return Ending(stopped=True)
+            return self._execute(started)
+        except DownloadFailed as error:
+            return Ending(stopped=True) if self._stopping.is_set() else Ending(error.failure)
+        except OSError as error:
+            sentence = f"the task could not be set up: {error.strerror or error}"
+            return Ending(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
+        finally:
+            clean(self._folder)
+
+    def close(self) -> None:
+        """Free its descriptor; after `run`, when nobody can call `stop` any more."""
+        os.close(self._wake)
+
+    def _prepare(self) -> None:
+        for name in ("local", "secrets", "tmp"):
+            (self._folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        alloc_file(self._folder).write_text(self._alloc_id)
+        failpoint("alloc:made")
+        limit = self._board.storage_bytes or None
+        for download in self._job.downloads:
+            size = self._downloader.fetch(
+                download, self._folder / download.path, limit, self._stopping
+            )
+            limit = None if limit is None else limit - size
+        for file in self._job.secret_files:
+            path = self._folder / file.path
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lines = "".join(f"{name}={self._secrets[name]}\n" for name in file.names)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(descriptor, "w") as out:
+                out.write(lines)
+        failpoint("secrets:written")
+
+    def _execute(self, started: Callable[[], None]) -> Ending:
+        kills_before = _kernel_kills()
+        failpoint("task:before")
+        process = self._spawn()
+        pidfd = os.pidfd_open(process.pid)
+        try:
+            failpoint("task:after")
+            started()
+            overflow = self._wait(process.pid, pidfd)
+        finally:
+            # Not reaped yet, so that the number still means this group and no other.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            status = process.wait()
+            os.close(pidfd)
+        failpoint("task:ended")
+        if overflow is not None:
+            return Ending(overflow)
+        if self._stopping.is_set() and status != 0:
+            return Ending(stopped=True)
+        return Ending(_failure(status, out_of_memory=_kernel_kills() > kills_before))
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        local = self._board.local
+        cpus = ",".join(map(str, local.cpus)) if local else ""
+        env = self._environment()
+        values = {**self._node, **env}
+        command = [_interpolated(text, values) for text in (self._job.command, *self._job.args)]
+        shim = [sys.executable, "-I", "-S", str(_SHIM), str(os.getpid()), cpus]
+        with (
+            log_file(self._folder, "stdout").open("ab") as out,
+            log_file(self._folder, "stderr").open("ab") as err,
+        ):
+            return subprocess.Popen(
+                [*shim, str(self._board.storage_bytes), *command],
+                cwd=self._folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    def _environment(self) -> dict[str, str]:
+        """The task's, and nothing of the server's own."""
+        folder = self._folder
+        env = {
+            "PATH": _PATH,
+            "HOME": str(folder),
+            "TMPDIR": str(folder / "tmp"),
+            "LANG": "C.UTF-8",
+        }
+        nomad = {
+            "NOMAD_ALLOC_ID": self._alloc_id,
+            "NOMAD_ALLOC_DIR": str(folder),
+            "NOMAD_TASK_DIR": str(folder / "local"),
+            "NOMAD_SECRETS_DIR": str(folder / "secrets"),
+            "NOMAD_ALLOC_INDEX": "0",
+            "NOMAD_JOB_ID": self._job.job_id,
+            "NOMAD_JOB_NAME": self._job.job_id,
+            "NOMAD_GROUP_NAME": self._job.group,
+            "NOMAD_TASK_NAME": self._job.task,
+            "NOMAD_DC": self._node["node.datacenter"],
+            **{f"NOMAD_META_{key}": value for key, value in self._job.meta.items()},
+        }
+        values = {**self._node, **nomad}
+        env |= {name: _interpolated(text, values) for name, text in self._job.env.items()}
+        env |= nomad
+        for file in self._job.secret_files:
+            if file.env:
+                env |= {name: self._secrets[name] for name in file.names}
+        env["EDGEYARD_BOARD"] = json.dumps(asdict(self._facts()))
+        return env
+
+    def _facts(self) -> BoardFacts:
+        board = self._board
+        return BoardFacts(
+            target_uid=board.target_uid,
+            family=board.family,
+            cpus=board.local.cpus if board.local else (),
+            threads=board.local.threads if board.local else 1,
+            ram_bytes=board.ram_bytes or None,
+            progress_file=str(progress_file(self._folder)),
+            emulated=True,
+        )
+
+    def _wait(self, pid: int, pidfd: int) -> Failure | None:
+        """Until the process is dead; a failure when its log overflowed."""
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        poll.register(self._wake, select.POLLIN)
+        overflow: Failure | None = None
+        kill_at: float | None = None
+        while True:
+            wait_s = LOG_LOOK_S if kill_at is None else max(0.0, kill_at - time.monotonic())
+            ready = {descriptor for descriptor, _ in poll.poll(wait_s * 1000 + 1)}
+            if pidfd in ready:
+                return overflow
+            if overflow is None and self._log_overflows():
+                overflow = Failure(
+                    category=FailureCategory.UNKNOWN,
+                    sentence=f"its log grew beyond {LOG_LIMIT_BYTES >> 20} MiB",
+                )
+            if kill_at is None:
+                if self._stopping.is_set() or overflow is not None:
+                    _signal_group(pid, signal.SIGTERM)
+                    kill_at = time.monotonic() + self._job.kill_timeout_s
+                    poll.unregister(self._wake)
+            elif time.monotonic() >= kill_at:
+                _signal_group(pid, signal.SIGKILL)
+                kill_at = time.monotonic() + LOG_LOOK_S  # till the kernel has done it
+
+    def _log_overflows(self) -> bool:
+        sizes = [log_file(self._folder, stream).stat().st_size for stream in ("stdout", "stderr")]
+        return sum(sizes) > LOG_LIMIT_BYTES
+
+
+def alloc_file(folder: Path) -> Path:
+    """Holds the allocation's id while the task may live."""
+    return folder / "alloc_id"
+
+
+def log_file(folder: Path, stream: str) -> Path:
+    """Where a stream of the task goes."""
+    return folder / f"{stream}.log"
+
+
+def progress_file(folder: Path) -> Path:
+    """Where the task writes its progress: one number, 0-100."""
+    return folder / "progress"
+
+
+def read_progress(folder: Path) -> float:
+    """The task's progress; 0 while it has told none, or nonsense."""
+    try:
+        return min(100.0, max(0.0, float(progress_file(folder).read_text()[:32])))
+    except (OSError, ValueError):
+        return 0.0
+
+
+def clean(folder: Path) -> None:
+    """Remove all but the logs."""
+    for name in ("local", "secrets", "tmp"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if path.suffix != ".log":
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def end_orphans(alloc_ids: frozenset[str]) -> None:
+    """Kill what is left of allocations whose server is gone.
+
+    Tasks die with their server, but what they started in sessions of its own may not have.
+    """
+    marks = [f"NOMAD_ALLOC_ID={alloc_id}".encode() for alloc_id in alloc_ids]
+    for entry in Path("/proc").iterdir() if marks else ():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            if set(marks) & set((entry / "environ").read_bytes().split(b"\0")):
+                os.kill(int(entry.name), signal.SIGKILL)
+
+
+def _interpolated(text: str, values: Mapping[str, str]) -> str:
+    """As Nomad's client does it: what has no value stays as it is."""
+    return _REFERENCE.sub(lambda match: values.get(match.group(1), match.group()), text)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _kernel_kills() -> int:
+    """How often the kernel has killed for want of memory since boot."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+def _failure(status: int, *, out_of_memory: bool) -> Failure | None:
+    if status == 0:
+        return None
+    number = -status if status < 0 else status - 128  # a shell tells signals as 128 + number
+    if status == EXIT_REPORTED:
+        category, sentence = FailureCategory.UNKNOWN, "the runner reported a failure"
+    elif status == EXIT_NO_COMMAND:
+        category = FailureCategory.CLUSTER
+        sentence = "the task's command could not be started; its log says why"
+    elif number == signal.SIGKILL and out_of_memory:
+        category = FailureCategory.OUT_OF_MEMORY
+        sentence = "the task was killed by the kernel: the machine ran out of memory"
+    elif number in _SIGNALS:
+        category = FailureCategory.BOARD_FAULT
+        sentence = f"the task was ended by {_SIGNALS[number]}, which Edgeyard did not send"
+    else:
+        category = FailureCategory.UNKNOWN
+        sentence = f"the task ended with exit status {status}; its log may say why"
+    return Failure(category=category, sentence=sentence)
+
+
+_SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
