@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 ORPHAN_AGE_S = 3600.0
 """A temporary file that nobody wrote to for so long belongs to an upload that died."""
 
+NAMING_S = 60.0
+"""Longest time between the end of an upload and the transaction that names its content."""
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -65,16 +68,19 @@ class ContentFiles:
             raise NotFound("content", sha256)
         return path
 
-    def remove(self, sha256: str) -> None:
-        """Drop content that nothing names any more; harmless if it is gone.
+    def remove(self, sha256: str, *, older_than_s: float = NAMING_S) -> bool:
+        """Drop content that nothing names any more (`Files.referenced`); True if it went.
 
-        The caller has asked `Files.referenced` in the write transaction that it holds meanwhile:
-        names are added in one, after their content has been committed here.
+        What was committed just now stays: the same content may have come in again, and be about
+        to be named. `contents` finds it later.
         """
-        with contextlib.suppress(NotFound), _translated("removing content"):
-            path = self.path(sha256)
-            failpoint("file:remove")
-            path.unlink(missing_ok=True)
+        path = self._place(sha256)
+        with _translated("removing content"), contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime <= time.time() - older_than_s:
+                failpoint("file:remove")
+                path.unlink()
+                return True
+        return False
 
     def contents(self, *, older_than_s: float = ORPHAN_AGE_S) -> Iterator[StoredFile]:
         """Content that nobody committed lately; for finding what nothing names."""
@@ -119,7 +125,8 @@ class ContentFiles:
         for folder in (place.parent.parent, place.parent):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-                _sync_folder(folder.parent)
+            # whoever made it may not have come to this yet
+            _sync_folder(folder.parent)
         failpoint("file:rename")
         # Also where it is there already: renaming is atomic, makes its time new, which keeps it
         # from those who look for old content, and heals a file that the disk has damaged.

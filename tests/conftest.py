@@ -4,6 +4,18 @@ import os
 
 import pytest
 
+from tests.databases import (  # noqa: F401  # fixtures
+    database_url,
+    empty_postgres_url,
+    postgres_server,
+    postgres_template,
+    postgres_url,
+    sqlite_store,
+    sqlite_template,
+    sqlite_url,
+    store,
+)
+
 _NEEDED = ("postgres", "nomad", "browser")
 
 

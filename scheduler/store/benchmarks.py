@@ -182,7 +182,9 @@ class SqlBenchmarks:
         """How many match."""
         if which == BenchmarkFilter(status=which.status):
             stored = self.counts_by_status()
-            return sum(stored[status] for status in which.status or stored)
+            return sum(
+                stored[status] for status in (stored if which.status is None else which.status)
+            )
         conditions = _conditions(which)
         if which.status is not None:
             conditions.append(benchmarks.c.status.in_([s.value for s in which.status]))

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import delete, exists, or_, select, text
 
+from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.store.log import KEY_LIFE
 from edgeyard.scheduler.store.tables import (
     LIVE_STATES,
@@ -34,7 +35,7 @@ def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
         exists().where(
             benchmarks.c.benchmark_id == explanations.c.benchmark_id,
             benchmarks.c.ended_at < before,
-            ~text(LIVE_STATUSES),
+            benchmarks.c.status.in_([status.value for status in TERMINAL]),
         )
     )
     dead_grants = select(grants.c.name).where(

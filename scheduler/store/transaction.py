@@ -105,7 +105,9 @@ def _insert(table: Table, dialect: str) -> postgresql.Insert | sqlite.Insert:
 
 @functools.cache
 def _insert_new(table: Table, dialect: str) -> Insert:
-    return _insert(table, dialect).on_conflict_do_nothing()
+    # without the option the driver's count of rows is lost for inserts
+    statement = _insert(table, dialect).on_conflict_do_nothing()
+    return statement.execution_options(preserve_rowcount=True)
 
 
 @functools.cache
@@ -134,7 +136,12 @@ class Transaction:
     def run(
         self, statement: Executable, values: Row | Sequence[Row] | None = None
     ) -> CursorResult[object]:
-        """Execute, with `translated` errors."""
+        """Execute a statement that writes, with `translated` errors.
+
+        Raises:
+            TypeError: The unit of work is for reading.
+        """
+        self._writable()
         if values is not None:
             _check(values)
         with translated():
@@ -177,18 +184,26 @@ class Transaction:
 
     def count_move(self, old: Status | None, new: Status) -> None:
         """A benchmark of status ``old`` (None: a new one) is now ``new``."""
+        self._writable()
         if old is not None:
             self._moves[old] -= 1
         self._moves[new] += 1
 
     def add_event(self, row: dict[str, object]) -> None:
         """Keep an event until `flush` numbers it."""
+        self._writable()
         _check(row)
         self._events.append(row)
 
     def add_explanation(self, benchmark_id: str, packed: bytes) -> None:
         """Keep an explanation until `flush`; the last one of a benchmark wins."""
+        self._writable()
         self._explanations[benchmark_id] = {"benchmark_id": benchmark_id, "packed": packed}
+
+    def _writable(self) -> None:
+        # the database would say no too, but not before the commit to what waits for it
+        if not self.writes:
+            raise TypeError("a read-only unit of work can't write: open it with write()")
 
     def flush(self) -> None:
         """Write what waited; nothing but the commit may follow."""

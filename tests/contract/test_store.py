@@ -1,0 +1,714 @@
+"""What every store keeps to, on both databases."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from edgeyard.errors import Conflict, InvalidInput, NotFound
+from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    ALLOWED_MOVES,
+    LIVE,
+    TERMINAL,
+    BenchmarkType,
+    Constraint,
+    Failure,
+    FailureCategory,
+    FileRole,
+    Status,
+)
+from edgeyard.scheduler.model.records import Role
+from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
+
+ANY = BenchmarkFilter()
+
+
+def _add(store: SqlStore, *benchmarks: object) -> None:
+    with store.write() as uow:
+        for benchmark in benchmarks:
+            uow.benchmarks.add(benchmark)  # type: ignore[arg-type]
+
+
+def _all(store: SqlStore, which: BenchmarkFilter = ANY, limit: int = 100) -> list[str]:
+    """Ids of all pages, and a check that no page is longer than asked for."""
+    ids: list[str] = []
+    cursor = None
+    while True:
+        with store.read() as uow:
+            page, cursor = uow.benchmarks.page(which, limit=limit, cursor=cursor)
+        assert len(page) <= limit
+        ids += [benchmark.benchmark_id for benchmark in page]
+        if cursor is None:
+            return ids
+        assert len(page) == limit
+
+
+# --- benchmarks ---------------------------------------------------------------------------------
+
+
+def test_a_benchmark_comes_back_as_it_was_added(store: SqlStore) -> None:
+    benchmark = make.a_benchmark(
+        description=make.a_description(
+            benchmark_type=BenchmarkType.TYPE2,
+            model="größe-模型.onnx",
+            dataset_urls=("https://example.org/a.npz",),
+            deadline=make.at(3600),
+            ram=2**40,
+            precision=0.02,
+            constraints=(Constraint(attribute="memory.ram", operator=">=", value="4 GiB"),),
+            tags=("nightly", "nightly", "x"),
+            odt_config={"epochs": 3, "nested": [1, {"a": None}]},
+            extra={"quote": '"', "newline": "\n"},
+        ),
+        campaign_id="c-1",
+        files=(
+            make.a_benchmark_file(
+                role=FileRole.DATASET, name="a.npz", sha256=None, url="https://x"
+            ),
+            make.a_benchmark_file(),
+        ),
+        waiting=make.a_waiting(),
+        retry_of="b-0",
+        priority=7,
+        held=True,
+    )
+    _add(store, benchmark)
+    with store.read() as uow:
+        assert uow.benchmarks.get("b-1") == benchmark
+        assert list(uow.benchmarks.get_many(["b-1", "b-2"])) == [benchmark]
+
+
+def test_an_id_is_taken_once_and_the_transaction_goes_on(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark(user_id="first"))
+        with pytest.raises(Conflict):
+            uow.benchmarks.add(make.a_benchmark(user_id="second"))
+        uow.benchmarks.add(make.a_benchmark("b-2"))
+    with store.read() as uow:
+        assert uow.benchmarks.get("b-1").user_id == "first"
+        assert uow.benchmarks.count(ANY) == 2
+
+
+def test_what_is_not_there_is_not_found(store: SqlStore) -> None:
+    with store.write() as uow:
+        for missing in (
+            lambda: uow.benchmarks.get("nope"),
+            lambda: uow.benchmarks.save(make.a_benchmark("nope")),
+            lambda: uow.attempts.save(make.an_attempt("nope")),
+            lambda: uow.attempts.by_job_id("nope"),
+            lambda: uow.files.user_file("ada", "nope"),
+            lambda: uow.files.user_file_by_id("nope"),
+            lambda: uow.files.remove_user_file("nope"),
+            lambda: uow.files.grant("nope"),
+            lambda: uow.accounts.user("nope"),
+            lambda: uow.accounts.save_user(make.a_user("nope")),
+            lambda: uow.accounts.token_by_hash("nope"),
+            lambda: uow.accounts.save_token(make.a_token("nope")),
+            lambda: uow.log.explanation("nope"),
+            lambda: uow.lab.campaign("nope"),
+            lambda: uow.lab.schedule("nope"),
+            lambda: uow.lab.save_schedule(make.a_schedule("nope")),
+        ):
+            with pytest.raises(NotFound):
+                missing()
+
+
+def test_an_exception_rolls_everything_back(store: SqlStore) -> None:
+    with pytest.raises(RuntimeError), store.write() as uow:  # noqa: PT012
+        uow.benchmarks.add(make.a_benchmark())
+        uow.log.append(make.an_event())
+        uow.log.keep_explanation(make.an_explanation())
+        raise RuntimeError("no")
+    with store.read() as uow:
+        assert uow.benchmarks.count(ANY) == 0
+        assert uow.benchmarks.counts_by_status()[Status.PENDING] == 0
+        assert uow.log.last_seq() == 0
+
+
+def test_a_unit_of_work_sees_its_own_changes_and_others_only_whole_ones(store: SqlStore) -> None:
+    with store.write() as writing:
+        writing.benchmarks.add(make.a_benchmark())
+        assert writing.benchmarks.get("b-1").status is Status.PENDING
+        with store.read() as reading:
+            assert list(reading.benchmarks.get_many(["b-1"])) == []
+
+
+def test_a_unit_of_work_for_reading_writes_nothing(store: SqlStore) -> None:
+    with store.read() as uow:
+        for write in (
+            lambda: uow.benchmarks.add(make.a_benchmark()),
+            lambda: uow.log.append(make.an_event()),
+            lambda: uow.log.keep_explanation(make.an_explanation()),
+        ):
+            with pytest.raises(TypeError):
+                write()
+    with store.read() as uow:
+        assert uow.benchmarks.count(ANY) == 0
+
+
+@pytest.mark.parametrize("old", list(Status))
+def test_only_the_allowed_moves_of_a_status_are_saved(store: SqlStore, old: Status) -> None:
+    for new in Status:
+        name = f"{old}-{new}"
+        benchmark = make.a_benchmark(name, status=old)
+        _add(store, benchmark)
+        allowed = new is old or new in ALLOWED_MOVES[old]
+        with store.write() as uow:
+            if allowed:
+                assert uow.benchmarks.save(replace(benchmark, status=new)).status is new
+            else:
+                with pytest.raises(Conflict):
+                    uow.benchmarks.save(replace(benchmark, status=new))
+        with store.read() as uow:
+            assert uow.benchmarks.get(name).status is (new if allowed else old)
+
+
+def test_a_save_with_an_old_version_changes_nothing(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    with store.write() as uow:
+        read = uow.benchmarks.get("b-1")
+        saved = uow.benchmarks.save(replace(read, priority=10))
+        assert saved.version == read.version + 1
+        with pytest.raises(Conflict):
+            uow.benchmarks.save(replace(read, priority=20))
+    with store.read() as uow:
+        assert uow.benchmarks.get("b-1") == saved
+
+
+def test_all_of_a_life_is_saved_and_cleared_again(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(waiting=make.a_waiting(), files=(make.a_benchmark_file(),)))
+    with store.write() as uow:
+        running = uow.benchmarks.save(
+            replace(
+                uow.benchmarks.get("b-1"),
+                status=Status.SCHEDULED,
+                waiting=None,
+                failure=Failure(category=FailureCategory.NETWORK, sentence="cut"),
+                priority=50,
+                phase="measuring",
+                progress=41.5,
+                target_uid="rpi4b-0001-0001",
+                held=True,
+                started_at=make.at(1.000001),
+                ended_at=make.at(2),
+                files=(make.a_benchmark_file(name="other.onnx", sha256=None),),
+            )
+        )
+        assert uow.benchmarks.get("b-1") == running
+        again = uow.benchmarks.save(
+            replace(make.a_benchmark(), status=Status.PENDING, version=running.version)
+        )
+        assert uow.benchmarks.get("b-1") == again
+
+
+def test_live_versions_are_those_of_live_benchmarks(store: SqlStore) -> None:
+    _add(store, *(make.a_benchmark(f"b-{status}", status=status) for status in Status))
+    with store.write() as uow:
+        uow.benchmarks.save(uow.benchmarks.get("b-running"))
+    with store.read() as uow:
+        assert uow.benchmarks.live_versions() == {
+            f"b-{status}": int(status is Status.RUNNING) for status in LIVE
+        }
+
+
+def test_many_ids_are_got_at_once(store: SqlStore) -> None:
+    _add(store, *(make.a_benchmark(f"b-{i}") for i in range(30)))
+    wanted = [f"b-{i}" for i in range(40_000)]
+    with store.read() as uow:
+        assert {b.benchmark_id for b in uow.benchmarks.get_many(wanted)} == set(wanted[:30])
+        assert list(uow.benchmarks.get_many([])) == []
+
+
+# --- pages and counts ---------------------------------------------------------------------------
+
+
+def test_pages_are_newest_first_and_complete_with_ties(store: SqlStore) -> None:
+    added = [make.a_benchmark(f"b-{i:02}", submit_time=make.at(i // 4)) for i in range(25)]
+    _add(store, *added)
+    newest = sorted(added, key=lambda b: (b.submit_time, b.benchmark_id), reverse=True)
+    for limit in (1, 4, 7, 25, 26):
+        assert _all(store, limit=limit) == [b.benchmark_id for b in newest]
+
+
+def test_a_page_is_not_disturbed_by_newer_benchmarks(store: SqlStore) -> None:
+    _add(store, *(make.a_benchmark(f"b-{i}", submit_time=make.at(i)) for i in range(4)))
+    with store.read() as uow:
+        first, cursor = uow.benchmarks.page(ANY, limit=2, cursor=None)
+    _add(store, make.a_benchmark("newer", submit_time=make.at(9)))
+    with store.read() as uow:
+        second, end = uow.benchmarks.page(ANY, limit=2, cursor=cursor)
+    assert [b.benchmark_id for b in (*first, *second)] == ["b-3", "b-2", "b-1", "b-0"]
+    assert end is None
+
+
+def test_each_filter_finds_its_own_and_counts_the_same(store: SqlStore) -> None:
+    description = make.a_description
+    _add(
+        store,
+        make.a_benchmark("plain"),
+        make.a_benchmark("user", user_id="bob"),
+        make.a_benchmark("done", status=Status.COMPLETED, target_uid="rpi4b-0001-0001"),
+        make.a_benchmark("campaign", campaign_id="c-1"),
+        make.a_benchmark(
+            "family", description=description(target=None, target_uid="rpi5-0001-0001")
+        ),
+        make.a_benchmark("engine", description=description(runtime="tflite")),
+        make.a_benchmark("type", description=description(benchmark_type=BenchmarkType.TYPE3)),
+        make.a_benchmark("model", description=description(model="resnet.onnx", tags=("a", "b"))),
+        make.a_benchmark("tag", user_id="bob", description=description(tags=("b",))),
+    )
+    cases = [
+        (BenchmarkFilter(user_id="bob"), {"user", "tag"}),
+        (BenchmarkFilter(status=frozenset({Status.COMPLETED})), {"done"}),
+        (BenchmarkFilter(status=TERMINAL), {"done"}),
+        (BenchmarkFilter(status=frozenset()), set()),
+        (BenchmarkFilter(campaign_id="c-1"), {"campaign"}),
+        (BenchmarkFilter(family="rpi5"), {"family"}),
+        (BenchmarkFilter(engine="tflite"), {"engine"}),
+        (BenchmarkFilter(benchmark_type="TYPE3"), {"type"}),
+        (BenchmarkFilter(target_uid="rpi4b-0001-0001"), {"done"}),
+        (BenchmarkFilter(model="resnet.onnx"), {"model"}),
+        (BenchmarkFilter(tag="a"), {"model"}),
+        (BenchmarkFilter(tag="b"), {"model", "tag"}),
+        (BenchmarkFilter(tag="b", user_id="bob", status=LIVE), {"tag"}),
+        (BenchmarkFilter(tag="b", user_id="eve"), set()),
+        (BenchmarkFilter(user_id="ada", status=TERMINAL, family="rpi4b"), {"done"}),
+    ]
+    for which, expected in cases:
+        assert set(_all(store, which, limit=1)) == expected, which
+        with store.read() as uow:
+            assert uow.benchmarks.count(which) == len(expected), which
+
+
+def test_pages_over_several_statuses_are_in_order(store: SqlStore) -> None:
+    statuses = list(Status) * 3
+    _add(
+        store,
+        *(
+            make.a_benchmark(f"b-{i:02}", status=status, submit_time=make.at(i))
+            for i, status in enumerate(statuses)
+        ),
+    )
+    expected = [f"b-{i:02}" for i, s in enumerate(statuses) if s in TERMINAL][::-1]
+    assert _all(store, BenchmarkFilter(status=TERMINAL), limit=5) == expected
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "é", "bnVsbA", "W10", "WyJ4IiwieSJd", "WzEsMl0", "[" * 99, "\ud800"]
+)
+def test_a_foreign_cursor_is_refused(store: SqlStore, cursor: str) -> None:
+    with store.read() as uow, pytest.raises(InvalidInput) as refused:
+        uow.benchmarks.page(ANY, limit=1, cursor=cursor)
+    assert refused.value.errors[0].pointer == "/cursor"
+
+
+def test_counts_follow_every_change_of_a_status(store: SqlStore) -> None:
+    _add(store, *(make.a_benchmark(f"b-{i}") for i in range(3)))
+    with store.write() as uow:
+        scheduled = uow.benchmarks.save(replace(uow.benchmarks.get("b-0"), status=Status.SCHEDULED))
+        uow.benchmarks.save(replace(scheduled, status=Status.RUNNING))
+        uow.benchmarks.save(replace(uow.benchmarks.get("b-1"), status=Status.CANCELLED))
+    with store.read() as uow:
+        counts = uow.benchmarks.counts_by_status()
+        assert counts == {
+            status: {Status.PENDING: 1, Status.RUNNING: 1, Status.CANCELLED: 1}.get(status, 0)
+            for status in Status
+        }
+        assert uow.benchmarks.count(BenchmarkFilter(status=LIVE)) == 2
+
+
+# --- attempts -----------------------------------------------------------------------------------
+
+
+def test_an_attempt_comes_back_as_it_was_added_and_saved(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    attempt = make.an_attempt(allowed_uids=("rpi4b-0001-0001", "rpi4b-0001-0002"))
+    with store.write() as uow:
+        uow.attempts.add(attempt)
+        assert list(uow.attempts.of("b-1")) == [attempt]
+        saved = uow.attempts.save(
+            replace(
+                attempt,
+                state=AttemptState.DISPATCHING,
+                target_uid="rpi4b-0001-0001",
+                hcl='job "x" {}',
+                upload_token_sha256=make.a_sha256("token"),
+                queued_at=make.at(1),
+                started_at=make.at(2),
+                task_ended_at=make.at(3),
+                task_failure=Failure(category=FailureCategory.OUT_OF_MEMORY, sentence="killed"),
+                stopping=Failure(category=FailureCategory.TIMEOUT, sentence="too long"),
+                result_at=make.at(4),
+                counts=False,
+                failure=Failure(category=FailureCategory.UPLOAD, sentence="late"),
+                phase="loading",
+                progress=0.5,
+            )
+        )
+    with store.read() as uow:
+        assert uow.attempts.by_job_id(attempt.job_id) == saved
+        assert saved.version == attempt.version + 1
+
+
+def test_a_benchmark_has_at_most_one_live_attempt(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    with store.write() as uow:
+        uow.attempts.add(make.an_attempt())
+        uow.attempts.add(make.an_attempt("b-2"))
+        for second in (make.an_attempt(number=2), make.an_attempt(job_id="other")):
+            with pytest.raises(Conflict):
+                uow.attempts.add(second)
+        ended = uow.attempts.save(replace(make.an_attempt(), state=AttemptState.ENDED))
+        second = make.an_attempt(number=2, created_at=make.at(-1))
+        uow.attempts.add(second)
+        assert list(uow.attempts.of("b-1")) == [ended, second]
+        assert list(uow.attempts.live()) == [second, make.an_attempt("b-2")]
+
+
+def test_the_job_of_another_attempt_is_taken(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    with store.write() as uow:
+        uow.attempts.add(make.an_attempt(job_id="same"))
+        with pytest.raises(Conflict):
+            uow.attempts.add(make.an_attempt("b-2", job_id="same"))
+
+
+@pytest.mark.parametrize("old", list(AttemptState))
+def test_only_the_allowed_moves_of_an_attempt_are_saved(store: SqlStore, old: AttemptState) -> None:
+    for new in AttemptState:
+        name = f"{old}-{new}"
+        _add(store, make.a_benchmark(name))
+        attempt = make.an_attempt(name, state=old)
+        with store.write() as uow:
+            uow.attempts.add(attempt)
+            if new is old or new in ATTEMPT_MOVES[old]:
+                uow.attempts.save(replace(attempt, state=new))
+            else:
+                with pytest.raises(Conflict):
+                    uow.attempts.save(replace(attempt, state=new))
+
+
+def test_a_save_of_an_attempt_with_an_old_version_is_a_conflict(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    attempt = make.an_attempt()
+    with store.write() as uow:
+        uow.attempts.add(attempt)
+        uow.attempts.save(attempt)
+        with pytest.raises(Conflict):
+            uow.attempts.save(attempt)
+
+
+def test_the_first_outcome_of_an_attempt_stays(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    first = make.an_outcome(ended_at=make.at(5))
+    earlier = make.an_outcome(attempt=2, ended_at=make.at(1), latency_p50_ms=None, verdict=None)
+    with store.write() as uow:
+        uow.attempts.add_outcome(first)
+        uow.attempts.add_outcome(replace(first, verdict="invalid"))
+        uow.attempts.add_outcome(earlier)
+    with store.read() as uow:
+        assert list(uow.attempts.outcomes()) == [earlier, first]
+        assert list(uow.attempts.outcomes(since=make.at(5))) == [first]
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+def test_the_newest_file_of_a_name_is_meant(store: SqlStore) -> None:
+    old = make.a_user_file("f-1")
+    new = make.a_user_file("f-2", created_at=make.at(1), sha256=make.a_sha256("new"))
+    others = make.a_user_file("f-3", user_id="bob", created_at=make.at(2))
+    with store.write() as uow:
+        for file in (new, old, others):
+            uow.files.add_user_file(file)
+        with pytest.raises(Conflict):
+            uow.files.add_user_file(old)
+        assert uow.files.user_file("ada", old.name) == new
+        assert list(uow.files.user_files("ada", limit=9)) == [new, old]
+        assert list(uow.files.user_files(None, limit=2)) == [others, new]
+        uow.files.remove_user_file("f-2")
+        assert uow.files.user_file("ada", old.name) == old
+        assert uow.files.user_file_by_id("f-3") == others
+
+
+def test_a_download_is_open_while_its_attempt_lives(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    grant = make.a_grant(content=b"\x00{}")
+    with store.write() as uow:
+        uow.files.add_grant(grant)
+        with pytest.raises(NotFound):
+            uow.files.grant(grant.name)
+        uow.attempts.add(make.an_attempt())
+        assert uow.files.grant(grant.name) == grant
+        with pytest.raises(Conflict):
+            uow.files.add_grant(grant)
+        uow.attempts.save(replace(make.an_attempt(), state=AttemptState.ENDED))
+        with pytest.raises(NotFound):
+            uow.files.grant(grant.name)
+
+
+def test_a_result_of_the_same_name_is_replaced_and_the_same_content_is_told(
+    store: SqlStore,
+) -> None:
+    _add(store, make.a_benchmark())
+    other = make.a_result(sha256=make.a_sha256("other"), received_at=make.at(1))
+    with store.write() as uow:
+        assert uow.files.add_result(make.a_result())
+        assert not uow.files.add_result(make.a_result(received_at=make.at(9)))
+        assert list(uow.files.results("b-1")) == [make.a_result()]
+        assert uow.files.add_result(other)
+        assert uow.files.add_result(make.a_result("a.log"))
+        assert uow.files.add_result(make.a_result(attempt=2))
+    with store.read() as uow:
+        assert list(uow.files.results("b-1")) == [
+            make.a_result("a.log"),
+            other,
+            make.a_result(attempt=2),
+        ]
+
+
+def test_the_first_report_of_an_attempt_stays(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    second = make.a_report(attempt=2, report={"b": 1, "a": [None, 1.5]})
+    with store.write() as uow:
+        uow.files.add_report(second)
+        uow.files.add_report(make.a_report())
+        uow.files.add_report(make.a_report(received_at=make.at(5)))
+        uow.files.add_report(replace(second, report={"a": [None, 1.5], "b": 1}))
+        with pytest.raises(Conflict):
+            uow.files.add_report(make.a_report(report={"status": "failed"}))
+        assert list(uow.files.reports("b-1")) == [make.a_report(), second]
+
+
+def test_content_is_referenced_while_anything_names_it(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(files=(make.a_benchmark_file(sha256=make.a_sha256("in")),)))
+    with store.write() as uow:
+        uow.files.add_user_file(make.a_user_file(sha256=make.a_sha256("uploaded")))
+        uow.files.add_grant(make.a_grant(sha256=make.a_sha256("granted")))
+        uow.files.add_result(make.a_result(sha256=make.a_sha256("out")))
+        for name in ("in", "uploaded", "granted", "out"):
+            assert uow.files.referenced(make.a_sha256(name)), name
+        uow.files.remove_user_file("f-1")
+        assert not uow.files.referenced(make.a_sha256("uploaded"))
+
+
+# --- accounts -----------------------------------------------------------------------------------
+
+
+def test_users_and_tokens_are_kept(store: SqlStore) -> None:
+    ada = make.a_user(max_budget=10.5)
+    operator = make.a_user("op", role=Role.OPERATOR, max_priority=10)
+    token = make.a_token()
+    with store.write() as uow:
+        uow.accounts.add_user(operator)
+        uow.accounts.add_user(ada)
+        with pytest.raises(Conflict):
+            uow.accounts.add_user(ada)
+        uow.accounts.save_user(replace(ada, disabled=True, max_budget=None))
+        uow.accounts.add_token(token)
+        with pytest.raises(Conflict):
+            uow.accounts.add_token(make.a_token("t-2", sha256=token.sha256))
+        other = make.a_token("t-3", user_id="op", created_at=make.at(-1), role=Role.HOST)
+        uow.accounts.add_token(other)
+        revoked = replace(token, revoked_at=make.at(1), expires_at=make.at(2))
+        uow.accounts.save_token(revoked)
+    with store.read() as uow:
+        assert uow.accounts.user("ada") == replace(ada, disabled=True, max_budget=None)
+        assert [user.user_id for user in uow.accounts.users()] == ["ada", "op"]
+        assert uow.accounts.token_by_hash(token.sha256) == revoked
+        assert list(uow.accounts.tokens(None)) == [other, revoked]
+        assert list(uow.accounts.tokens("ada")) == [revoked]
+
+
+# --- the log ------------------------------------------------------------------------------------
+
+
+def test_events_are_numbered_without_gaps_over_roll_backs(store: SqlStore) -> None:
+    for kind in ("a", "rolled back", "b"):
+        try:
+            with store.write() as uow:
+                uow.log.append(make.an_event(kind, data={"kind": kind}))
+                uow.log.append(make.an_event(kind, benchmark_id="b-2"))
+                if kind == "rolled back":
+                    raise ValueError(kind)
+        except ValueError:
+            continue
+    with store.read() as uow:
+        assert [(e.seq, e.kind) for e in uow.log.events(after=0, limit=9)] == [
+            (1, "a"), (2, "a"), (3, "b"), (4, "b")
+        ]  # fmt: skip
+        assert list(uow.log.events(after=2, limit=1)) == [
+            make.an_event("b", seq=3, data={"kind": "b"})
+        ]
+        assert [e.seq for e in uow.log.events(after=1, limit=9, benchmark_id="b-2")] == [2, 4]
+        assert uow.log.last_seq() == 4
+
+
+def test_the_newest_explanation_of_a_benchmark_is_kept(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    placed = make.an_explanation()
+    waits = make.an_explanation("b-2", placement=None, waiting=make.a_waiting(), never=True)
+    with store.write() as uow:
+        uow.log.keep_explanation(replace(placed, rank=9))
+        uow.log.keep_explanation(waits)
+        uow.log.keep_explanation(placed)
+    with store.write() as uow:
+        uow.log.keep_explanation(replace(waits, rank=0))
+    with store.read() as uow:
+        assert uow.log.explanation("b-1") == placed
+        assert uow.log.explanation("b-2") == replace(waits, rank=0)
+
+
+def test_an_answer_is_remembered_for_a_day(database_url: str) -> None:
+    now = make.NOW
+    store = SqlStore(database_url, now=lambda: now)
+    with store.write() as uow:
+        assert uow.log.remembered("key", "ada") is None
+        uow.log.remember("key", "ada", "hash", {"benchmark_id": "b-1"})
+        uow.log.remember("key", "bob", "hash", {"benchmark_id": "b-2"})
+        with pytest.raises(Conflict):
+            uow.log.remember("key", "ada", "other", {})
+    now += timedelta(hours=24)
+    with store.write() as uow:
+        assert uow.log.remembered("key", "ada") == ("hash", {"benchmark_id": "b-1"})
+    now += timedelta(seconds=1)
+    with store.write() as uow:
+        assert uow.log.remembered("key", "ada") is None
+        uow.log.remember("key", "ada", "other", {})
+        assert uow.log.remembered("key", "ada") == ("other", {})
+    store.close()
+
+
+# --- the lab ------------------------------------------------------------------------------------
+
+
+def test_a_campaign_has_started_when_a_member_left_the_queue(store: SqlStore) -> None:
+    with store.write() as uow:
+        for name in ("waits", "runs", "empty"):
+            uow.lab.add_campaign(make.a_campaign(name))
+        with pytest.raises(Conflict):
+            uow.lab.add_campaign(make.a_campaign("waits"))
+        uow.benchmarks.add(make.a_benchmark("b-1", campaign_id="waits"))
+        uow.benchmarks.add(make.a_benchmark("b-2", campaign_id="runs"))
+        uow.benchmarks.add(make.a_benchmark("b-3", campaign_id="runs", status=Status.RUNNING))
+        assert uow.lab.campaign("runs") == make.a_campaign("runs")
+        assert uow.lab.campaigns_started(["waits", "runs", "empty", "nope"]) == {"runs"}
+        assert uow.lab.campaigns_started([]) == frozenset()
+
+
+def test_the_newest_override_of_a_board_counts(store: SqlStore) -> None:
+    resumed = make.an_override(drained=False, reason="", at=make.at(5))
+    with store.write() as uow:
+        uow.lab.set_override(make.an_override())
+        uow.lab.set_override(make.an_override("rpi5-0001-0001"))
+        uow.lab.set_override(resumed)
+        assert uow.lab.overrides() == {
+            "rpi4b-0001-0001": resumed,
+            "rpi5-0001-0001": make.an_override("rpi5-0001-0001"),
+        }
+
+
+def test_schedules_are_due_from_their_next_firing_on(store: SqlStore) -> None:
+    early = make.a_schedule("s-1", next_fire=make.at(10), description={"model": "m", "x": [1]})
+    late = make.a_schedule("s-2", next_fire=make.at(20), created_at=make.at(1), user_id="bob")
+    off = make.a_schedule("s-3", next_fire=make.at(5), created_at=make.at(2), active=False)
+    with store.write() as uow:
+        for schedule in (late, early, off):
+            uow.lab.add_schedule(schedule)
+        with pytest.raises(Conflict):
+            uow.lab.add_schedule(early)
+        assert list(uow.lab.due_schedules(make.at(9))) == []
+        assert list(uow.lab.due_schedules(make.at(10))) == [early]
+        assert list(uow.lab.due_schedules(make.at(99))) == [early, late]
+        assert list(uow.lab.schedules(None)) == [off, late, early]
+        moved = replace(early, next_fire=make.at(500))
+        uow.lab.save_schedule(moved)
+        assert uow.lab.schedule("s-1") == moved
+        assert list(uow.lab.schedules("ada")) == [off, moved]
+
+
+# --- hostile values -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"description": make.a_description(model="nul\0byte")},
+        {"description": make.a_description(model="\ud800")},
+        {"description": make.a_description(extra={"deep": {"\udfff": 1}})},
+        {"description": make.a_description(extra={"n": math.nan})},
+        {"description": make.a_description(parameters={"n": [math.inf]})},
+        {"description": make.a_description(nb_inference=2**63)},
+        {"description": make.a_description(extra={"n": -(10**400)})},
+        {"description": make.a_description(extra={"o": object()})},
+        {"description": make.a_description(tags=("\ud800",))},
+        {"user_id": "\ud800"},
+        {"user_id": "a\0b"},
+        {"priority": 2**70},
+        {"progress": math.nan},
+    ],
+)
+def test_what_no_database_holds_is_refused_before_it_is_there(
+    store: SqlStore, changes: dict[str, object]
+) -> None:
+    with pytest.raises(InvalidInput), store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark(**changes))
+    with store.read() as uow:
+        assert uow.benchmarks.count(ANY) == 0
+
+
+@pytest.mark.parametrize(
+    "hostile", ["\ud800", "\0", "'; DROP TABLE benchmarks; --", "%", "é" * 999]
+)
+def test_hostile_ids_are_only_looked_up(store: SqlStore, hostile: str) -> None:
+    with store.read() as uow, pytest.raises((NotFound, InvalidInput)):
+        uow.benchmarks.get(hostile)
+
+
+def test_events_and_reports_refuse_what_json_can_not_hold(store: SqlStore) -> None:
+    _add(store, make.a_benchmark())
+    with store.write() as uow:
+        with pytest.raises(InvalidInput):
+            uow.log.append(make.an_event(data={"x": math.nan}))
+        with pytest.raises(InvalidInput):
+            uow.files.add_report(make.a_report(report={"x": "\ud800"}))
+
+
+# --- retention ----------------------------------------------------------------------------------
+
+
+def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
+    _add(
+        store,
+        make.a_benchmark("done", status=Status.COMPLETED, ended_at=make.at(-100)),
+        make.a_benchmark("fresh", status=Status.FAILED, ended_at=make.at(100)),
+        make.a_benchmark("live"),
+    )
+    with store.write() as uow:
+        for name in ("done", "fresh", "live"):
+            uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(-200)))
+            uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
+            uow.log.keep_explanation(make.an_explanation(name))
+        uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
+        uow.attempts.add(make.an_attempt("done", state=AttemptState.ENDED))
+        uow.attempts.add(make.an_attempt("live"))
+        uow.files.add_grant(make.a_grant("dead", benchmark_id="done"))
+        uow.files.add_grant(make.a_grant("open", benchmark_id="live"))
+    assert store.prune(make.NOW) == 5
+    assert store.prune(make.NOW) == 0
+    with store.read() as uow:
+        assert [(e.seq, e.kind) for e in uow.log.events(after=0, limit=9)] == [
+            (2, "done"), (4, "fresh"), (5, "live"), (6, "live")
+        ]  # fmt: skip
+        assert uow.log.last_seq() == 7
+        assert uow.log.explanation("fresh")
+        assert uow.log.explanation("live")
+        with pytest.raises(NotFound):
+            uow.log.explanation("done")
+        assert uow.files.grant("open")

@@ -1,0 +1,191 @@
+"""Fresh databases for tests: SQLite files copied from a migrated one, and a throw-away PostgreSQL.
+
+The fixtures are imported by ``tests/conftest.py``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from edgeyard.scheduler.store import SqlStore
+
+_START_S = 60.0  # for a machine with its cores taken; it is some tenths of a second otherwise
+_number = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated, empty database; copying it is quicker than migrating."""
+    path = tmp_path_factory.mktemp("template") / "edgeyard.db"
+    SqlStore(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """URL of a fresh SQLite database of the newest schema."""
+    path = tmp_path / "edgeyard.db"
+    shutil.copy(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """URL of a throw-away server's own database, one server a test process.
+
+    Skips where PostgreSQL's programs are missing.
+    """
+    programs = _programs()
+    if programs is None:
+        pytest.skip("PostgreSQL's programs (Debian: postgresql) are not installed")
+    user = _user()
+    # not under pytest's folder: that is closed to the server's user, and too long for a socket
+    folder = Path(tempfile.mkdtemp(prefix="edgeyard-pg-", dir="/tmp"))
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    try:
+        _run(
+            programs / "initdb",
+            *("-D", folder / "data", "-U", "edgeyard", "-A", "trust", "-N", "-E", "UTF8"),
+            "--locale=C",
+            user=user,
+        )
+        server = subprocess.Popen(
+            [
+                *(programs / "postgres", "-D", folder / "data", "-k", folder),
+                *("-c", "listen_addresses=", "-c", "fsync=off", "-c", "max_connections=200"),
+            ],
+            user=None if user is None else user.pw_uid,
+            group=None if user is None else user.pw_gid,
+            extra_groups=None if user is None else [],
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            url = f"postgresql://edgeyard@/postgres?host={folder}"
+            _wait(url, server)
+            yield url
+        finally:
+            server.terminate()
+            try:
+                server.wait(2)  # it waits for clients that a failed test left behind
+            except subprocess.TimeoutExpired:
+                server.send_signal(3)
+                server.wait(10)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: str) -> str:
+    """Name of a migrated, empty database; copying it is quicker than migrating."""
+    _command(postgres_server, "CREATE DATABASE template_edgeyard")
+    SqlStore(_named(postgres_server, "template_edgeyard")).close()
+    return "template_edgeyard"
+
+
+@pytest.fixture
+def empty_postgres_url(postgres_server: str) -> str:
+    """URL of a fresh PostgreSQL database with nothing in it."""
+    name = f"test_{next(_number)}"
+    _command(postgres_server, f"CREATE DATABASE {name}")
+    return _named(postgres_server, name)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str, postgres_template: str) -> str:
+    """URL of a fresh PostgreSQL database of the newest schema."""
+    name = f"test_{next(_number)}"
+    _command(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
+    return _named(postgres_server, name)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database_url(request: pytest.FixtureRequest) -> str:
+    """URL of a fresh database, once of each kind."""
+    url = request.getfixturevalue(f"{request.param}_url")
+    assert isinstance(url, str)
+    return url
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[SqlStore]:
+    """A fresh store, once on each database."""
+    opened = SqlStore(database_url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def sqlite_store(sqlite_url: str) -> Iterator[SqlStore]:
+    """A fresh store on SQLite, for tests of what uses a store."""
+    opened = SqlStore(sqlite_url)
+    yield opened
+    opened.close()
+
+
+def _programs() -> Path | None:
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).parent
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    return debian[-1].parent if debian else None
+
+
+def _user() -> pwd.struct_passwd | None:
+    """PostgreSQL refuses to run as root; None: as who we are."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    pytest.skip("PostgreSQL doesn't run as root, and there is no user postgres or nobody")
+
+
+def _run(*command: str | Path, user: pwd.struct_passwd | None) -> None:
+    done = subprocess.run(
+        command,
+        user=None if user is None else user.pw_uid,
+        group=None if user is None else user.pw_gid,
+        extra_groups=None if user is None else [],
+        cwd="/",
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _wait(url: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _START_S
+    while True:
+        try:
+            psycopg.connect(url).close()
+            return
+        except psycopg.OperationalError:
+            assert server.poll() is None, "PostgreSQL ended at its start"
+            assert time.monotonic() < deadline, "PostgreSQL did not start"
+            time.sleep(0.05)
+
+
+def _command(url: str, command: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(command.encode())
+
+
+def _named(url: str, database: str) -> str:
+    return url.replace("/postgres?", f"/{database}?")
