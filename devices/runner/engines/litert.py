@@ -105,8 +105,8 @@ def translated(doing: str, call: Callable[..., Any], *arguments: object) -> Any:
         return call(*arguments)
     except MemoryError as error:
         raise RunFailed("out_of_memory", f"no memory left to {doing} the model") from error
-    except (RuntimeError, ValueError, TypeError, OSError) as error:
-        text = " ".join(str(error).split())[:300]
+    except (RuntimeError, ValueError, TypeError, LookupError, OSError) as error:
+        text = " ".join(str(error).split())[:300] or "it is damaged"
         if "bad_alloc" in text or ("llocat" in text and "fail" in text.lower()):
             raise RunFailed("out_of_memory", f"no memory left to {doing} the model") from error
         raise RunFailed("user_model", f"LiteRT can't {doing} the model: {text}") from error

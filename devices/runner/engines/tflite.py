@@ -40,7 +40,9 @@ class TfliteEngine:
     def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> Session:
         """Load a model; see `Engine.load`."""
         options = Options.of(parameters, threads)
-        return session_of(interpreter_of(read_model(model), options), options)
+        interpreter = interpreter_of(read_model(model), options)
+        session: Session = translated("load", session_of, interpreter, options)
+        return session
 
     def train(
         self,

@@ -67,8 +67,10 @@ def train(
     options = Options.of(parameters, threads)
     refuse_options(config, "tflite")
     rows = checked_rows(x, y)
-    file = TrainableFile(read_model(model))
-    network = _Network(file.readable(), options)
+    content = read_model(model)
+    interpreter_of(content, options)  # checks the file's structure, which its object API doesn't
+    file = TrainableFile(content)
+    network: _Network = translated("load", _Network, file.readable(), options)
     x, y = network.fitted(x, y)
     if are_classes(y):
         check_classes(y, network.infer_rows(x[:1]).shape[1])
@@ -267,7 +269,7 @@ def _same(before: Mapping[str, Array], after: Mapping[str, Array], label: str) -
 
 def _check(trained: Path, options: Options, x: Array, network: _Network) -> None:
     """See that the file that will be uploaded answers as the model that was trained."""
-    again = _Network(trained.read_bytes(), options)
+    again: _Network = translated("load", _Network, trained.read_bytes(), options)
     if not np.allclose(again.infer_rows(x), network.infer_rows(x), rtol=1e-3, atol=1e-4):
         raise RunFailed(
             "unknown", "the written model does not answer as it did while it was trained"
