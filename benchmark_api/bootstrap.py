@@ -124,7 +124,7 @@ def build(settings: Settings, port: int) -> System:
             cycle=cycle,
             dispatcher=dispatcher,
             reconciler=reconciler,
-            fetcher=Fetcher(files, rules, timeout_s=settings.fetch_timeout_s),
+            fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
             clock=clock,
             observe=metrics.observe,
             sweep=files.sweep_temporary,
