@@ -79,6 +79,8 @@ class Benchmark:
         status: ``pending``, ``scheduled``, ``running``, ``completed``, ``failed``, ``cancelled``
             or ``expired``.
         progress: 0-100 while it runs.
+        schedule_id: Of the schedule that was made in its place, where it has a ``cron``; then it
+            has no id of its own.
         warnings: What the server had to say about the submission.
         raw: The server's JSON.
     """
@@ -98,6 +100,7 @@ class Benchmark:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     attempts: tuple[AttemptState, ...] = ()
+    schedule_id: str | None = None
     warnings: tuple[str, ...] = ()
     raw: Record = field(default_factory=dict, repr=False)
     client: Calls = field(repr=False, compare=False)
@@ -159,6 +162,7 @@ def benchmark_of(body: object, client: Calls) -> Benchmark:
         started_at=moment(raw, "started_at"),
         ended_at=moment(raw, "ended_at"),
         attempts=tuple(_attempt_of(item) for item in records(raw, "attempts")),
+        schedule_id=text(raw, "schedule_id"),
         warnings=tuple(map(_warning, warnings)) if isinstance(warnings, list) else (),
         raw=raw,
         client=client,

@@ -17,13 +17,14 @@ from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmar
 from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.benchmark_api.sdk.explanation import Explanation, explanation_of
-from edgeyard.benchmark_api.sdk.fields import Record, records, text, whole
+from edgeyard.benchmark_api.sdk.fields import Record, record, records, text, whole
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import ResultFile, Results, results_of
 from edgeyard.benchmark_api.sdk.submission import (
     UploadedFile,
+    combinations,
     is_matrix,
     split_matrix,
     with_uploads,
@@ -215,13 +216,27 @@ class Client:
         answer = self.api.post("/v1/campaigns", body, key=key)
         campaign_id = text(answer if isinstance(answer, Mapping) else {}, "campaign_id")
         members = records(answer, "benchmarks")
-        return [self._benchmark({**item, "campaign_id": campaign_id}) for item in members]
+        warnings = answer.get("warnings") if isinstance(answer, Mapping) else None
+        shared = {"campaign_id": campaign_id, "warnings": warnings}
+        return [self._benchmark({**item, **shared}) for item in members]
 
-    def preview(self, description: Mapping[str, object], *, base: Path | None = None) -> Record:
-        """What would happen to a job description; nothing is submitted, files are uploaded."""
-        ready = with_uploads(description, base or Path.cwd(), self.upload)
-        answer = self.api.post("/v1/benchmarks", ready, params={"dry_run": "true"})
-        return answer if isinstance(answer, Mapping) else {}
+    def preview(
+        self,
+        description: Mapping[str, object],
+        *,
+        base: Path | None = None,
+        upload: Callable[[Path], UploadedFile] | None = None,
+    ) -> Sequence[Record]:
+        """What would happen to a job description, one answer a combination of its matrix.
+
+        Nothing is submitted; local files are uploaded, since a model is looked at, too.
+        """
+        ready = with_uploads(description, base or Path.cwd(), upload or self.upload)
+        answers = [
+            self.api.post("/v1/benchmarks", one, params={"dry_run": "true"}, key=uuid.uuid4().hex)
+            for one in combinations(ready)
+        ]
+        return [answer for answer in answers if isinstance(answer, Mapping)]
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""
@@ -266,6 +281,11 @@ class Client:
         """All members of a campaign."""
         answer = self.api.get(f"/v1/campaigns/{part(campaign_id)}")
         return [self._benchmark(item) for item in records(answer, "benchmarks")]
+
+    def user_id(self) -> str | None:
+        """Whose token this is."""
+        me = self.api.get("/v1/me")
+        return text(record(me, "user"), "user_id") if isinstance(me, Mapping) else None
 
     def queue(self) -> Sequence[Record]:
         """Who waits, in order, and why."""
@@ -431,7 +451,8 @@ class Client:
     def _act(
         self, benchmark: Named, action: str, body: Mapping[str, object] | None = None
     ) -> Benchmark:
-        return self._benchmark(self.api.post(f"{_path(benchmark)}/{action}", body))
+        key = uuid.uuid4().hex  # cancelling twice does no harm, the others heed the key
+        return self._benchmark(self.api.post(f"{_path(benchmark)}/{action}", body, key=key))
 
     def _benchmark(self, body: object) -> Benchmark:
         return benchmark_of(body, self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 from collections.abc import Callable, Iterator, Mapping
 
@@ -85,57 +84,48 @@ def follow_logs(
     api: Api, path: str, follow: bool, stream: str, attempt: int | None, sleep: Sleep
 ) -> Iterator[str]:
     """Lines of a log; with ``follow`` until the end, and on through later attempts."""
-    number = attempt
-    offset = 0
-    cuts = 0
+    number, offset, cuts, rest = attempt, 0, 0, b""
     while True:
         if number is None and follow:
             number = _first_attempt(api, path, sleep)
             if number is None:
                 return
+        begin = offset
+        params = {"attempt": number, "stream": stream, "offset": offset or None}
         try:
-            for line, behind in _log_lines(api, path, follow, stream, number, offset):
-                cuts, offset = 0, behind
-                yield line
+            for chunk in _log_bytes(api, path, params, follow):
+                offset += len(chunk)
+                *lines, rest = (rest + chunk).split(b"\n")
+                yield from map(_decoded, lines)
         except NotFoundError:
             if not follow or _ended(api, path):
                 raise
         except ServerNotReached:
-            cuts += 1
+            cuts = 0 if offset > begin else cuts + 1
             if not follow or cuts > MOST_CUTS:
                 raise
         else:
-            if not follow:
-                return
-            newest = _newest_attempt(api, path)
-            if attempt is None and newest is not None and newest != number:
-                number, offset = newest, 0
+            if not follow and offset > begin:
+                continue  # a long log comes in pieces
+            newest = _newest_attempt(api, path) if follow and attempt is None else number
+            if not follow or newest != number or attempt is not None or _ended(api, path):
+                if rest:
+                    yield _decoded(rest)
+                if newest == number:
+                    return
+                number, offset, rest = newest, 0, b""
                 continue
-            if _ended(api, path) or attempt is not None:
-                return
         sleep(PAUSE_S)
 
 
-def _log_lines(
-    api: Api, path: str, follow: bool, stream: str, attempt: int | None, offset: int
-) -> Iterator[tuple[str, int]]:
-    """Lines from ``offset`` on, each with the offset behind it; the last may lack its end."""
-    params = {
-        "attempt": attempt,
-        "stream": stream,
-        "offset": offset or None,
-        "follow": 1 if follow else None,
-    }
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    rest = b""
-    with api.stream(f"{path}/logs", params=params, timeout_s=SILENCE_S) as response:
-        for chunk in response.iter_bytes():
-            *lines, rest = (rest + chunk).split(b"\n")
-            for line in lines:
-                offset += len(line) + 1
-                yield decoder.decode(line, final=True).rstrip("\r"), offset
-    if rest:
-        yield decoder.decode(rest, final=True), offset + len(rest)
+def _log_bytes(api: Api, path: str, params: Mapping[str, object], follow: bool) -> Iterator[bytes]:
+    asked = {**params, "follow": 1} if follow else params
+    with api.stream(f"{path}/logs", params=asked, timeout_s=SILENCE_S) as response:
+        yield from response.iter_bytes()
+
+
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", errors="replace").rstrip("\r")
 
 
 def _first_attempt(api: Api, path: str, sleep: Sleep) -> int | None:

@@ -127,6 +127,20 @@ class Api:
             self._sleep(max(problem.retry_after_s or 0.0, _delay_s(number)))
         raise AssertionError("unreachable")
 
+    def ready(self) -> Mapping[str, object]:
+        """What the server says of its parts, well or not; asked once."""
+        try:
+            response = self._http.get("/readyz", params={"verbose": "1"})
+        except httpx.TransportError as error:
+            raise ServerNotReached(self.settings.url, _reason(error)) from error
+        try:
+            told = response.json()
+        except ValueError:
+            told = None
+        if not isinstance(told, Mapping):
+            raise problem_of(response)
+        return told
+
     @contextmanager
     def stream(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,6 +80,13 @@ def split_matrix(
     return matrix, common
 
 
+def combinations(description: Mapping[str, object]) -> list[JobDescription]:
+    """One description for each combination of its matrix."""
+    matrix, common = split_matrix(description)
+    chosen = itertools.product(*matrix.values())
+    return [{**common, **dict(zip(matrix, values, strict=True))} for values in chosen]
+
+
 def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) -> JobDescription:
     """The description with its local files uploaded and named as the server knows them.
 
@@ -107,13 +115,9 @@ def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) 
     elif path := next(iter(found["model"]), None):
         file = uploaded(path)
         ready |= {"model": file.name, "model_url": file.url}
-    elif _is_url(ready.get("model")) and "model_url" not in ready:
-        ready["model_url"] = ready.pop("model")
     if path := next(iter(found["dataset"]), None):
         file = uploaded(path)
         ready |= {"dataset": file.name, "dataset_urls": [file.url]}
-    elif _is_url(ready.get("dataset")) and "dataset_urls" not in ready:
-        ready["dataset_urls"] = [ready.pop("dataset")]
     if path := next(iter(found["odt_config"]), None):
         ready["odt_config"] = uploaded(path).url
     return ready
@@ -145,3 +149,22 @@ def _local(name: str, value: object, base: Path) -> Path | None:
 
 def _is_url(value: object) -> bool:
     return isinstance(value, str) and value.lower().startswith(("http://", "https://"))
+
+
+def rebased(description: Mapping[str, object], folder: Path) -> JobDescription:
+    """With the local files of a job file, which are seen from its own folder, found from here."""
+
+    def found(value: object) -> object:
+        if isinstance(value, list):
+            return [found(item) for item in value]
+        if isinstance(value, str) and not _is_url(value):
+            near = folder / Path(value).expanduser()
+            if near.is_file() or "/" in value:
+                return near
+        return value
+
+    names = ("model", "dataset", "odt_config")
+    return {
+        **description,
+        **{name: found(description[name]) for name in names if name in description},
+    }

@@ -1,0 +1,59 @@
+"""The command line: ``app`` is the program; each module adds its verbs.
+
+What takes long to load (HTTP, tables, numbers, plots, the server) is imported where it is used:
+``edgeyard --help`` loads none of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgeyard import __version__
+from edgeyard.benchmark_api.cli import (
+    benchmarks,
+    checkup,
+    nouns,
+    rendering,
+    results,
+    server,
+    submitting,
+    watching,
+)
+from edgeyard.benchmark_api.cli.program import Program
+
+app = typer.Typer(
+    name="edgeyard",
+    cls=Program,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"edgeyard {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Benchmarks of models on edge boards.
+
+    Data goes to stdout, talk to stderr. Exit status: 0 done, 1 usage or API error, 2 nothing can
+    be placed, 3 a benchmark failed, 4 timed out waiting, 5 cancelled, 130 Ctrl-C.
+    """
+
+
+for _module in (submitting, watching, benchmarks, results, nouns, rendering, checkup, server):
+    _module.add_to(app)

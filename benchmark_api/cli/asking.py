@@ -1,0 +1,131 @@
+"""The flags of ``submit`` as fields of a job description."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.hcl.job import OPERATORS
+from edgeyard.scheduler.model.quantities import duration_s
+
+_INPUT = re.compile(
+    r"(?P<name>[^=]+)=(?P<shape>\d+(x\d+)*)?"
+    r"(:(?P<low>-?[0-9.eE+-]+)\.\.(?P<high>-?[0-9.eE+-]+))?(:(?P<kind>int|float))?"
+)
+_ATTRIBUTE = re.compile(r"\s*([A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
+_WORDS = sorted(OPERATORS, key=len, reverse=True)
+"""Longest first: ``>=`` is not ``>`` and a value that begins with ``=``."""
+
+
+def one_or_list(values: Sequence[str]) -> object:
+    """None, the only value, or the list of a matrix; commas part values, too."""
+    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
+    if not parts:
+        return None
+    return parts[0] if len(parts) == 1 else parts
+
+
+def inputs(values: Sequence[str]) -> dict[str, object]:
+    """``tokens=1x128:0..30522:int``: shape, range and kind of an input's random data."""
+    found: dict[str, object] = {}
+    for value in values:
+        match = _INPUT.fullmatch(value)
+        if match is None:
+            raise InvalidInput.at(
+                "--input",
+                f"can't read {value!r}",
+                "NAME=1x128:LOW..HIGH:int; all but NAME= is optional",
+            )
+        spec: dict[str, object] = {}
+        if match["shape"]:
+            spec["shape"] = [int(size) for size in match["shape"].split("x")]
+        if match["low"] is not None:
+            spec["low"], spec["high"] = _number(match["low"]), _number(match["high"])
+        if match["kind"]:
+            spec["integers"] = match["kind"] == "int"
+        found[match["name"].strip()] = spec
+    return found
+
+
+def parameters(values: Sequence[str]) -> dict[str, object]:
+    """``threads=2``: values are JSON where they can be read so, else text."""
+    found: dict[str, object] = {}
+    for value in values:
+        name, sign, text = value.partition("=")
+        if not sign or not name.strip():
+            raise InvalidInput.at("--parameter", f"can't read {value!r}", "NAME=VALUE")
+        found[name.strip()] = _json_or_text(text)
+    return found
+
+
+def constraints(values: Sequence[str]) -> list[Mapping[str, object]]:
+    """``memory.ram >= 4294967296``: attribute, operator, value."""
+    return [_constraint(value) for value in values]
+
+
+def _constraint(value: str) -> Mapping[str, object]:
+    match = _ATTRIBUTE.fullmatch(value)
+    rest = match[2] if match else ""
+    operator = next((word for word in _WORDS if rest.startswith(word)), None)
+    if match is None or operator is None:
+        raise InvalidInput.at(
+            "--constraint",
+            f"can't read {value!r}",
+            f"ATTRIBUTE OPERATOR VALUE with one of {', '.join(OPERATORS)}",
+        )
+    return {
+        "attribute": match[1],
+        "operator": operator,
+        "value": rest.removeprefix(operator).strip(),
+    }
+
+
+def moment(value: str | None, flag: str) -> str | None:
+    """A time of RFC 3339, or ``+2h`` from now."""
+    if value is None or not value.startswith("+"):
+        return value
+    try:
+        at = datetime.now(UTC) + timedelta(seconds=duration_s(value[1:]))
+    except (ValueError, OverflowError) as error:
+        raise InvalidInput(
+            [FieldError(flag, f"{value} {error}", "+2h, or RFC 3339 with zone")]
+        ) from None
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def seconds(value: str | None, flag: str) -> float | None:
+    """``90``, ``"15 min"``: a duration."""
+    if value is None:
+        return None
+    try:
+        return duration_s(value)
+    except ValueError as error:
+        raise InvalidInput.at(flag, f"{value!r} {error}", "seconds, or e.g. 15 min") from None
+
+
+def odt_config(value: str | None) -> object:
+    """A path, URL or name; or the configuration itself as a JSON object."""
+    if value is None or not value.lstrip().startswith("{"):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        raise InvalidInput.at("--odt-config", f"is no JSON: {error}", "a JSON object") from None
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        raise InvalidInput.at("--input", f"{text!r} is no number") from None
+    return int(number) if number.is_integer() else number
+
+
+def _json_or_text(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,245 @@
+"""The daily verbs that look at benchmarks or act on them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from typing import Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    age,
+    emit,
+    emit_csv,
+    emit_json,
+    field,
+    local_time,
+    plain,
+    printable,
+)
+from edgeyard.benchmark_api.cli.output import (
+    show as print_parts,
+)
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.watching import Campaign, chosen_ids
+from edgeyard.errors import InvalidInput
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a benchmark.", show_default=False)]
+Attempt = Annotated[int | None, typer.Option(help="Number of the attempt; default: the newest.")]
+
+
+def _why(row: Row) -> str:
+    """What matters of a benchmark beside its status."""
+    for key in ("failure", "waiting_reason"):
+        reason = row.get(key)
+        if isinstance(reason, dict):
+            return f"{reason.get('category') or reason.get('code')}: {reason.get('sentence') or ''}"
+    if row.get("status") == "running":
+        progress = row.get("progress")
+        done = f"{progress:.0f} %" if isinstance(progress, int | float) else ""
+        return " ".join(filter(None, [plain(row.get("phase")), done]))
+    return ""
+
+
+def _board(row: Row) -> str:
+    description = row.get("description")
+    family = description.get("target") if isinstance(description, dict) else None
+    return plain(row.get("target_uid") or family)
+
+
+LIST_COLUMNS = (
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
+    Column(title="STATUS", of=field("status"), whole=True),
+    Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, whole=True),
+    Column(title="BOARD", of=_board),
+    Column(title="MODEL", of=field("description.model"), from_width=110),
+    Column(title="RUNTIME", of=field("description.runtime"), from_width=110),
+    Column(title="TYPE", of=field("description.benchmark_type"), from_width=110),
+    Column(title="WHY", of=_why, from_width=110, always=False),
+)
+_QUEUE_COLUMNS = (
+    Column(title="#", of=field("position"), right=True, whole=True),
+    Column(
+        title="BENCHMARK",
+        of=lambda row: plain(row.get("benchmark_id")) or "(another user's)",
+        whole=True,
+    ),
+    Column(title="PRIO", of=field("priority"), right=True, whole=True),
+    Column(title="USER", of=field("user_id"), from_width=100),
+    Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, from_width=100),
+    Column(title="FOR", of=field("target"), from_width=100),
+    Column(title="WHY IT WAITS", of=_why),
+)
+
+
+def list_benchmarks(
+    session: Session,
+    status: Annotated[
+        list[str] | None, typer.Option(help="pending, running...; repeatable.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Family.")] = None,
+    target_uid: Annotated[str | None, typer.Option(help="Board.")] = None,
+    runtime: Annotated[str | None, typer.Option(help="Engine.")] = None,
+    benchmark_type: Annotated[
+        str | None, typer.Option("--type", help="TYPE1, TYPE2, TYPE3.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Label.")] = None,
+    campaign: Annotated[str | None, typer.Option("--campaign", metavar="ID")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="For operators.")] = None,
+    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="At most so many.")] = 20,
+) -> None:
+    """List benchmarks, newest first."""
+    filters = {
+        "status": status,
+        "target": target,
+        "target_uid": target_uid,
+        "runtime": runtime,
+        "benchmark_type": benchmark_type,
+        "model": model,
+        "tag": tag,
+        "campaign_id": campaign,
+        "user_id": user,
+        "limit": min(limit, 100),
+    }
+    pages = session.client.pages("/v1/benchmarks", filters)
+    rows = list(itertools.islice(pages, limit))
+    emit(session.output, rows, LIST_COLUMNS, "no benchmarks")
+
+
+def show(session: Session, benchmark_id: Id) -> None:
+    """Show one benchmark.
+
+    What was asked for, where it is, what happened.
+    """
+    benchmark = session.client.benchmark(benchmark_id)
+    if session.output is Output.JSON:
+        emit_json(benchmark.raw)
+    elif session.output is Output.CSV:
+        emit_csv([benchmark.raw])
+    else:
+        from edgeyard.benchmark_api.cli.pictures import benchmark_picture
+
+        print_parts(*benchmark_picture(benchmark))
+
+
+def explain(
+    session: Session,
+    benchmark_id: Id,
+    every: Annotated[bool, typer.Option("--all", help="Every board, however many.")] = False,
+) -> None:
+    """Explain a decision.
+
+    Why a benchmark is on its board, or waits: its rank, its priority, every board's verdict.
+    """
+    explanation = session.client.explain(benchmark_id)
+    if session.output is Output.JSON:
+        emit_json(explanation.raw)
+    elif session.output is Output.CSV:
+        verdicts = explanation.raw.get("verdicts")
+        emit_csv(verdicts if isinstance(verdicts, list) else [])
+    else:
+        from edgeyard.benchmark_api.cli.pictures import explanation_picture
+
+        print_parts(*explanation_picture(explanation, every))
+
+
+def hcl(session: Session, benchmark_id: Id, attempt: Attempt = None) -> None:
+    """Print the Nomad job as dispatched, secrets masked."""
+    text = session.client.hcl(benchmark_id, attempt)
+    if session.output is Output.JSON:
+        emit_json({"benchmark_id": benchmark_id, "hcl": text})
+    else:
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+
+
+def logs(
+    session: Session,
+    benchmark_id: Id,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until its end.")] = False,
+    stream: Annotated[str, typer.Option(help="stdout or stderr.")] = "stdout",
+    attempt: Attempt = None,
+) -> None:
+    """Print the log of a benchmark's task."""
+    if stream not in ("stdout", "stderr"):
+        raise InvalidInput.at("--stream", f"there is no {stream!r}", "stdout or stderr")
+    # On a terminal a hostile log could move the cursor or retitle the window.
+    clean = printable if sys.stdout.isatty() else str
+    lines = session.client.logs(benchmark_id, follow=follow, stream=stream, attempt=attempt)
+    for line in lines:
+        sys.stdout.write(clean(line.expandtabs()) + "\n")
+        sys.stdout.flush()
+
+
+def events(
+    session: Session,
+    benchmark_id: Id,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until its end.")] = False,
+) -> None:
+    """Print what happened to a benchmark.
+
+    With -o json one object a line.
+    """
+    import json
+
+    for event in session.client.events(benchmark_id, follow=follow):
+        if session.output is Output.JSON:
+            line = json.dumps(event, ensure_ascii=False)
+        else:
+            data = event.get("data")
+            facts = data.items() if isinstance(data, dict) else ()
+            told = " ".join(f"{key}={plain(value)}" for key, value in facts if value is not None)
+            line = f"{local_time(event.get('at'))}  {event.get('kind')}  {told}"
+        sys.stdout.write(printable(line) + "\n")
+        sys.stdout.flush()
+
+
+def cancel(
+    session: Session,
+    benchmark_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...")] = None,
+    campaign: Campaign = None,
+) -> None:
+    """Cancel benchmarks.
+
+    Their tasks are stopped and their boards freed.
+    """
+    from edgeyard.benchmark_api.sdk import StateConflict
+
+    chosen = chosen_ids(session, benchmark_ids, campaign)
+    if not chosen:
+        raise InvalidInput.at("ID", "nothing to cancel", "ids of benchmarks, or --campaign ID")
+    raws: list[Row] = []
+    refused = 0
+    for one in chosen:
+        try:
+            raws.append(session.client.cancel(one).raw)
+        except StateConflict as error:
+            refused += campaign is None  # members of a campaign may have ended before
+            session.say(f"edgeyard: {error}")
+    if raws or session.output is not Output.TABLE:
+        emit(session.output, raws, LIST_COLUMNS[:2], "nothing was cancelled")
+    if refused:
+        raise typer.Exit(1)
+
+
+def queue(session: Session) -> None:
+    """Show who waits, in which order, and why."""
+    emit(session.output, session.client.queue(), _QUEUE_COLUMNS, "nothing waits")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    verb(app, "list")(list_benchmarks)
+    for name, function in (
+        ("show", show),
+        ("explain", explain),
+        ("hcl", hcl),
+        ("logs", logs),
+        ("events", events),
+        ("cancel", cancel),
+        ("queue", queue),
+    ):
+        verb(app, name)(function)

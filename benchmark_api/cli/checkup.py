@@ -1,0 +1,294 @@
+"""``doctor``: looks at the set-up from here to the boards, and says what to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+import typer
+
+from edgeyard import __version__
+from edgeyard.benchmark_api.cli.output import Column, emit, field, plain, size
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.errors import ConfigError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from edgeyard.benchmark_api.sdk import Client
+
+MOST_CLOCK_DIFFERENCE_S = 30.0
+"""Deadlines and start times are stated on one clock and kept on the other."""
+LEAST_FREE_BYTES = 2 * 2**30
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        fix: What to do; "" where nothing is to be done.
+    """
+
+    check: str
+    state: Literal["ok", "warning", "problem"]
+    found: str
+    fix: str = ""
+
+
+def doctor(session: Session) -> None:
+    """Check the set-up and say what to do.
+
+    Settings, token, server and its parts, boards, engines; exit 1 where something is broken.
+    """
+    findings = list(examine(session))
+    rows = [asdict(finding) for finding in findings]
+    emit(session.output, rows, _COLUMNS, "")
+    problems = sum(finding.state == "problem" for finding in findings)
+    if session.output is Output.TABLE:
+        warnings = sum(finding.state == "warning" for finding in findings)
+        session.say(f"\n{problems} problems, {warnings} warnings")
+    if problems:
+        raise typer.Exit(1)
+
+
+_COLUMNS = (
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="CHECK", of=field("check"), whole=True),
+    Column(
+        title="FOUND",
+        of=lambda row: "\n→ ".join(filter(None, [plain(row.get("found")), plain(row.get("fix"))])),
+    ),
+)
+
+
+def examine(session: Session) -> Iterator[Finding]:
+    """All findings, in the order in which trouble should be looked for."""
+    try:
+        client = session.client
+    except ConfigError as error:
+        yield Finding(
+            check="settings", state="problem", found=str(error), fix="correct the file or variable"
+        )
+        return
+    yield from _settings(client)
+    yield _disk_here()
+    reached = _server(client)
+    yield from reached[0]
+    if reached[1] is None:
+        return
+    yield from _ready(client)
+    token = _token(client)
+    yield token
+    if token.state != "problem":
+        yield from _boards(client)
+
+
+def _settings(client: Client) -> Iterator[Finding]:
+    settings = client.settings
+    profile = f", profile {settings.profile}" if settings.profile else ""
+    yield Finding(
+        check="settings",
+        state="ok",
+        found=f"server {settings.url} (from {settings.url_from}{profile}); "
+        f"token from {settings.token_from}",
+    )
+    parts = urlsplit(settings.url)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK and settings.token:
+        yield Finding(
+            check="encryption",
+            state="warning",
+            found="the token goes over the network as plain text",
+            fix="put the server behind https, or use a tunnel",
+        )
+
+
+def _disk_here() -> Finding:
+    free = shutil.disk_usage(".").free
+    if free >= LEAST_FREE_BYTES:
+        return Finding(check="disk", state="ok", found=f"{size(free)} free here")
+    return Finding(
+        check="disk",
+        state="warning",
+        found=f"only {size(free)} free here",
+        fix="make room: models, datasets and results need it",
+    )
+
+
+def _server(client: Client) -> tuple[list[Finding], httpx.Response | None]:
+    """Whether it answers, its version and its clock."""
+    from edgeyard.benchmark_api.sdk import ClientError
+
+    before = datetime.now(UTC)
+    try:
+        response = client.api.request("GET", "/v1/version", tries=2)
+        told = response.json()
+    except (ClientError, ValueError) as error:
+        fix = "start it (edgeyard up --data-dir DIR), or correct the URL"
+        return [Finding(check="server", state="problem", found=str(error), fix=fix)], None
+    after = datetime.now(UTC)
+    theirs = plain(told.get("version")) if isinstance(told, Mapping) else ""
+    findings = [_version(theirs), *_clock(response, before, after)]
+    return findings, response
+
+
+def _version(theirs: str) -> Finding:
+    if theirs == __version__:
+        return Finding(check="server", state="ok", found=f"answers; version {theirs}, as here")
+    same_line = theirs.split(".")[:2] == __version__.split(".")[:2]
+    return Finding(
+        check="server",
+        state="warning" if theirs else "problem",
+        found=f"answers; it is of version {theirs or 'unknown'}, this is {__version__}",
+        fix="" if same_line else f"install the server's version here: edgeyard=={theirs}",
+    )
+
+
+def _clock(response: httpx.Response, before: datetime, after: datetime) -> Iterator[Finding]:
+    try:
+        at = parsedate_to_datetime(response.headers.get("Date", ""))
+    except ValueError:
+        return
+    # The header is cut to whole seconds.
+    difference = max((before - at).total_seconds() - 1.0, (at - after).total_seconds(), 0.0)
+    if difference <= MOST_CLOCK_DIFFERENCE_S:
+        yield Finding(check="clock", state="ok", found="agrees with the server's")
+    else:
+        yield Finding(
+            check="clock",
+            state="warning",
+            found=f"{difference:.0f} s apart from the server's",
+            fix="let both follow NTP: deadlines and start times depend on it",
+        )
+
+
+def _ready(client: Client) -> Iterator[Finding]:
+    """What the server says of its own parts; it answers 503 where one is not well."""
+    from edgeyard.benchmark_api.sdk import ClientError
+
+    try:
+        told = client.api.ready()
+    except ClientError as error:
+        yield Finding(check="readiness", state="problem", found=str(error))
+        return
+    checks = told.get("checks")
+    if not isinstance(checks, Mapping):
+        yield Finding(check="readiness", state="ok", found=plain(told.get("status")) or "ready")
+        return
+    for name, said in checks.items():
+        good, found = _said(said)
+        yield Finding(
+            check=str(name),
+            state="ok" if good else "problem",
+            found=found,
+            fix="" if good else _READY_FIXES.get(str(name), "see the server's log"),
+        )
+
+
+_READY_FIXES = {
+    "database": "check EDGEYARD_DATABASE_URL and that the database runs",
+    "files": "check room and rights of the server's data folder",
+    "cluster": "check that the cluster runs and that the server may reach it",
+    "twin": "dispatch is held until the cluster answers again",
+}
+
+
+def _said(said: object) -> tuple[bool, str]:
+    if isinstance(said, Mapping):
+        good = said.get("ok") is True or said.get("status") == "ok"
+        detail = plain(said.get("detail") or said.get("reason") or said.get("message"))
+        return good, detail or ("ok" if good else "not ok")
+    if isinstance(said, bool):
+        return said, "ok" if said else "not ok"
+    return said == "ok", plain(said)
+
+
+def _token(client: Client) -> Finding:
+    from edgeyard.benchmark_api.sdk import AuthError, ClientError
+
+    fix = "set EDGEYARD_TOKEN; `edgeyard up --data-dir DIR` writes one to DIR/admin.token"
+    try:
+        me = client.api.get("/v1/me")
+    except AuthError as error:
+        return Finding(check="token", state="problem", found=str(error), fix=fix)
+    except ClientError as error:
+        return Finding(check="token", state="problem", found=str(error), fix="see the server's log")
+    told = me if isinstance(me, Mapping) else {}
+    user = told.get("user")
+    role = plain(told.get("role"))
+    found = f"good: {plain(user.get('user_id')) if isinstance(user, Mapping) else ''}, role {role}"
+    if role == "host":
+        return Finding(
+            check="token",
+            state="warning",
+            found=found,
+            fix="a host's token can't submit: use one of a submitter",
+        )
+    return Finding(check="token", state="ok", found=found)
+
+
+def _boards(client: Client) -> Iterator[Finding]:
+    """Boards that can be used now, what they can run, and the expected ones that are missing."""
+    boards = client.boards()
+    states = Counter(plain(board.get("state")) for board in boards)
+    usable = [board for board in boards if board.get("state") in ("idle", "busy")]
+    counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "none"
+    yield Finding(
+        check="boards",
+        state="ok" if usable else "problem",
+        found=counted,
+        fix="" if usable else "start the hosts, or write boards into the inventory",
+    )
+    for board in boards:
+        if board.get("state") in ("offline", "unhealthy", "unknown"):
+            yield _board(board)
+    supported: dict[str, set[str]] = {}
+    for board in usable:
+        engines = board.get("engines")
+        for engine in engines if isinstance(engines, list) else ():
+            types = supported.setdefault(plain(engine.get("name")), set())
+            types.update(map(plain, engine.get("supported_types") or ()))
+    told = "; ".join(f"{name} ({', '.join(sorted(types))})" for name, types in supported.items())
+    yield Finding(
+        check="engines",
+        state="ok" if supported else "problem",
+        found=told or "no usable board has one",
+        fix="" if supported else "install an engine on the hosts, e.g. pip install onnxruntime",
+    )
+    inventory = client.api.get("/v1/inventory")
+    expected = inventory.get("boards") if isinstance(inventory, Mapping) else None
+    count = len(expected) if isinstance(expected, list) else 0
+    yield Finding(
+        check="inventory",
+        state="ok" if count else "problem",
+        found=f"{count} boards expected",
+        fix="" if count else "name the boards in the inventory: unknown ones are never used",
+    )
+
+
+def _board(board: Mapping[str, object]) -> Finding:
+    uid, state = plain(board.get("target_uid")), plain(board.get("state"))
+    fixes = {
+        "offline": "start its host, or see why it does not report",
+        "unhealthy": f"look at it: edgeyard boards show {uid}",
+        "unknown": "add it to the inventory if it is yours; it is not used till then",
+    }
+    reason = plain(board.get("reason"))
+    return Finding(
+        check="board",
+        state="warning",
+        found=f"{uid} is {state}" + (f": {reason}" if reason else ""),
+        fix=fixes[state],
+    )
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    verb(app, "doctor")(doctor)

@@ -1,0 +1,379 @@
+"""Noun–verb commands: boards, files, tokens, users, campaigns, schedules."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    age,
+    emit,
+    emit_csv,
+    emit_json,
+    emit_one,
+    field,
+    local_time,
+    plain,
+    size,
+)
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.errors import InvalidInput
+
+Argument = Annotated[str, typer.Argument(show_default=False)]
+
+
+def _record(answer: object) -> Row:
+    return answer if isinstance(answer, dict) else {}
+
+
+def _path(noun: str, name: str, action: str = "") -> str:
+    from edgeyard.benchmark_api.sdk.http import part
+
+    return f"/v1/{noun}/{part(name)}{action}"
+
+
+# --- boards -------------------------------------------------------------------------------------
+
+
+def _engines(row: Row) -> str:
+    engines = row.get("engines")
+    if not isinstance(engines, list):
+        return ""
+    return ", ".join(plain(one.get("name")) for one in engines if isinstance(one, dict))
+
+
+def _board_note(row: Row) -> str:
+    doing = plain(row.get("benchmark_id"))
+    progress = row.get("progress")
+    if doing:
+        share = f" ({progress:.0f} %)" if isinstance(progress, int | float) else ""
+        return doing + share
+    return plain(row.get("reason"))
+
+
+_BOARD_COLUMNS = (
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="ENGINES", of=_engines),
+    Column(title="RAM", of=lambda row: size(row.get("ram_bytes")), right=True, whole=True),
+    Column(title="HOST", of=field("host"), from_width=100),
+    Column(
+        title="EMULATED",
+        of=lambda row: "yes" if row.get("emulated") else "",
+        from_width=100,
+        always=False,
+    ),
+    Column(title="NOTE", of=_board_note, always=False),
+)
+
+
+def boards_list(
+    session: Session,
+    family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
+    state: Annotated[str | None, typer.Option(help="idle, busy, offline...")] = None,
+) -> None:
+    """List the boards and what they do now."""
+    rows = [
+        row
+        for row in session.client.boards()
+        if family in (None, row.get("family")) and state in (None, row.get("state"))
+    ]
+    emit(session.output, rows, _BOARD_COLUMNS, "no boards")
+
+
+def boards_show(session: Session, target_uid: Argument) -> None:
+    """Show one board."""
+    board = _record(session.client.api.get(_path("boards", target_uid)))
+    if session.output is Output.TABLE:
+        from edgeyard.benchmark_api.cli.pictures import board_picture
+
+        emit_one(session.output, board, *board_picture(board))
+    else:
+        emit_one(session.output, board)
+
+
+def boards_drain(
+    session: Session,
+    target_uid: Argument,
+    reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
+) -> None:
+    """Take a board out of service.
+
+    What runs on it goes on to its end.
+    """
+    board = session.client.api.post(_path("boards", target_uid, "/drain"), {"reason": reason})
+    emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
+
+
+def boards_resume(session: Session, target_uid: Argument) -> None:
+    """Put a drained board back into service."""
+    board = session.client.api.post(_path("boards", target_uid, "/resume"))
+    emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
+
+
+# --- files --------------------------------------------------------------------------------------
+
+_FILE_COLUMNS = (
+    Column(title="FILE", of=field("file_id"), whole=True),
+    Column(title="NAME", of=field("name")),
+    Column(title="SIZE", of=lambda row: size(row.get("size")), right=True, whole=True),
+    Column(title="AGE", of=lambda row: age(row.get("created_at")), right=True, whole=True),
+    Column(title="SHA-256", of=lambda row: plain(row.get("sha256"))[:12], from_width=90),
+)
+
+
+def files_list(session: Session) -> None:
+    """List your uploaded files."""
+    rows = list(session.client.pages("/v1/files"))
+    emit(session.output, rows, _FILE_COLUMNS, "no files")
+
+
+def files_upload(
+    session: Session, paths: Annotated[list[Path], typer.Argument(metavar="FILE...")]
+) -> None:
+    """Upload models, datasets or configurations."""
+    rows: list[Row] = []
+    for path in paths:
+        file = session.client.upload(path)
+        rows.append(
+            {
+                "file_id": file.file_id,
+                "name": file.name,
+                "size": file.size_bytes,
+                "sha256": file.sha256,
+                "url": file.url,
+            }
+        )
+    emit(session.output, rows, _FILE_COLUMNS, "nothing was uploaded")
+
+
+def files_download(
+    session: Session,
+    file_id: Argument,
+    path: Annotated[Path | None, typer.Argument(help="File or folder; - is stdout.")] = None,
+) -> None:
+    """Download an uploaded file.
+
+    Under its own name, unless told otherwise.
+    """
+    where = _path("files", file_id, "/content")
+    if path == Path("-"):
+        with session.client.api.stream(where) as response:
+            for chunk in response.iter_bytes():
+                sys.stdout.buffer.write(chunk)
+        return
+    target = path or Path.cwd()
+    if target.is_dir():
+        name = plain(_record(session.client.api.get(_path("files", file_id))).get("name"))
+        target /= Path(name).name or "download"
+    session.say(f"fetched {session.client.download(where, target)}")
+
+
+def files_delete(
+    session: Session, file_ids: Annotated[list[str], typer.Argument(metavar="FILE...")]
+) -> None:
+    """Forget files; what benchmarks still need stays."""
+    for file_id in file_ids:
+        session.client.api.request("DELETE", _path("files", file_id))
+        session.say(f"{file_id} is deleted")
+
+
+# --- tokens and users ---------------------------------------------------------------------------
+
+_TOKEN_COLUMNS = (
+    Column(title="TOKEN", of=field("token_id"), whole=True),
+    Column(title="USER", of=field("user_id")),
+    Column(title="ROLE", of=field("role")),
+    Column(title="LABEL", of=field("label")),
+    Column(title="EXPIRES", of=lambda row: local_time(row.get("expires_at")), always=False),
+    Column(title="REVOKED", of=lambda row: local_time(row.get("revoked_at")), always=False),
+)
+_USER_COLUMNS = (
+    Column(title="USER", of=field("user_id"), whole=True),
+    Column(title="ROLE", of=field("role")),
+    Column(title="MAX PRIORITY", of=field("max_priority"), right=True),
+    Column(title="MAX BUDGET", of=field("max_budget"), right=True, always=False),
+    Column(title="DISABLED", of=field("disabled")),
+)
+
+
+def tokens_list(session: Session) -> None:
+    """List tokens.
+
+    The secrets themselves are known to nobody but their owners.
+    """
+    rows = list(session.client.pages("/v1/tokens"))
+    emit(session.output, rows, _TOKEN_COLUMNS, "no tokens")
+
+
+def tokens_create(
+    session: Session,
+    user: Annotated[str | None, typer.Option(help="For whom; default: yourself.")] = None,
+    role: Annotated[str | None, typer.Option(help="submitter, operator or host.")] = None,
+    label: Annotated[str, typer.Option(help="What it is for.")] = "",
+    expires: Annotated[
+        str | None, typer.Option(help="RFC 3339, or e.g. '+30 d'; default: never.")
+    ] = None,
+) -> None:
+    """Make a token.
+
+    It is shown this once, on stdout.
+    """
+    from edgeyard.benchmark_api.cli import asking
+
+    body = {
+        "user_id": user,
+        "role": role,
+        "label": label or None,
+        "expires_at": asking.moment(expires, "--expires"),
+    }
+    asked = {name: value for name, value in body.items() if value is not None}
+    made = _record(session.client.api.post("/v1/tokens", asked))
+    if session.output is Output.TABLE:
+        typer.echo(plain(made.get("token")))
+        session.say(f"{plain(made.get('token_id'))}: keep it now, it is not shown again")
+    else:
+        emit_one(session.output, made)
+
+
+def tokens_revoke(session: Session, token_id: Argument) -> None:
+    """End a token at once."""
+    session.client.api.request("DELETE", _path("tokens", token_id))
+    session.say(f"{token_id} is revoked")
+
+
+def users_list(session: Session) -> None:
+    """List the accounts."""
+    emit(session.output, list(session.client.pages("/v1/users")), _USER_COLUMNS, "no users")
+
+
+Role = Annotated[str | None, typer.Option(help="submitter, operator or host.")]
+MaxPriority = Annotated[int | None, typer.Option(help="Highest priority it may ask for, 1-10.")]
+MaxBudget = Annotated[float | None, typer.Option(help="Highest budget it may ask for.")]
+
+
+def users_create(
+    session: Session,
+    user_id: Argument,
+    role: Role = "submitter",
+    max_priority: MaxPriority = None,
+    max_budget: MaxBudget = None,
+) -> None:
+    """Make an account."""
+    body = {
+        "user_id": user_id,
+        "role": role,
+        "max_priority": max_priority,
+        "max_budget": max_budget,
+    }
+    asked = {name: value for name, value in body.items() if value is not None}
+    made = session.client.api.post("/v1/users", asked)
+    emit(session.output, [_record(made)], _USER_COLUMNS, "")
+
+
+def users_update(
+    session: Session,
+    user_id: Argument,
+    role: Role = None,
+    max_priority: MaxPriority = None,
+    max_budget: MaxBudget = None,
+    disabled: Annotated[
+        bool | None, typer.Option("--disable/--enable", help="Whether its tokens are good.")
+    ] = None,
+) -> None:
+    """Change an account."""
+    body = {
+        "role": role,
+        "max_priority": max_priority,
+        "max_budget": max_budget,
+        "disabled": disabled,
+    }
+    asked = {name: value for name, value in body.items() if value is not None}
+    if not asked:
+        raise InvalidInput.at("", "nothing to change", "--role, --max-priority, --disable...")
+    response = session.client.api.request(
+        "PATCH", _path("users", user_id), make_body=lambda: {"json": asked}, idempotent=True
+    )
+    emit(session.output, [_record(response.json())], _USER_COLUMNS, "")
+
+
+# --- campaigns and schedules --------------------------------------------------------------------
+
+_SCHEDULE_COLUMNS = (
+    Column(title="SCHEDULE", of=field("schedule_id"), whole=True),
+    Column(title="CRON", of=field("cron"), whole=True),
+    Column(title="NEXT", of=lambda row: local_time(row.get("next_fire"))),
+    Column(title="MODEL", of=field("description.model")),
+    Column(title="ACTIVE", of=field("active")),
+)
+
+
+def campaigns_show(session: Session, campaign_id: Argument) -> None:
+    """Show a campaign's members."""
+    campaign = _record(session.client.api.get(_path("campaigns", campaign_id)))
+    members = campaign.get("benchmarks")
+    rows = members if isinstance(members, list) else []
+    if session.output is Output.JSON:
+        emit_json(campaign)
+    elif session.output is Output.CSV:
+        emit_csv(rows)
+    else:
+        emit(session.output, rows, LIST_COLUMNS, "no members")
+
+
+def schedules_list(session: Session) -> None:
+    """List job descriptions that are run again and again."""
+    rows = list(session.client.pages("/v1/schedules"))
+    emit(session.output, rows, _SCHEDULE_COLUMNS, "no schedules")
+
+
+def schedules_delete(session: Session, schedule_id: Argument) -> None:
+    """End a schedule; the benchmarks that it made stay."""
+    session.client.api.request("DELETE", _path("schedules", schedule_id))
+    session.say(f"{schedule_id} is deleted")
+
+
+_NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
+    "boards": (
+        "Boards: what they do, taking them out of service and back.",
+        {"list": boards_list, "show": boards_show, "drain": boards_drain, "resume": boards_resume},
+    ),
+    "files": (
+        "Uploaded models, datasets and configurations.",
+        {
+            "list": files_list,
+            "upload": files_upload,
+            "download": files_download,
+            "delete": files_delete,
+        },
+    ),
+    "tokens": (
+        "API tokens.",
+        {"list": tokens_list, "create": tokens_create, "revoke": tokens_revoke},
+    ),
+    "users": (
+        "Accounts.",
+        {"list": users_list, "create": users_create, "update": users_update},
+    ),
+    "campaigns": ("Benchmarks of one matrix.", {"show": campaigns_show}),
+    "schedules": (
+        "Job descriptions with a cron.",
+        {"list": schedules_list, "delete": schedules_delete},
+    ),
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the nouns with their verbs."""
+    for noun, (told, verbs) in _NOUNS.items():
+        group = typer.Typer(help=told, no_args_is_help=True, rich_markup_mode=None)
+        for name, function in verbs.items():
+            verb(group, name)(function)
+        app.add_typer(group, name=noun)

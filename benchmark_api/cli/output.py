@@ -1,0 +1,252 @@
+"""Data on stdout: as a table for people, as JSON or CSV for programs."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from edgeyard.benchmark_api.cli.program import Output
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+Row = Mapping[str, object]
+
+STATE_STYLE: Mapping[str, str] = {
+    "pending": "yellow",
+    "scheduled": "cyan",
+    "running": "blue",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "magenta",
+    "expired": "red",
+    "idle": "green",
+    "busy": "blue",
+    "offline": "red",
+    "unhealthy": "red",
+    "drained": "magenta",
+    "unknown": "magenta",
+    "comparable": "green",
+    "suspect": "yellow",
+    "invalid": "red",
+    "ok": "green",
+    "warning": "yellow",
+    "problem": "red",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a table.
+
+    Attributes:
+        of: Its cell of a row, as text.
+        whole: Never wrapped or cut: ids have to be copied.
+        from_width: Shown on terminals of at least so many columns.
+        always: Shown also where all its cells are empty.
+    """
+
+    title: str
+    of: Callable[[Row], str]
+    whole: bool = False
+    right: bool = False
+    from_width: int = 0
+    always: bool = True
+
+
+def console() -> Console:
+    """Of stdout; 80 columns where it is no terminal and ``COLUMNS`` says nothing else."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def show(*parts: RenderableType) -> None:
+    """Print for people."""
+    out = console()
+    for part in parts:
+        out.print(part)
+
+
+def emit(output: Output, rows: Sequence[Row], columns: Sequence[Column], nothing: str) -> None:
+    """Print a list in the form that was asked for; ``nothing`` is said where it is empty."""
+    if output is Output.JSON:
+        emit_json(list(rows))
+    elif output is Output.CSV:
+        emit_csv(rows)
+    elif rows:
+        show(table(rows, columns, console().width))
+    else:
+        sys.stderr.write(f"{nothing}\n")
+
+
+def emit_one(output: Output, row: Row, *people: RenderableType) -> None:
+    """Print one thing; ``people`` is what a table would be."""
+    if output is Output.JSON:
+        emit_json(row)
+    elif output is Output.CSV:
+        emit_csv([row])
+    else:
+        show(*people)
+
+
+def emit_json(value: object) -> None:
+    """Print JSON that programs read."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+
+
+def emit_csv(rows: Sequence[Row]) -> None:
+    """Print CSV (RFC 4180, lines end with LF): nested values get dotted names or JSON."""
+    flat = [_flat(row) for row in rows]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    if not names:
+        return
+    writer = csv.DictWriter(sys.stdout, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+
+
+def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
+    """A table without rules, which reads well and can be pasted anywhere."""
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = [column for column in columns if column.from_width <= width]
+    cells = [[column.of(row) for column in shown] for row in rows]
+    kept = [
+        position
+        for position, column in enumerate(shown)
+        if column.always or any(line[position] for line in cells)
+    ]
+    grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for position in kept:
+        column = shown[position]
+        longest = max([len(column.title), *(len(line[position]) for line in cells)])
+        justify: Literal["right", "left"] = "right" if column.right else "left"
+        grid.add_column(
+            Text(column.title),
+            justify=justify,
+            no_wrap=column.whole,
+            min_width=longest if column.whole else None,
+            overflow="fold",
+        )
+    for line in cells:
+        grid.add_row(*(styled(line[position]) for position in kept))
+    return grid
+
+
+def styled(cell: str) -> Text:
+    """A cell, coloured where it begins with a word that has a colour."""
+    from rich.text import Text
+
+    word = cell.split(" ", 1)[0].rstrip(":").lower()
+    return Text(printable(cell), style=STATE_STYLE.get(word, ""))
+
+
+def printable(text: str) -> str:
+    """Without control characters: names and sentences of others may hold escape sequences."""
+    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+
+
+def field(name: str) -> Callable[[Row], str]:
+    """The cell of a plain field; ``a.b`` reads inside."""
+    path = name.split(".")
+
+    def of(row: Row) -> str:
+        value: object = row
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return plain(value)
+
+    return of
+
+
+def plain(value: object) -> str:
+    """A value in a cell; empty for what is absent."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(plain(item) for item in value)
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)
+
+
+def size(value: object) -> str:
+    """Bytes for people."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return (
+        f"{amount:.0f} B"
+        if unit == "B"
+        else f"{amount:.3g} {unit}"
+        if amount < 1000
+        else f"{amount:.0f} {unit}"
+    )
+
+
+def milliseconds(value: object) -> str:
+    """A latency with three digits that mean something."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    if value == 0:
+        return "0"
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def age(value: object) -> str:
+    """How long ago a time is: ``12 s``, ``5 min``, ``3 h``, ``8 d``."""
+    at = when(value)
+    if at is None:
+        return ""
+    seconds = max(0.0, (datetime.now(UTC) - at).total_seconds())
+    for length, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= length * (2 if unit != "min" else 1):
+            return f"{int(seconds // length)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def local_time(value: object) -> str:
+    """A time on the user's own clock."""
+    at = when(value)
+    return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def when(value: object) -> datetime | None:
+    """A time with its zone, from text or as it is."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, datetime) and value.tzinfo else None
+
+
+def _flat(row: Row, prefix: str = "") -> dict[str, str]:
+    flat: dict[str, str] = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping) and value:
+            flat |= _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, Mapping | list | tuple):
+            scalars = all(not isinstance(item, Mapping | list | tuple) for item in value)
+            joined = "; ".join(str(item) for item in value) if scalars else json.dumps(value)
+            flat[f"{prefix}{key}"] = "" if not value else joined
+        else:
+            flat[f"{prefix}{key}"] = "" if value is None else str(value)
+    return flat

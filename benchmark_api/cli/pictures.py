@@ -1,0 +1,242 @@
+"""One benchmark, one explanation, one dry run, for people: everything fits into 80 columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from edgeyard.benchmark_api.cli.output import (
+    STATE_STYLE,
+    Column,
+    console,
+    field,
+    local_time,
+    plain,
+    printable,
+    size,
+    table,
+)
+from edgeyard.benchmark_api.sdk.progress import state_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from edgeyard.benchmark_api.sdk import Benchmark, BoardVerdict, Explanation
+
+MOST_BOARDS = 30
+"""More are counted by their reason instead of listed."""
+
+_SHOWN_FIRST = ("model", "runtime", "benchmark_type", "target", "target_uid")
+_HIDDEN = frozenset({"model_url", "dataset_urls"})
+
+
+def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
+    """State, request, files and attempts of a benchmark."""
+    yield Text(benchmark.benchmark_id, style="bold")
+    yield Text(printable(state_line(benchmark)), style=STATE_STYLE.get(benchmark.status, ""))
+    raw = benchmark.raw
+    facts = {
+        "submitted": local_time(raw.get("submit_time")),
+        "started": local_time(raw.get("started_at")),
+        "ended": local_time(raw.get("ended_at")),
+        "deadline": local_time(raw.get("deadline")),
+        "priority": plain(benchmark.priority),
+        "campaign": plain(benchmark.campaign_id),
+        "retry of": plain(raw.get("retry_of")),
+        "user": plain(benchmark.user_id),
+    }
+    yield Text()
+    yield facts_table({name: value for name, value in facts.items() if value})
+    asked = benchmark.description
+    order = [*_SHOWN_FIRST, *(name for name in asked if name not in _SHOWN_FIRST)]
+    told = {name: plain(asked.get(name)) for name in order if name not in _HIDDEN}
+    yield Text("\nRequest", style="bold")
+    yield facts_table(
+        {name: text for name, text in told.items() if text and text not in ("0", "{}")}
+    )
+    files = raw.get("files")
+    if isinstance(files, list) and files:
+        yield Text("\nFiles", style="bold")
+        yield table(files, _FILE_COLUMNS, console().width)
+    attempts = raw.get("attempts")
+    if isinstance(attempts, list) and attempts:
+        yield Text("\nAttempts", style="bold")
+        yield table(attempts, _ATTEMPT_COLUMNS, console().width)
+
+
+_FILE_COLUMNS = (
+    Column(title="ROLE", of=field("role")),
+    Column(title="NAME", of=field("name")),
+    Column(title="SIZE", of=lambda row: size(row.get("size_bytes")), right=True, whole=True),
+    Column(title="SHA-256", of=lambda row: plain(row.get("sha256"))[:12]),
+)
+_ATTEMPT_COLUMNS = (
+    Column(title="#", of=field("number"), right=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="BOARD", of=field("target_uid")),
+    Column(title="STARTED", of=lambda row: local_time(row.get("started_at"))),
+    Column(title="FAILURE", of=field("failure.sentence"), always=False),
+)
+
+
+def explanation_picture(explanation: Explanation, every: bool) -> Iterator[RenderableType]:
+    """What was decided, why, the priority's parts and each board's verdict."""
+    yield Text(explanation.benchmark_id, style="bold")
+    if explanation.chosen_uid:
+        yield Text(f"was placed on {explanation.chosen_uid} ({explanation.binding})", "green")
+    elif explanation.never:
+        yield Text(f"can't ever be placed: {explanation.waiting or 'no board fits'}", "red")
+    else:
+        yield Text(f"waits: {explanation.waiting or 'not decided yet'}", "yellow")
+    decided = f"decided {local_time(explanation.decided_at)} by policy {explanation.policy}"
+    yield Text(f"{decided}; rank {explanation.rank} of the queue: {explanation.rank_reason}")
+    yield _priority(explanation.priority, explanation.priority_parts)
+    yield Text()
+    yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
+
+
+def _verdicts(
+    verdicts: Sequence[BoardVerdict], chosen: str | None, every: bool
+) -> Iterator[RenderableType]:
+    ranked = sorted(
+        verdicts,
+        key=lambda one: (one.target_uid != chosen, one.reason is not None, -(one.score or 0)),
+    )
+    listed = ranked if every else ranked[:MOST_BOARDS]
+    rows = [
+        {
+            "board": one.target_uid,
+            "verdict": _verdict(one, chosen),
+            "score": "" if one.score is None else f"{one.score:.3f}",
+            "why": _why(one),
+        }
+        for one in listed
+    ]
+    yield table(rows, _VERDICT_COLUMNS, console().width)
+    hidden = ranked[len(listed) :]
+    if hidden:
+        counts = Counter(one.reason or "fits" for one in hidden).most_common()
+        told = ", ".join(f"{count} {reason}" for reason, count in counts)
+        yield Text(f"and {len(hidden)} more: {told} (--all lists them)", style="dim")
+
+
+_VERDICT_COLUMNS = (
+    Column(title="BOARD", of=field("board"), whole=True),
+    Column(title="VERDICT", of=field("verdict"), whole=True),
+    Column(title="SCORE", of=field("score"), right=True, whole=True, always=False),
+    Column(title="WHY", of=field("why")),
+)
+
+
+def _verdict(verdict: BoardVerdict, chosen: str | None) -> str:
+    if verdict.target_uid == chosen:
+        return "chosen"
+    if verdict.reason is None:
+        return "fits"
+    return "never" if verdict.never else "not now"
+
+
+def _why(verdict: BoardVerdict) -> str:
+    if verdict.reason:
+        return f"{verdict.reason}: {verdict.sentence}"
+    scores = [
+        f"{name} {'abstains' if score is None else f'{score:.3f}'}"
+        for name, score in verdict.scores.items()
+    ]
+    return "; ".join(filter(None, [verdict.sentence, ", ".join(scores)]))
+
+
+def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
+    """What would happen to a submission: outcome, boards, priority, HCL."""
+    would = {
+        "run": ("would run now", "green"),
+        "wait": ("would wait", "yellow"),
+        "never": ("can't ever run: no board fits", "red"),
+    }
+    sentence, style = would.get(plain(answer.get("would")), (plain(answer.get("would")), ""))
+    description = answer.get("description")
+    if isinstance(description, Mapping):
+        parts = [plain(description.get(name)) for name in ("model", "runtime", "benchmark_type")]
+        where = plain(description.get("target_uid") or description.get("target"))
+        yield Text(f"{' · '.join(filter(None, parts))} on {where}", style="bold")
+    waiting = answer.get("waiting_reason")
+    why = (
+        f" ({waiting.get('code')}: {waiting.get('sentence')})"
+        if isinstance(waiting, Mapping)
+        else ""
+    )
+    yield Text(sentence + printable(why), style=style)
+    points = answer.get("priority_parts")
+    yield _priority(answer.get("priority"), points if isinstance(points, Mapping) else {})
+    boards = answer.get("boards")
+    if isinstance(boards, list):
+        yield Text()
+        yield table(boards, _BOARD_COLUMNS, console().width)
+    hcl = plain(answer.get("hcl"))
+    if hcl:
+        yield Text("\nThe job as it would be dispatched:", style="bold")
+        yield Padding(Text(printable(hcl.rstrip()), overflow="fold"), (0, 0, 0, 2))
+
+
+_BOARD_COLUMNS = (
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(
+        title="FITS",
+        of=lambda row: "yes" if row.get("fits") else "never" if row.get("never") else "not now",
+        whole=True,
+    ),
+    Column(
+        title="WHY NOT",
+        of=lambda row: f"{row.get('reason')}: {row.get('sentence')}" if row.get("reason") else "",
+    ),
+)
+
+
+def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
+    """All that is known of a board."""
+    yield Text(plain(board.get("target_uid")), style="bold")
+    state = plain(board.get("state"))
+    why = plain(board.get("reason"))
+    yield Text(printable(state + (f": {why}" if why else "")), style=STATE_STYLE.get(state, ""))
+    facts = {
+        "family": plain(board.get("family")),
+        "host": plain(board.get("host")),
+        "memory": size(board.get("ram_bytes")),
+        "storage": size(board.get("storage_bytes")),
+        "emulated": "yes, a slice of a bigger machine" if board.get("emulated") else "",
+        "runs": plain(board.get("benchmark_id")),
+        "progress": plain(board.get("progress")),
+    }
+    yield facts_table({name: value for name, value in facts.items() if value})
+    engines = board.get("engines")
+    if isinstance(engines, list) and engines:
+        yield Text()
+        yield table(engines, _ENGINE_COLUMNS, console().width)
+
+
+_ENGINE_COLUMNS = (
+    Column(title="ENGINE", of=field("name"), whole=True),
+    Column(title="VERSION", of=field("version")),
+    Column(title="TYPES", of=field("supported_types")),
+)
+
+
+def _priority(priority: object, parts: Mapping[str, object]) -> Text:
+    terms = " + ".join(f"{name} {plain(points)}" for name, points in parts.items())
+    return Text(f"priority {plain(priority)}" + (f" = {terms}" if terms else ""))
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """Names and values in two columns."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(Text(name), Text(printable(value)))
+    return grid

@@ -1,0 +1,215 @@
+"""A comparison as a picture: grouped bars of the p50, by model and board."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgeyard.benchmark_api.cli.output import milliseconds, plain
+from edgeyard.benchmark_api.sdk.errors import MissingExtra
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.benchmark_api.sdk import Results
+
+COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
+"""Okabe and Ito's: told apart with any kind of colour vision."""
+_HATCHES = {"suspect": "///", "invalid": "xxx"}
+LOG_FROM = 20.0
+"""Ratio of the largest to the smallest p50 from which a linear axis hides the small bars."""
+MOST_LABELS = 24
+"""More bars than that have no room for their numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One benchmark's latency.
+
+    Attributes:
+        low_ms: Lower end of the p50's confidence interval; None: not known.
+    """
+
+    model: str
+    series: str
+    p50_ms: float
+    low_ms: float | None = None
+    high_ms: float | None = None
+    p90_ms: float | None = None
+    verdict: str = "comparable"
+
+
+def bars_of(results: Iterable[Results]) -> list[Bar]:
+    """The bars of those that measured a latency; a board with several engines is several series."""
+    found = [one for one in results if one.latency is not None and one.latency.p50_ms]
+    engines = {plain(one.summary.get("runtime")) for one in found}
+    bars = []
+    for one in found:
+        latency = one.latency
+        if latency is None or latency.p50_ms is None:
+            continue
+        row = one.summary
+        where = plain(row.get("target_uid") or row.get("target"))
+        engine = plain(row.get("runtime"))
+        bars.append(
+            Bar(
+                model=plain(row.get("model")),
+                series=f"{where} · {engine}" if len(engines) > 1 else where,
+                p50_ms=latency.p50_ms,
+                low_ms=latency.p50_low_ms,
+                high_ms=latency.p50_high_ms,
+                p90_ms=latency.p90_ms,
+                verdict=one.verdict.verdict if one.verdict else "comparable",
+            )
+        )
+    return bars
+
+
+def draw(bars: Sequence[Bar], path: Path) -> None:
+    """Draw into a file; its suffix says in which format.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        InvalidInput: There is nothing to draw.
+    """
+    if not bars:
+        raise InvalidInput.at("--plot", "nothing to draw: no latency was measured")
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtra("matplotlib", "plot", "a plot") from error
+    models = list(dict.fromkeys(bar.model for bar in bars))
+    series = sorted({bar.series for bar in bars})
+    slots = _slots(bars, models, series)
+    width_in = min(16.0, max(6.4, 2.2 + 0.62 * (len(slots) + len(models))))
+    figure = Figure(figsize=(width_in, 4.8), layout="constrained", dpi=150)
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for bar, x in slots:
+        _bar(axes, bar, x, COLOURS[series.index(bar.series) % len(COLOURS)], len(slots))
+    _axes(axes, bars, models, slots)
+    _legend(figure, bars, series)
+    figure.savefig(path)
+
+
+def _slots(
+    bars: Sequence[Bar], models: Sequence[str], series: Sequence[str]
+) -> list[tuple[Bar, float]]:
+    """Bars beside each other, a gap between models; missing combinations take no room."""
+    slots: list[tuple[Bar, float]] = []
+    x = 0.0
+    for model in models:
+        of_model = sorted(
+            (bar for bar in bars if bar.model == model), key=lambda bar: series.index(bar.series)
+        )
+        for bar in of_model:
+            slots.append((bar, x))
+            x += 1.0
+        x += 0.8
+    return slots
+
+
+def _bar(axes: Any, bar: Bar, x: float, colour: str, count: int) -> None:
+    invalid = bar.verdict == "invalid"
+    hatch = _HATCHES.get(bar.verdict)
+    axes.bar(
+        x,
+        bar.p50_ms,
+        width=0.86,
+        facecolor="none" if invalid else colour,
+        edgecolor=colour if invalid else "white",
+        hatch=hatch,
+        linewidth=1.2 if invalid else 0.8,
+    )
+    if bar.low_ms is not None and bar.high_ms is not None:
+        below, above = max(0.0, bar.p50_ms - bar.low_ms), max(0.0, bar.high_ms - bar.p50_ms)
+        axes.errorbar(
+            x, bar.p50_ms, yerr=[[below], [above]], fmt="none", ecolor="#222222", capsize=5, lw=1.4
+        )
+    top = max(bar.p50_ms, bar.high_ms or 0.0)
+    if bar.p90_ms is not None:
+        axes.vlines(x, bar.p50_ms, bar.p90_ms, color="#222222", lw=0.8, linestyles=(0, (2, 2)))
+        axes.plot(x, bar.p90_ms, marker="v", ms=5, mfc="white", mec="#222222", mew=1.0)
+        top = max(top, bar.p90_ms)
+    if count <= MOST_LABELS:
+        mark = {"suspect": " ?", "invalid": " !"}.get(bar.verdict, "")
+        axes.annotate(
+            milliseconds(bar.p50_ms) + mark,
+            (x, top),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=8.5,
+            color="#b00020" if mark else "#222222",
+            fontweight="bold" if mark else "normal",
+        )
+
+
+def _axes(
+    axes: Any, bars: Sequence[Bar], models: Sequence[str], slots: Sequence[tuple[Bar, float]]
+) -> None:
+    centres = []
+    for model in models:
+        places = [x for bar, x in slots if bar.model == model]
+        centres.append(sum(places) / len(places))
+    axes.set_xticks(centres, models)
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlim(-0.8, slots[-1][1] + 0.8)
+    smallest = min(bar.p50_ms for bar in bars)
+    largest = max(max(bar.p50_ms, bar.p90_ms or 0.0) for bar in bars)
+    if largest / smallest >= LOG_FROM:
+        axes.set_yscale("log")
+        axes.set_ylim(10 ** math.floor(math.log10(smallest) - 0.15), largest * 2.0)
+        axes.set_ylabel("latency of one inference, ms (log)")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        axes.set_ylim(0, largest * 1.16)
+        axes.set_ylabel("latency of one inference, ms")
+    axes.grid(axis="y", color="#dddddd", lw=0.7)
+    axes.set_axisbelow(True)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.set_title("Median latency by model and board (lower is better)", loc="left", fontsize=11)
+
+
+def _legend(figure: Any, bars: Sequence[Bar], series: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [
+        Patch(facecolor=COLOURS[number % len(COLOURS)], label=name)
+        for number, name in enumerate(series)
+    ]
+    if any(bar.low_ms is not None for bar in bars):
+        label = "95 % interval of the p50"
+        handles.append(Line2D([], [], color="#222222", lw=1.4, marker="_", ms=9, label=label))
+    if any(bar.p90_ms is not None for bar in bars):
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color="#222222",
+                lw=0.8,
+                ls=(0, (2, 2)),
+                marker="v",
+                ms=5,
+                mfc="white",
+                label="p90",
+            )
+        )
+    verdicts = {bar.verdict for bar in bars}
+    if "suspect" in verdicts:
+        handles.append(
+            Patch(facecolor="#bbbbbb", edgecolor="white", hatch="///", label="? suspect")
+        )
+    if "invalid" in verdicts:
+        handles.append(
+            Patch(facecolor="none", edgecolor="#777777", hatch="xxx", label="! invalid, don't use")
+        )
+    columns = min(len(handles), max(2, int(figure.get_size_inches()[0] // 2.1)))
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9
+    )

@@ -1,0 +1,46 @@
+"""``submit --dry-run``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.text import Text
+
+from edgeyard.benchmark_api.cli.exits import Exit
+from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show
+from edgeyard.benchmark_api.cli.pictures import preview_picture
+from edgeyard.benchmark_api.cli.program import Output, Session
+
+if TYPE_CHECKING:
+    from edgeyard.benchmark_api.sdk import UploadedFile
+
+
+def preview(
+    session: Session, description: Mapping[str, object], upload: Callable[[Path], UploadedFile]
+) -> None:
+    """Show what would happen; exit 2 where one of them could never be placed."""
+    answers = session.client.preview(description, upload=upload)
+    for warning in dict.fromkeys(plain(text) for one in answers for text in _warnings(one)):
+        session.say(f"warning: {warning}")
+    if session.output is Output.JSON:
+        emit_json(answers[0] if len(answers) == 1 else list(answers))
+    elif session.output is Output.CSV:
+        emit_csv([row for answer in answers for row in _boards(answer)])
+    else:
+        for number, answer in enumerate(answers):
+            show(*([Text()] if number else []), *preview_picture(answer))
+    if any(answer.get("would") == "never" for answer in answers):
+        raise typer.Exit(Exit.NOT_PLACEABLE)
+
+
+def _warnings(answer: Mapping[str, object]) -> list[object]:
+    warnings = answer.get("warnings")
+    return warnings if isinstance(warnings, list) else []
+
+
+def _boards(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
+    boards = answer.get("boards")
+    return boards if isinstance(boards, list) else []

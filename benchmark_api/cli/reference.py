@@ -1,0 +1,115 @@
+"""``docs/reference/cli.md``, made from the program itself: ``python -m ….cli.reference``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
+_SHARED = ("--output", "--json", "--profile", "--url", "--token", "--help")
+
+_INTRODUCTION = """\
+# The command line
+
+Made from the program by `python -m edgeyard.benchmark_api.cli.reference`; do not edit.
+
+Data goes to stdout, talk to stderr. Where stderr is no terminal, `wait` and `watch` print one line
+for each change of state. `NO_COLOR` is honoured. Shell completion: `edgeyard --install-completion`.
+
+| exit status | meaning |
+| --- | --- |
+| 0 | done |
+| 1 | usage error, wrong settings, or the API said no |
+| 2 | a gate failed, or nothing can be placed |
+| 3 | the benchmark failed or expired |
+| 4 | timed out waiting; the benchmark goes on |
+| 5 | the benchmark was cancelled |
+| 130 | Ctrl-C: the waiting ends, the benchmark goes on |
+
+Server and token come from flags (and the profile that `--profile` names), then `EDGEYARD_URL`,
+`EDGEYARD_TOKEN` (or `EDGEYARD_TOKEN_FILE`) and `EDGEYARD_PROFILE`, then `edgeyard.toml` of the
+folder, then `~/.config/edgeyard/config.toml`:
+
+```toml
+profile = "lab"                     # the one that is meant where none is named
+
+[profiles.lab]
+url = "https://edgeyard.example.org"
+token_file = "lab.token"            # seen from this file's folder; or token = "ey_..."
+```
+
+A token that stands beside a URL in a file is only ever sent to that server.
+
+Every verb but `up` takes these, too:
+
+| option | meaning |
+| --- | --- |
+| `-o`, `--output table\\|json\\|csv` | form of the data on stdout |
+| `--json` | short for `-o json` |
+| `--profile NAME` | server and token of a profile |
+| `--url URL` | of the server |
+| `--token TOKEN` | better kept in `EDGEYARD_TOKEN` or a profile: others see arguments |
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    from edgeyard.benchmark_api.cli import app
+
+    root: Any = typer.main.get_command(app)
+    return "\n".join([_INTRODUCTION, *_commands(root, "edgeyard")]).rstrip() + "\n"
+
+
+def _commands(group: Any, path: str) -> Iterator[str]:
+    for name in group.commands:
+        command = group.commands[name]
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{path} {name}")
+        else:
+            yield from _section(command, f"{path} {name}")
+
+
+def _section(command: Any, path: str) -> Iterator[str]:
+    yield f"## {path}\n"
+    yield inspect.cleandoc(command.help or "") + "\n"
+    arguments = [_argument(one) for one in command.params if one.param_type_name == "argument"]
+    yield f"    {' '.join([path, '[OPTIONS]', *arguments])}\n"
+    options = [
+        one
+        for one in command.params
+        if one.param_type_name == "option" and not set(one.opts) & set(_SHARED)
+    ]
+    if options:
+        yield "| option | meaning |"
+        yield "| --- | --- |"
+        for one in options:
+            yield f"| {_names(one)} | {(one.help or '').replace('|', chr(92) + '|')} |"
+        yield ""
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.metavar or parameter.name.upper()
+    many = parameter.nargs == -1 and "..." not in name
+    if not parameter.required and not name.startswith("["):
+        name = f"[{name}]"
+    return f"{name}..." if many else str(name)
+
+
+def _names(parameter: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
+    if parameter.is_flag:
+        return names
+    kind = parameter.metavar or {"integer": "N", "float": "X", "path": "PATH"}.get(
+        parameter.type.name, "TEXT"
+    )
+    more = " (repeatable)" if parameter.multiple else ""
+    return f"{names} {kind}{more}"
+
+
+if __name__ == "__main__":
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,242 @@
+"""``results``: one benchmark's numbers, or a comparison of several, with a plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    emit_csv,
+    emit_json,
+    field,
+    milliseconds,
+    plain,
+    printable,
+    show,
+    size,
+    table,
+)
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.watching import Campaign, Ids, chosen_ids
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from edgeyard.benchmark_api.sdk import Results
+
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+_MARKS = {"suspect": "?", "invalid": "!"}
+
+
+def results(
+    session: Session,
+    benchmark_ids: Ids = None,
+    campaign: Campaign = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")
+    ] = None,
+    download: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Fetch the uploaded files into this folder.")
+    ] = None,
+) -> None:
+    """Show what was measured.
+
+    Each number comes with how far it can be trusted: comparable, suspect or invalid. Several ids, or a campaign, give a comparison: ratios are to the fastest of the same model.
+    """
+    if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
+        raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
+    chosen = chosen_ids(session, benchmark_ids, campaign)
+    if not chosen:
+        raise InvalidInput.at("ID", "no results to show", "ids of benchmarks, or --campaign ID")
+    if download is not None:
+        _download(session, chosen, download)
+    if len(chosen) == 1 and plot is None:
+        _show_one(session, session.client.results(chosen[0]))
+        return
+    rows = compared(session.client.result_rows(chosen))
+    if session.output is Output.JSON:
+        emit_json(rows)
+    elif session.output is Output.CSV:
+        emit_csv(rows)
+    else:
+        show(*_comparison(rows))
+    if plot is not None:
+        from edgeyard.benchmark_api.cli.plot import bars_of, draw
+
+        drawn = bars_of(session.client.results(str(row["benchmark_id"])) for row in rows)
+        draw(drawn, plot)
+        session.say(f"drawn: {plot}")
+
+
+def compared(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """Rows with ``ratio``: p50 over the smallest p50 of the same model that is not invalid."""
+    fastest: dict[object, float] = {}
+    for row in rows:
+        p50 = row.get("p50_ms")
+        if isinstance(p50, int | float) and p50 > 0 and row.get("verdict") != "invalid":
+            key = (row.get("model"), row.get("benchmark_type"))
+            fastest[key] = min(p50, fastest.get(key, p50))
+    ratios = []
+    for row in rows:
+        p50 = row.get("p50_ms")
+        best = fastest.get((row.get("model"), row.get("benchmark_type")))
+        known = isinstance(p50, int | float) and best is not None
+        ratios.append({**row, "ratio": round(p50 / best, 3) if known else None})  # type: ignore[operator]
+    return sorted(ratios, key=_model_then_speed)
+
+
+def _model_then_speed(row: Row) -> tuple[str, str, float]:
+    p50 = row.get("p50_ms")
+    speed = float(p50) if isinstance(p50, int | float) else float("inf")
+    return plain(row.get("model")), plain(row.get("benchmark_type")), speed
+
+
+def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
+    from rich.text import Text
+
+    parts: list[RenderableType] = [table(rows, _COLUMNS, console().width)]
+    for row in rows:
+        reasons = row.get("reasons")
+        if isinstance(reasons, list) and reasons:
+            told = "; ".join(plain(reason) for reason in reasons)
+            who = f"{row.get('model')} on {row.get('target_uid') or row.get('target')}"
+            parts.append(
+                Text(printable(f"{plain(row.get('verdict'))}: {who}: {told}"), style="dim")
+            )
+    return parts
+
+
+def _marked(name: str) -> Column:
+    """A latency that never stands without its verdict: ``?`` suspect, ``!`` invalid."""
+
+    def of(row: Row) -> str:
+        text = milliseconds(row.get(name))
+        return text + _MARKS.get(plain(row.get("verdict")), "") if text else ""
+
+    title = name.removesuffix("_ms").upper()
+    return Column(title=f"{title} ms", of=of, right=True, whole=True, always=False)
+
+
+def _ratio(row: Row) -> str:
+    ratio = row.get("ratio")
+    return f"{ratio:.2f}×" if isinstance(ratio, int | float) else ""
+
+
+def _accuracy(row: Row) -> str:
+    value = row.get("accuracy")
+    return f"{value:.1%}" if isinstance(value, int | float) else ""
+
+
+_COLUMNS = (
+    Column(title="MODEL", of=field("model")),
+    Column(title="BOARD", of=lambda row: plain(row.get("target_uid") or row.get("target"))),
+    Column(title="ENGINE", of=field("runtime"), from_width=90),
+    Column(title="TYPE", of=field("benchmark_type"), from_width=100),
+    _marked("p50_ms"),
+    _marked("p90_ms"),
+    Column(title="RATIO", of=_ratio, right=True, whole=True, always=False),
+    Column(title="ACCURACY", of=_accuracy, right=True, always=False),
+    Column(
+        title="LOSS", of=lambda row: milliseconds(row.get("final_loss")), right=True, always=False
+    ),
+    Column(title="RAM", of=lambda row: size(row.get("ram_peak_bytes")), right=True, from_width=100),
+    Column(title="VERDICT", of=lambda row: plain(row.get("verdict") or row.get("status"))),
+)
+
+
+def _show_one(session: Session, found: Results) -> None:
+    if session.output is Output.JSON:
+        emit_json(found.raw)
+    elif session.output is Output.CSV:
+        emit_csv([found.summary] if found.summary else [])
+    else:
+        show(*_one(found))
+    if not found.report:
+        session.say(f"{found.benchmark_id} is {found.status} and has no result yet")
+
+
+def _one(found: Results) -> list[RenderableType]:
+    from rich.text import Text
+
+    from edgeyard.benchmark_api.cli.output import STATE_STYLE
+    from edgeyard.benchmark_api.cli.pictures import facts_table
+
+    parts: list[RenderableType] = [Text(found.benchmark_id, style="bold")]
+    row = found.summary
+    where = plain(row.get("target_uid") or row.get("target"))
+    parts.append(
+        Text(printable(f"{plain(row.get('model'))} · {plain(row.get('runtime'))} · {where}"))
+    )
+    if found.verdict is not None:
+        why = f": {'; '.join(found.verdict.reasons)}" if found.verdict.reasons else ""
+        style = STATE_STYLE.get(found.verdict.verdict, "")
+        parts.append(Text(printable(found.verdict.verdict + why), style=style))
+    parts.append(facts_table(_facts(found)))
+    if found.files:
+        rows = [
+            {"attempt": one.attempt, "name": one.name, "size": one.size_bytes}
+            for one in found.files
+        ]
+        parts += [Text("\nFiles", style="bold"), table(rows, _FILES, console().width)]
+    return parts
+
+
+_FILES = (
+    Column(title="ATTEMPT", of=field("attempt"), right=True),
+    Column(title="NAME", of=field("name")),
+    Column(title="SIZE", of=lambda row: size(row.get("size")), right=True, whole=True),
+)
+
+
+def _facts(found: Results) -> Mapping[str, str]:
+    mark = f" {found.verdict.verdict}" if found.verdict and not found.verdict.comparable else ""
+    facts: dict[str, str] = {}
+    latency = found.latency
+    if latency is not None:
+        low, high = milliseconds(latency.p50_low_ms), milliseconds(latency.p50_high_ms)
+        interval = f" (95 %: {low} to {high})" if low and high else ""
+        facts["p50"] = f"{milliseconds(latency.p50_ms)} ms{interval}{mark}"
+        for name, value in (
+            ("p90", latency.p90_ms),
+            ("p99", latency.p99_ms),
+            ("mean", latency.mean_ms),
+            ("min", latency.min_ms),
+            ("max", latency.max_ms),
+        ):
+            facts[name] = f"{milliseconds(value)} ms{mark}" if value is not None else ""
+        facts["inferences"] = plain(latency.count)
+    row = found.summary
+    throughput = row.get("throughput_per_s")
+    facts["throughput"] = (
+        f"{throughput:.3g} /s{mark}" if isinstance(throughput, int | float) else ""
+    )
+    facts["accuracy"] = f"{found.accuracy:.2%}{mark}" if found.accuracy is not None else ""
+    facts["top-5"] = _share(row.get("top5"))
+    facts["final loss"] = milliseconds(row.get("final_loss"))
+    facts["peak memory"] = size(row.get("ram_peak_bytes"))
+    return {name: value for name, value in facts.items() if value}
+
+
+def _share(value: object) -> str:
+    return f"{value:.2%}" if isinstance(value, int | float) else ""
+
+
+def _download(session: Session, benchmark_ids: Sequence[str], folder: Path) -> None:
+    for benchmark_id in benchmark_ids:
+        found = session.client.results(benchmark_id)
+        into = folder / Path(benchmark_id).name
+        into.mkdir(parents=True, exist_ok=True)
+        for name in sorted({file.name for file in found.files}):
+            session.say(f"fetched {found.download(name, into)}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    verb(app, "results")(results)

@@ -1,0 +1,39 @@
+"""``up``: a whole Edgeyard in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def up(
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", metavar="DIR", help="Database, files and the admin's token."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Default 42777; 0: any free one.")
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings in TOML; see also EDGEYARD_*.")
+    ] = None,
+) -> None:
+    """Run the server.
+
+    API, scheduler and, by default, an embedded cluster of this machine in one process. Prints one line with the URL when it is ready, writes an admin's token to DIR/admin.token, and
+    stops cleanly on SIGTERM or Ctrl-C.
+    """
+    from edgeyard.benchmark_api.main import serve
+
+    if serve(data_dir, port, host, config):
+        raise typer.Exit(1)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("up")(up)

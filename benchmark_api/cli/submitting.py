@@ -1,0 +1,227 @@
+"""``submit``, and the verbs that make a benchmark of another one: ``retry``, ``clone``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.cli.output import emit, emit_json, local_time, size
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.watching import IDS_COLUMNS, CancelOnTimeout, Timeout, finish
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.benchmark_api.sdk import Benchmark, UploadedFile
+
+
+Texts = list[str]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end.")]
+
+
+def _option(told: str, *names: str, metavar: str | None = None) -> object:
+    return typer.Option(*names, help=told, metavar=metavar)
+
+
+def submit(
+    session: Session,
+    job: Annotated[
+        Path | None,
+        typer.Argument(metavar="[JOB.yaml]", help="Job file, YAML or JSON; flags go before it."),
+    ] = None,
+    model: Annotated[
+        Texts | None, _option("File, URL or name; several make a matrix.", "--model", "-m")
+    ] = None,
+    runtime: Annotated[
+        Texts | None, _option("Engine, e.g. ort; several make a matrix.", "--runtime", "-r")
+    ] = None,
+    benchmark_type: Annotated[
+        str | None, _option("TYPE1 latency, TYPE2 accuracy, TYPE3 training.", "--type", "-t")
+    ] = None,
+    nb_inference: Annotated[int | None, _option("Timed runs (TYPE1).")] = None,
+    precision: Annotated[
+        str | None, _option("Measure until the p50 is known so well, e.g. '2 %'.")
+    ] = None,
+    dataset: Annotated[str | None, _option("File, URL or name (TYPE2, TYPE3).")] = None,
+    odt_config: Annotated[
+        str | None, _option("File, URL, name, or the JSON itself (TYPE3).")
+    ] = None,
+    inputs: Annotated[
+        Texts | None,
+        _option("Random data, e.g. ids=1x128:0..30522:int.", "--input", metavar="NAME=SPEC"),
+    ] = None,
+    parameter: Annotated[
+        Texts | None, _option("Of the engine, e.g. threads=2.", metavar="NAME=VALUE")
+    ] = None,
+    version_tag: Annotated[str | None, _option("Tag of the engine's image.")] = None,
+    target: Annotated[
+        Texts | None, _option("Family, e.g. rpi4b; several make a matrix.", "--target")
+    ] = None,
+    target_uid: Annotated[str | None, _option("One board, by its id.")] = None,
+    ram: Annotated[str | None, _option("At least, e.g. '4 GiB'.")] = None,
+    storage: Annotated[str | None, _option("At least, e.g. '500 MB'.")] = None,
+    constraint: Annotated[
+        Texts | None, _option("Further condition, e.g. 'memory.ram >= 4294967296'.")
+    ] = None,
+    binding: Annotated[str | None, _option("loose, filtered or strict.")] = None,
+    if_unavailable: Annotated[str | None, _option("reschedule or notify.")] = None,
+    priority: Annotated[int | None, _option("1 to 10.", "--priority")] = None,
+    deadline: Annotated[str | None, _option("RFC 3339, or e.g. +2h.")] = None,
+    start_time: Annotated[str | None, _option("Not before: RFC 3339, or e.g. +2h.")] = None,
+    queue_timeout: Annotated[str | None, _option("Longest wait in the queue.")] = None,
+    user_time: Annotated[str | None, _option("Longest run of one attempt.")] = None,
+    max_retries: Annotated[int | None, _option("Further attempts after a failure.")] = None,
+    cron: Annotated[str | None, _option("Crontab of five fields, UTC.")] = None,
+    tag: Annotated[Texts | None, _option("Label to find it by.", "--tag")] = None,
+    benchmark_id: Annotated[str | None, _option("Else the server makes one.", "--id")] = None,
+    clone: Annotated[
+        str | None, _option("Start from this benchmark's description.", metavar="ID")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would happen; submit nothing.")
+    ] = False,
+    wait: Wait = False,
+    timeout: Timeout = None,
+    cancel_on_timeout: CancelOnTimeout = False,
+) -> None:
+    """Submit a benchmark.
+
+    From a job file, from flags, or from both (flags win). Local files are uploaded first. Several models, runtimes or targets make one benchmark for
+    each combination. The ids go to stdout.
+    """
+    flags: dict[str, object] = {
+        "benchmark_id": benchmark_id,
+        "model": asking.one_or_list(model or ()),
+        "runtime": asking.one_or_list(runtime or ()),
+        "benchmark_type": benchmark_type,
+        "target": asking.one_or_list(target or ()),
+        "target_uid": target_uid,
+        "nb_inference": nb_inference,
+        "precision": precision,
+        "dataset": dataset,
+        "odt_config": asking.odt_config(odt_config),
+        "input": asking.inputs(inputs or ()),
+        "parameters": asking.parameters(parameter or ()),
+        "version_tag": version_tag,
+        "ram": ram,
+        "storage": storage,
+        "constraints": asking.constraints(constraint or ()),
+        "binding": binding,
+        "if_unavailable": if_unavailable,
+        "user_priority": priority,
+        "deadline": asking.moment(deadline, "--deadline"),
+        "start_time": asking.moment(start_time, "--start-time"),
+        "queue_timeout": queue_timeout,
+        "user_time": user_time,
+        "max_retries": max_retries,
+        "cron": cron,
+        "tags": tag or [],
+    }
+    flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
+    timeout_s = asking.seconds(timeout, "--timeout")
+    if clone is not None:
+        _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
+        return
+    description = _description(job, flags)
+    if dry_run:
+        from edgeyard.benchmark_api.cli.preview import preview
+
+        preview(session, description, _telling_upload(session))
+        return
+    submitted = session.client.submit_description(description, upload=_telling_upload(session))
+    _answer(session, submitted, wait, timeout_s, cancel_on_timeout)
+
+
+def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object]:
+    """The job file with the flags over it; its relative paths are seen from its own folder."""
+    if job is None:
+        if not flags:
+            raise InvalidInput.at(
+                "", "nothing to submit", "a job file, or flags: --model --runtime --type --target"
+            )
+        return flags
+    from edgeyard.benchmark_api.sdk.submission import read_job_file, rebased
+
+    return {**rebased(read_job_file(job), job.parent), **flags}
+
+
+def _submit_clone(
+    session: Session,
+    origin: str,
+    job: Path | None,
+    changes: dict[str, object],
+    dry_run: bool,
+    wait: bool,
+    timeout_s: float | None,
+    cancel_on_timeout: bool,
+) -> None:
+    if job is not None or dry_run:
+        raise InvalidInput.at("--clone", "goes with flags only, not with a job file or --dry-run")
+    cloned = session.client.clone(origin, **changes)
+    _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
+
+
+def _answer(
+    session: Session,
+    submitted: list[Benchmark],
+    wait: bool,
+    timeout_s: float | None,
+    cancel_on_timeout: bool,
+) -> None:
+    for warning in dict.fromkeys(text for one in submitted for text in one.warnings):
+        session.say(f"warning: {warning}")
+    if submitted and submitted[0].schedule_id is not None:
+        _answer_schedule(session, submitted[0])
+        return
+    if wait:
+        finish(session, submitted, timeout_s, cancel_on_timeout)
+        return
+    rows = [{**one.raw, "campaign_id": one.campaign_id} for one in submitted]
+    if session.output is Output.JSON and len(submitted) == 1 and not submitted[0].campaign_id:
+        emit_json(submitted[0].raw)
+    elif session.output is Output.TABLE and len(submitted) == 1:
+        typer.echo(submitted[0].benchmark_id)
+    else:
+        emit(session.output, rows, IDS_COLUMNS, "nothing was submitted")
+    if session.output is Output.TABLE and submitted:
+        campaign = submitted[0].campaign_id
+        again = f"--campaign {campaign}" if len(submitted) > 1 else submitted[0].benchmark_id
+        session.say(f"submitted; wait for the result with: edgeyard wait {again}")
+
+
+def _answer_schedule(session: Session, submitted: Benchmark) -> None:
+    if session.output is Output.JSON:
+        emit_json(submitted.raw)
+        return
+    typer.echo(submitted.schedule_id)
+    first = local_time(submitted.raw.get("next_fire"))
+    session.say(f"a schedule, not a benchmark: each firing is one; the first is at {first}")
+
+
+def _telling_upload(session: Session) -> Callable[[Path], UploadedFile]:
+    def upload(path: Path) -> UploadedFile:
+        session.say(f"uploading {path.name} ({size(path.stat().st_size)})")
+        return session.client.upload(path)
+
+    return upload
+
+
+def retry(
+    session: Session,
+    benchmark_id: Annotated[str, typer.Argument(metavar="ID")],
+    wait: Wait = False,
+    timeout: Timeout = None,
+    cancel_on_timeout: CancelOnTimeout = False,
+) -> None:
+    """Run an ended benchmark again, as a new one."""
+    timeout_s = asking.seconds(timeout, "--timeout")
+    _answer(session, [session.client.retry(benchmark_id)], wait, timeout_s, cancel_on_timeout)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    verb(app, "submit")(submit)
+    verb(app, "retry")(retry)

@@ -1,0 +1,178 @@
+"""``wait`` and ``watch``: following benchmarks to their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli import asking
+from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, milliseconds
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.benchmark_api.sdk import Benchmark
+    from edgeyard.benchmark_api.sdk.benchmark import Benchmarks
+
+IDS_COLUMNS = (
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
+    Column(title="STATUS", of=field("status")),
+)
+_END_COLUMNS = (
+    *IDS_COLUMNS,
+    Column(title="BOARD", of=field("target_uid"), always=False),
+    Column(
+        title="P50 ms", of=lambda row: milliseconds(row.get("p50_ms")), right=True, always=False
+    ),
+    Column(title="VERDICT", of=field("verdict"), always=False),
+    Column(title="WHY", of=field("why"), always=False),
+)
+
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)]
+Campaign = Annotated[
+    str | None, typer.Option("--campaign", metavar="ID", help="All members of a campaign.")
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Longest wait, e.g. 90 or '15 min'; then exit 4."),
+]
+CancelOnTimeout = Annotated[
+    bool, typer.Option("--cancel-on-timeout", help="Cancel what has not ended by then.")
+]
+
+
+def wait(
+    session: Session,
+    benchmark_ids: Ids = None,
+    campaign: Campaign = None,
+    timeout: Timeout = None,
+    cancel_on_timeout: CancelOnTimeout = False,
+) -> None:
+    """Wait for the end, and exit as it was.
+
+    0 completed, 3 failed or expired, 4 not ended in time, 5 cancelled. Ctrl-C ends the waiting
+    only.
+    """
+    timeout_s = asking.seconds(timeout, "--timeout")
+    chosen = chosen_ids(session, benchmark_ids, campaign)
+    if not chosen:
+        raise InvalidInput.at("ID", "nothing to wait for", "ids of benchmarks, or --campaign ID")
+    finish(session, chosen, timeout_s, cancel_on_timeout)
+
+
+def watch(
+    session: Session,
+    benchmark_ids: Ids = None,
+    campaign: Campaign = None,
+    timeout: Timeout = None,
+) -> None:
+    """Watch your benchmarks.
+
+    Those named, or else all of yours that have not ended, until they have. Exits as `wait` does.
+    """
+    chosen = chosen_ids(session, benchmark_ids, campaign)
+    if not chosen:
+        live = session.client.list(
+            status=["running", "scheduled", "pending"], user_id=session.client.user_id()
+        )
+        chosen = [one.benchmark_id for one in live]
+    if not chosen:
+        session.say("nothing of yours is waiting or running")
+        return
+    finish(session, chosen, asking.seconds(timeout, "--timeout"), False)
+
+
+def chosen_ids(session: Session, given: Sequence[str] | None, campaign: str | None) -> list[str]:
+    """Ids that were named, and those of the campaign."""
+    ids = list(given or ())
+    if campaign is not None:
+        ids += [one.benchmark_id for one in session.client.campaign(campaign)]
+    return list(dict.fromkeys(ids))
+
+
+def finish(
+    session: Session,
+    benchmarks: Sequence[str | Benchmark],
+    timeout_s: float | None,
+    cancel_on_timeout: bool,
+) -> None:
+    """Wait for all, show how they ended, and exit so.
+
+    Raises:
+        typer.Exit: Always but where all completed.
+    """
+    from edgeyard.benchmark_api.cli.exits import Exit, exit_of
+    from edgeyard.benchmark_api.sdk import WaitTimeout
+
+    ids = [one if isinstance(one, str) else one.benchmark_id for one in benchmarks]
+    try:
+        states = session.client.wait(ids, timeout_s, check=False)
+    except KeyboardInterrupt:
+        plural = "it goes" if len(ids) == 1 else "they go"
+        session.say(
+            f"\nstopped waiting; {plural} on. Take it up again with: {_again(session, ids)}"
+        )
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    except WaitTimeout as error:
+        _show_ends(session, list(error.benchmarks))  # type: ignore[arg-type]
+        session.say(f"edgeyard: {error}")
+        if cancel_on_timeout:
+            _cancel_all(session, error.benchmark_ids)
+        else:
+            session.say(f"Take it up again with: {_again(session, error.benchmark_ids)}")
+        raise typer.Exit(Exit.TIMED_OUT) from None
+    _show_ends(session, states)
+    status = exit_of(states)
+    if status:
+        raise typer.Exit(status)
+
+
+def _again(session: Session, ids: Sequence[str]) -> str:
+    profile = f" --profile {session.profile}" if session.profile else ""
+    return f"edgeyard wait{profile} {' '.join(ids)}"
+
+
+def _cancel_all(session: Session, ids: Sequence[str]) -> None:
+    from edgeyard.benchmark_api.sdk import StateConflict
+
+    for benchmark_id in ids:
+        try:
+            session.client.cancel(benchmark_id)
+        except StateConflict:
+            session.say(f"{benchmark_id} has ended meanwhile")
+        else:
+            session.say(f"{benchmark_id} is being cancelled")
+
+
+def _show_ends(session: Session, states: Benchmarks) -> None:
+    if session.output is Output.JSON:
+        raws = [one.raw for one in states]
+        emit_json(raws[0] if len(raws) == 1 else raws)
+        return
+    rows = {one.benchmark_id: _end_row(one) for one in states}
+    completed = [one.benchmark_id for one in states if one.status == "completed"]
+    for measured in session.client.result_rows(completed):
+        row = rows[str(measured.get("benchmark_id"))]
+        row |= {name: measured.get(name) for name in ("p50_ms", "verdict")}
+        row["why"] = row["why"] or "; ".join(map(str, measured.get("reasons") or ()))  # type: ignore[call-overload]
+    emit(session.output, list(rows.values()), _END_COLUMNS, "nothing")
+
+
+def _end_row(benchmark: Benchmark) -> dict[str, object]:
+    why = benchmark.failure or (None if benchmark.ended else benchmark.waiting_reason)
+    return {
+        "benchmark_id": benchmark.benchmark_id,
+        "status": benchmark.status,
+        "target_uid": benchmark.target_uid,
+        "p50_ms": None,
+        "verdict": None,
+        "why": str(why) if why else "",
+    }
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verbs."""
+    verb(app, "wait")(wait)
+    verb(app, "watch")(watch)
