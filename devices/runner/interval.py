@@ -57,7 +57,7 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
         samples: Shape (n,), in the order in which they were taken.
 
     Returns:
-        None where the sample, or what its dependence leaves of it, is too small for 95 %.
+        None where the sample is too small for 95 %.
     """
     n = len(samples)
     if n < FEWEST:
@@ -65,14 +65,14 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
     median = float(np.median(samples))
     tau = autocorrelation_time(samples <= median)
     reach = math.sqrt(tau) * (n / 2 - _low_rank(n))
-    low_rank, high_rank = math.floor(n / 2 - reach), math.ceil(n / 2 + reach) + 1
-    if low_rank < 1:
-        return None
+    # a series that hangs together so much that no rank is left is told by its whole range
+    low_rank = max(1, math.floor(n / 2 - reach))
+    high_rank = min(n, math.ceil(n / 2 + reach) + 1)
     ordered = np.sort(samples)
     return MedianInterval(
         median=median,
         low=float(ordered[low_rank - 1]),
-        high=float(ordered[min(high_rank, n) - 1]),
+        high=float(ordered[high_rank - 1]),
         tau=tau,
     )
 

@@ -43,7 +43,8 @@ TENSOR_DIMS, TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL, TENSOR_LOCAT
 )  # fmt: skip
 SPARSE_VALUES, SPARSE_INDICES, SPARSE_DIMS = 1, 2, 3
 FUNCTION_NODE, TRAINING_INITIALIZATION, TRAINING_ALGORITHM = 7, 1, 2
-VALUE_NAME, OPSET_DOMAIN, OPSET_VERSION = 1, 1, 2
+VALUE_NAME, VALUE_TYPE, OPSET_DOMAIN, OPSET_VERSION = 1, 2, 1, 2
+TYPE_TENSOR, TENSOR_KIND_TYPE, TENSOR_KIND_SHAPE, SHAPE_DIMENSION, DIMENSION_VALUE = 1, 1, 2, 1, 1
 
 TENSOR_TYPES = {"float32": 1, "float16": 10, "float64": 11}
 """NumPy's names of the types that `tensor` can write, and onnx's numbers."""
@@ -79,6 +80,24 @@ def tensor(name: str, array: NDArray[np.generic]) -> Message:
     message.add(TENSOR_NAME, name)
     little_endian = np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("<"))
     message.add(TENSOR_RAW, little_endian.tobytes())
+    return message
+
+
+def value_info(name: str, array: NDArray[np.generic]) -> Message:
+    """A ValueInfoProto with the type and shape of an array."""
+    shape = Message()
+    for size in array.shape:
+        dimension = Message()
+        dimension.add(DIMENSION_VALUE, size)
+        shape.add(SHAPE_DIMENSION, dimension)
+    kind = Message()
+    kind.add(TENSOR_KIND_TYPE, TENSOR_TYPES[array.dtype.name])
+    kind.add(TENSOR_KIND_SHAPE, shape)
+    value_type = Message()
+    value_type.add(TYPE_TENSOR, kind)
+    message = Message()
+    message.add(VALUE_NAME, name)
+    message.add(VALUE_TYPE, value_type)
     return message
 
 

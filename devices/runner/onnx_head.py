@@ -18,6 +18,10 @@ _TAIL_OPERATORS = {"Softmax", "LogSoftmax", "Identity", "Dropout", "Flatten", "C
 """What may stand between the last dense layer and an output: none has weights."""
 
 
+_FREE_INITIALIZERS = 4
+"""From this IR version on, initialisers need not be inputs of the graph, too."""
+
+
 @dataclass(frozen=True)
 class Head:
     """Where the last dense layer is in its graph.
@@ -130,6 +134,7 @@ class _Graph:
         if len(graphs) != 1:
             raise RunFailed("user_model", f"the ONNX file has {len(graphs)} graphs")
         self.message = graphs[0]
+        self.ir_version = model.integer(onnx.MODEL_IR_VERSION)
         self.nodes = self.message.messages(onnx.GRAPH_NODE)
         self.tensors = {
             tensor.string(onnx.TENSOR_NAME): tensor
@@ -195,6 +200,8 @@ class _Graph:
         while new in taken:
             new += "_"
         self.message.add(onnx.GRAPH_INITIALIZER, onnx.tensor(new, array))
+        if self.ir_version < _FREE_INITIALIZERS:
+            self.message.add(onnx.GRAPH_INPUT, onnx.value_info(new, array))
         self.nodes[node].replace_string(onnx.NODE_INPUT, position, new)
 
     def _gemm(self, at: int, inputs: list[str], output: int, tail: list[str]) -> Head | None:

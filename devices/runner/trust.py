@@ -120,10 +120,10 @@ def _of_the_runs(
             invalid=True,
         )
     if interval is None:
-        fewest = f"at least {FEWEST} independent runs"
         yield Reason(
             code="too_few_runs",
-            sentence=f"{runs} runs are too few for a 95 % interval of the p50 ({fewest}).",
+            sentence=f"{runs} runs are too few for a 95 % interval of the p50: that takes "
+            f"{FEWEST} or more.",
             invalid=True,
         )
         return

@@ -23,7 +23,7 @@ LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 TOKEN = "upload-token-of-this-attempt"
 
 Answer = Callable[[str, int], int | None]
-"""``answer(name, nth)``: status of the nth call for a file; 0 cuts the connection; None: take it."""
+"""``answer(name, nth)``: status of the nth call for a file; 0: cut it off; None: take it."""
 
 
 @dataclass
@@ -100,12 +100,13 @@ def upload_server() -> Iterator[UploadServer]:
 
 @dataclass
 class Task:
-    """A task's folder with what the cluster would put there."""
+    """A task's folder with what the cluster would put there; a legacy one writes no spec.json."""
 
     folder: Path
     server: UploadServer
     spec: dict[str, Any]
     board: dict[str, Any]
+    legacy: bool = False
 
     @property
     def local(self) -> Path:
@@ -134,7 +135,8 @@ class Task:
 
     def start(self, *command: str, **changes: str) -> subprocess.Popen[bytes]:
         """The runner as a process; ``changes`` of its environment."""
-        (self.local / "spec.json").write_text(json.dumps(self.spec))
+        if not self.legacy:
+            (self.local / "spec.json").write_text(json.dumps(self.spec))
         return subprocess.Popen(
             command or (sys.executable, "-m", "edgeyard.devices.runner"),
             env={**self.environ, **changes},

@@ -19,7 +19,7 @@ from edgeyard.devices.runner.engine import (
     TrainingConfig,
     TrainingResult,
 )
-from edgeyard.devices.runner.engines.onnx_scan import scan
+from edgeyard.devices.runner.onnx_file import inspect
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class OrtEngine:
         mode = _choice(parameters, "execution_mode", tuple(_MODES), "sequential")
         available = tuple(ort.get_available_providers())
         provider = _choice(parameters, "execution_provider", available, "CPUExecutionProvider")
-        found = scan(model)
+        found = inspect(model)  # no external data, within limits
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = threads if mode == "parallel" else 1

@@ -1,0 +1,487 @@
+"""The runner as a process: environment and local/ in, uploads out."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from edgeyard.devices.runner import pyz
+from tests.builders.runner import (
+    LIGHT,
+    TOKEN,
+    Task,
+    UploadServer,
+    bomb_model,
+    linear_model,
+    make_task,
+    model_of,
+    nan_model,
+    upload_server,
+)
+
+SCHEMA = json.loads(
+    (Path(__file__).parents[2] / "docs/reference/result.schema.json").read_text("utf-8")
+)
+SQUEEZENET = LIGHT / "light_squeezenet.onnx"
+WEB = {
+    "fastapi",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "sqlalchemy",
+    "pydantic",
+    "jinja2",
+    "rich",
+    "typer",
+}
+
+
+@pytest.fixture
+def server() -> Iterator[UploadServer]:
+    with upload_server() as running:
+        yield running
+
+
+def report_of(server: UploadServer, status: str = "ok") -> dict[str, Any]:
+    """The uploaded report, after it was checked against its schema."""
+    report = server.report
+    jsonschema.validate(report, SCHEMA, cls=jsonschema.Draft202012Validator)
+    assert report["status"] == status, report["failure"]
+    assert server.order[-1] == "report.json"
+    return report
+
+
+def failure_of(task: Task, **changes: str) -> dict[str, str]:
+    """What the report of a failing run says."""
+    code, output = task.run(**changes)
+    assert code == 3, output
+    assert TOKEN not in output
+    failure: dict[str, str] = report_of(task.server, "failed")["failure"]
+    return failure
+
+
+def eventually(holds: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be collected does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    return [
+        int(one)
+        for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if alive(int(one))
+    ]
+
+
+def test_latencies_of_a_real_network_are_measured_and_uploaded(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=25)
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
+    assert len(latencies) == 25
+    told = report["inference_latency"]
+    assert told["p50"] == pytest.approx(np.median(latencies))
+    assert told["p99"] == pytest.approx(np.percentile(latencies, 99))
+    assert told["min"] == latencies.min()
+    assert told["p50_ci95"][0] <= told["p50"] <= told["p50_ci95"][1]
+    assert report["throughput_per_s"] == pytest.approx(25_000 / latencies.sum())
+    assert report["model"]["sha256"] == task.spec["model"]["sha256"]
+    assert report["engine_facts"]["threads"] == 1
+    assert report["engine_facts"]["execution_provider"] == "CPUExecutionProvider"
+    assert report["load"]["cold_ms"] > 0
+    assert report["load"]["warm_ms"] > 0
+    assert report["ram_peak"] > 10_000_000
+    assert report["target"] == "rpi4b"
+    assert report["target_id"] == "rpi4b-0001-0001"
+    assert report["warmup"]["runs"] > 0
+    assert server.tokens == {f"Bearer {TOKEN}"}
+    assert b"TYPE1" in server.files["runner.log"]
+    assert not (task.local / "results").exists(), "what is safe need not be kept"
+    assert float((tmp_path / "progress").read_text()) == 0.0, "the board is idle again"
+    assert server.progress[0]["phase"] == "loading"
+
+
+def test_a_host_that_sets_only_the_eleven_variables_is_served(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(4)))
+    task.legacy = True
+    code, output = task.run(EDGEYARD_BOARD="", EDGEYARD_UPLOAD_TOKEN="", NB_INFERENCE="12")
+    assert code == 0, output
+    report = report_of(server)
+    assert report["nb_inference"] == 12
+    assert report["job_id"] == "benchmark-rpi4b-ort-20250813091714-abc"
+    assert server.tokens == {None}
+
+
+def test_a_precision_is_measured_until_it_is_reached(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(64)), precision=0.2)
+    code, output = task.run()
+    assert code == 0, output
+    told = report_of(server)["precision"]
+    assert told["asked"] == 0.2
+    assert told["reached"] is True
+    assert told["half_width"] <= 0.2
+
+
+def test_accuracy_on_arrays(server: UploadServer, tmp_path: Path) -> None:
+    # identity weights: the largest input is the answer; 3 of 40 labels are made wrong
+    rng = np.random.default_rng(1)
+    labels = rng.integers(0, 6, 40)
+    x = rng.random((40, 6)).astype(np.float32) * 0.5
+    x[np.arange(40), labels] = 1.0
+    wrong = labels.copy()
+    wrong[:3] = (wrong[:3] + 1) % 6
+    np.savez(tmp_path / "data.npz", x=x, y=wrong)
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(6)),
+        datasets={"data.npz": tmp_path / "data.npz"},
+        benchmark_type="TYPE2",
+    )
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    assert report["accuracy"]["top1"] == pytest.approx(37 / 40)
+    assert report["accuracy"]["rows"] == 40
+    low, high = report["accuracy"]["top1_ci95"]
+    assert low < 37 / 40 < high
+    predictions = np.load(io.BytesIO(server.files["predictions.npz"]))
+    assert (predictions["predicted"][:, 0] == labels).all()
+    assert (predictions["y"] == wrong).all()
+    assert report["nb_inference"] == 40
+
+
+def test_accuracy_on_a_folder_of_images(server: UploadServer, tmp_path: Path) -> None:
+    from PIL import Image
+
+    # red and blue pictures; the model adds up each channel, class 0 = red, 1 = green, 2 = blue
+    with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
+        for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+            for number in range(4):
+                file = io.BytesIO()
+                Image.new("RGB", (20 + number, 17), colour).save(file, "PNG")
+                archive.writestr(f"set/{name}/{number}.png", file.getvalue())
+        archive.writestr(
+            "set/dataset.json", json.dumps({"version": 1, "labels": {"red": 0, "blue": 2}})
+        )
+    from onnx import helper
+
+    model = model_of(
+        [
+            helper.make_node("GlobalAveragePool", ["x"], ["pooled"]),
+            helper.make_node("Flatten", ["pooled"], ["scores"]),
+        ],
+        {"x": ["n", 3, 8, 8]},
+        {"scores": ["n", 3]},
+    )
+    task = make_task(
+        tmp_path,
+        server,
+        model,
+        datasets={"images.zip": tmp_path / "images.zip"},
+        benchmark_type="TYPE2",
+        parameters={"batch_size": 3},
+    )
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    assert report["accuracy"]["top1"] == 1.0
+    assert report["accuracy"]["classes"] == 3
+    assert report["nb_inference"] == 3, "8 rows in batches of 3"
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "words"),
+    [
+        ((5, 7), [0] * 5, ["[7]", "[4]", "'x'"]),
+        ((5, 4), [0, 1, 2, 3, 9], ["class 9", "4 classes"]),
+        ((5, 4), [0] * 4, ["5 rows", "4 of 'y'"]),
+    ],
+)
+def test_a_dataset_that_does_not_fit_is_told_apart(
+    server: UploadServer,
+    tmp_path: Path,
+    shape: tuple[int, ...],
+    labels: list[int],
+    words: list[str],
+) -> None:
+    np.savez(tmp_path / "data.npz", x=np.zeros(shape, np.float32), y=np.array(labels))
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(4)),
+        datasets={"data.npz": tmp_path / "data.npz"},
+        benchmark_type="TYPE2",
+    )
+    failure = failure_of(task)
+    assert failure["category"] == "user_input"
+    assert all(word in failure["sentence"] for word in words), failure["sentence"]
+
+
+@pytest.mark.parametrize(
+    ("content", "category", "word"),
+    [
+        (b"", "user_model", "0 bytes"),
+        (b"\x08\x08garbage that is no model", "user_model", "ONNX"),
+        (SQUEEZENET.read_bytes()[:9000], "user_model", "ONNX"),
+        (nan_model(), "user_model", "NaN"),
+    ],
+)
+def test_a_bad_model_fails_with_its_reason(
+    server: UploadServer, tmp_path: Path, content: bytes, category: str, word: str
+) -> None:
+    failure = failure_of(make_task(tmp_path, server, content))
+    assert failure["category"] == category
+    assert word in failure["sentence"]
+
+
+def test_a_model_damaged_on_its_way_is_nobodys_fault(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(4)))
+    (task.local / "model.onnx").write_bytes(b"half a mod")
+    assert failure_of(task)["category"] == "network"
+
+
+def test_a_memory_bomb_is_stopped_by_the_boards_limit(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(
+        tmp_path,
+        server,
+        bomb_model(2**31),  # 8 GiB
+        board={"ram_bytes": 512 * 1024**2},
+    )
+    failure = failure_of(task)
+    assert failure["category"] == "out_of_memory", failure
+    # the same limit is no hindrance to an honest model
+    (tmp_path / "honest").mkdir()
+    task = make_task(tmp_path / "honest", server, SQUEEZENET, board=task.board)
+    code, output = task.run()
+    assert code == 0, output
+
+
+def test_a_run_past_its_time_is_stopped(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=1_000_000, user_time_s=1.5)
+    failure = failure_of(task)
+    assert failure["category"] == "timeout"
+    assert "1.5 s" in failure["sentence"]
+
+
+def test_an_unknown_engine_and_parameter_are_named(server: UploadServer, tmp_path: Path) -> None:
+    failure = failure_of(make_task(tmp_path, server, linear_model(np.eye(4)), engine="abacus"))
+    assert failure["category"] == "engine_unsupported"
+    assert "'abacus'" in failure["sentence"]
+    assert "ort" in failure["sentence"]
+    task = make_task(
+        tmp_path / "second", server, linear_model(np.eye(4)), parameters={"turbo": True}
+    )
+    failure = failure_of(task)
+    assert failure["category"] == "user_input"
+    assert "'turbo'" in failure["sentence"]
+    assert "threads" in failure["sentence"]
+
+
+def test_a_bad_description_is_still_reported(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), precision=-1)
+    failure = failure_of(task)
+    assert failure["category"] == "user_input"
+    assert "precision" in failure["sentence"]
+
+
+def test_uploads_are_tried_again_until_they_are_safe(server: UploadServer, tmp_path: Path) -> None:
+    # the first call of each file meets a failing server, the second a cut connection
+    server.answer = lambda name, nth: {1: 500, 2: 0}.get(nth)
+    task = make_task(tmp_path, server, linear_model(np.eye(4)))
+    code, output = task.run()
+    assert code == 0, output
+    assert server.calls == {"latencies.npy": 3, "runner.log": 3, "report.json": 3}
+    report_of(server)
+
+
+def test_a_refused_token_ends_the_upload_and_keeps_the_result(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    server.answer = lambda name, nth: 401
+    task = make_task(tmp_path, server, linear_model(np.eye(4)))
+    code, output = task.run()
+    assert code == 4, output
+    assert server.calls == {"latencies.npy": 1}
+    assert (task.local / "results/report.json").exists()
+    # the next start in the same folder uploads it and measures nothing
+    server.answer = lambda name, nth: None
+    ended_at = json.loads((task.local / "results/report.json").read_text())["ended_at"]
+    code, output = task.run()
+    assert code == 0, output
+    assert report_of(server)["ended_at"] == ended_at
+
+
+def test_a_file_that_is_refused_does_not_hold_up_the_report(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    server.answer = lambda name, nth: 413 if name == "latencies.npy" else None
+    task = make_task(tmp_path, server, linear_model(np.eye(4)))
+    code, output = task.run()
+    assert code == 0, output
+    (refused,) = report_of(server)["files_refused"]
+    assert refused["name"] == "latencies.npy"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_runner_and_child(
+    server: UploadServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=1_000_000)
+    process = task.start()
+    child = wait_until_measuring(task, process.pid)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 143, output
+    assert not alive(child)
+    assert server.files == {}, "nobody wants the result of a stopped run"
+
+
+def test_a_killed_runner_takes_its_child_along(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=1_000_000)
+    process = task.start()
+    child = wait_until_measuring(task, process.pid)
+    process.kill()
+    process.communicate(timeout=30)
+    eventually(lambda: not alive(child), "the child's end")
+
+
+def test_a_killed_parent_takes_runner_and_child_along(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=1_000_000)
+    # the runner is started from a thread that ends at once: only the process counts
+    parent = task.start(
+        sys.executable,
+        "-c",
+        "import subprocess, sys, threading, time\n"
+        "run = lambda: print(subprocess.Popen([sys.executable, '-m', 'edgeyard.devices.runner'],"
+        " stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).pid, flush=True)\n"
+        "thread = threading.Thread(target=run); thread.start(); thread.join()\n"
+        "time.sleep(600)\n",
+    )
+    assert parent.stdout is not None
+    runner = int(parent.stdout.readline())
+    child = wait_until_measuring(task, runner)
+    parent.kill()
+    parent.communicate(timeout=30)
+    eventually(lambda: not alive(runner) and not alive(child), "the end of both")
+
+
+def wait_until_measuring(task: Task, runner: int) -> int:
+    """Wait for the timed runs; the measuring child's process id."""
+    progress = task.folder / "progress"
+    eventually(
+        lambda: progress.exists() and float(progress.read_text() or 0) >= 15.0, "measuring", 60.0
+    )
+    (child,) = children_of(runner)
+    return child
+
+
+def test_a_busy_neighbour_makes_the_result_suspect(server: UploadServer, tmp_path: Path) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    hog = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            f"import os\nos.sched_setaffinity(0, {{{cpu}}})\nprint(flush=True)\nwhile True: pass",
+        ],
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert hog.stdout is not None
+        hog.stdout.readline()
+        task = make_task(
+            tmp_path, server, SQUEEZENET, nb_inference=60, board={"cpus": [cpu], "threads": 1}
+        )
+        code, output = task.run()
+    finally:
+        hog.kill()
+        hog.communicate()
+    assert code == 0, output
+    verdict = report_of(server)["verdict"]
+    assert verdict["verdict"] in ("suspect", "invalid"), "invalid where others are busy as well"
+    assert "other_load" in {reason["code"] for reason in verdict["reasons"]}
+
+
+def test_no_web_package_is_loaded_and_the_parent_loads_no_numpy(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, nb_inference=5)
+    command = (
+        "import json, os, sys, edgeyard.devices.runner.__main__ as m\n"
+        "import edgeyard.devices.runner.task as task\n"
+        "run = task._Task.run\n"
+        "def told(self):\n"
+        "    report = run(self)\n"
+        "    open('child.json', 'w').write(json.dumps(sorted(sys.modules)))\n"
+        "    return report\n"
+        "task._Task.run = told\n"
+        "code = m.run(os.environ)\n"
+        "open('parent.json', 'w').write(json.dumps(sorted(sys.modules)))\n"
+        "sys.exit(code)\n"
+    )
+    code, output = task.run(sys.executable, "-c", command)
+    assert code == 0, output
+    parent = {name.split(".")[0] for name in json.loads((tmp_path / "parent.json").read_text())}
+    child = {name.split(".")[0] for name in json.loads((tmp_path / "child.json").read_text())}
+    assert not WEB & (parent | child)
+    assert "onnxruntime" in child
+    assert not {"numpy", "onnxruntime"} & parent
+
+
+def test_the_runner_as_one_file_runs_without_an_installation(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    first, again = pyz.build(tmp_path / "a.pyz"), pyz.build(tmp_path / "b.pyz")
+    assert first.read_bytes() == again.read_bytes()
+    # the engine's packages, and nothing of ours, beside the file
+    site = tmp_path / "site"
+    site.mkdir()
+    import numpy
+    import onnxruntime
+
+    for package in (numpy, onnxruntime):
+        folder = Path(package.__file__ or "").parent
+        (site / folder.name).symlink_to(folder)
+        libs = folder.with_name(f"{folder.name}.libs")
+        if libs.exists():
+            (site / libs.name).symlink_to(libs)
+    task = make_task(tmp_path / "task", server, SQUEEZENET, nb_inference=10)
+    code, output = task.run(
+        sys.executable,
+        "-I",
+        "-S",
+        "-c",
+        f"import runpy, sys; sys.path.append({str(site)!r});"
+        f"sys.argv[:] = [{str(first)!r}]; runpy.run_path({str(first)!r}, run_name='__main__')",
+    )
+    assert code == 0, output
+    assert report_of(server)["nb_inference"] == 10

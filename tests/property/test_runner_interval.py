@@ -1,0 +1,84 @@
+"""The interval of the median: right as often as it says, and never nonsense."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.interval import FEWEST, autocorrelation_time, median_interval
+from edgeyard.devices.runner.warmup import warm_up
+
+
+def autoregressive(
+    rng: np.random.Generator, series: int, n: int, rho: float
+) -> NDArray[np.float64]:
+    """Shape (series, n): x_i = rho x_(i-1) + e_i around a median of 100."""
+    noise = rng.normal(size=(series, n + 200))
+    x = np.zeros_like(noise)
+    for i in range(1, n + 200):
+        x[:, i] = rho * x[:, i - 1] + noise[:, i]
+    return x[:, 200:] + 100.0
+
+
+@pytest.mark.parametrize(
+    ("rho", "n", "least"),
+    # 95 % for independent runs; dependent ones come near it as the series grows
+    [(0.0, 20, 0.94), (0.0, 200, 0.94), (0.5, 200, 0.93), (0.8, 400, 0.90)],
+)
+def test_the_interval_holds_the_median_as_often_as_it_says(
+    rho: float, n: int, least: float
+) -> None:
+    found = [median_interval(one) for one in autoregressive(np.random.default_rng(7), 600, n, rho)]
+    held = sum(one is not None and one.low <= 100.0 <= one.high for one in found)
+    assert held / len(found) >= least
+
+
+def test_ranks_of_independent_runs_are_those_of_the_binomial() -> None:
+    # n = 20: P(Bin(20, 1/2) < 6) = 2.07 %, P(Bin < 7) = 5.77 %, so ranks 6 and 15.
+    # Alternating around the median, the series has no positive autocorrelation.
+    low, high = np.arange(1, 11), np.arange(11, 21)
+    samples = np.stack([low, high], axis=1).reshape(-1).astype(np.float64)
+    found = median_interval(samples)
+    assert found is not None
+    assert found.tau == 1.0
+    assert (found.low, found.high) == (6.0, 15.0)
+
+
+def test_six_runs_are_the_fewest() -> None:
+    assert median_interval(np.arange(FEWEST - 1.0)) is None
+    assert median_interval(np.arange(FEWEST * 1.0)) is not None
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.floats(1e-6, 1e9), min_size=FEWEST, max_size=200))
+def test_the_interval_lies_around_the_median_within_the_sample(values: list[float]) -> None:
+    samples = np.array(values)
+    found = median_interval(samples)
+    assert found is not None
+    assert samples.min() <= found.low <= found.median <= found.high <= samples.max()
+    assert found.tau >= 1.0
+    assert math.isfinite(found.half_width)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.booleans(), min_size=1, max_size=100))
+def test_autocorrelation_is_between_one_and_the_length(values: list[bool]) -> None:
+    assert 1.0 <= autocorrelation_time(np.array(values)) <= max(1.0, 2.0 * len(values))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.035, 0.5), st.integers(0, 1))
+def test_a_steady_trend_never_passes_for_a_warm_engine(step: float, direction: int) -> None:
+    """Whatever its pace above 3 % a window of five."""
+    factor = (1 + step) ** (1 / 5 if direction else -1 / 5)
+    runs = iter(range(10**9))
+
+    def timed(count: int) -> list[int]:
+        return [int(1e15 * factor ** next(runs)) for _ in range(count)]
+
+    assert not warm_up(timed, longest_s=math.inf).settled

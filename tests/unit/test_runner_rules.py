@@ -1,0 +1,96 @@
+"""What the runner's files may import, and which Python reads them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import edgeyard
+from edgeyard.devices.runner.engines import BUILT_IN, GROUP, find
+from edgeyard.errors import RunFailed
+
+PACKAGE = Path(edgeyard.__file__).parent
+FILES = sorted(
+    [
+        PACKAGE / "__init__.py",
+        PACKAGE / "errors.py",
+        PACKAGE / "devices/__init__.py",
+        PACKAGE / "devices/model.py",
+        *(PACKAGE / "devices/runner").rglob("*.py"),
+    ]
+)
+ENGINES = {
+    "devices/runner/engines/ort.py": {"onnxruntime"},
+    "devices/runner/engines/ort_training.py": {"onnxruntime"},
+    "devices/runner/dataset.py": {"PIL"},
+}
+TFLITE = {"ai_edge_litert", "flatbuffers"}
+OURS = ("edgeyard.devices.", "edgeyard.errors", "edgeyard")
+
+
+def imported(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative import"
+            names.add(node.module or "")
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_hosts_need_only_python_3_10_numpy_and_the_engine(path: Path) -> None:
+    tree = ast.parse(path.read_text("utf-8"), feature_version=(3, 10))
+    name = path.relative_to(PACKAGE).as_posix()
+    allowed = {"numpy", *ENGINES.get(name, set())}
+    if name.startswith("devices/runner/engines/") and "lite" in name:
+        allowed |= TFLITE
+    for module in imported(tree):
+        top = module.split(".")[0]
+        if top == "edgeyard":
+            # the SDK is named in edgeyard/__init__.py, and loaded by those who ask for it
+            lazy = name == "__init__.py" and module == "edgeyard.benchmark_api.sdk"
+            assert lazy or module.startswith(OURS), module
+            assert name.startswith("devices/runner") or "runner" not in module, module
+        else:
+            assert top in sys.stdlib_module_names | allowed, module
+            assert module not in {"tomllib"}, "Python 3.11"
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    too_new = {"StrEnum", "UTC", "Self", "ExceptionGroup", "TaskGroup", "assert_never"}
+    assert not names & too_new
+
+
+def test_built_in_engines_are_our_entry_points() -> None:
+    ours = {point.name: point.value for point in entry_points(group=GROUP)}
+    assert {name: ours.get(name) for name in BUILT_IN} == dict(BUILT_IN)
+
+
+def test_an_installed_package_can_bring_an_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "abacus_engine.py").write_text("class Abacus:\n    name = 'abacus'\n")
+    info = tmp_path / "abacus-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[{GROUP}]\nabacus = abacus_engine:Abacus\nbroken = no_such_module:Engine\n"
+        "ort = abacus_engine:Abacus\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert find("abacus").name == "abacus"
+    assert type(find("ort")).__name__ == "OrtEngine", "nobody takes a name of ours"
+    with pytest.raises(RunFailed, match="no_such_module") as broken:
+        find("broken")
+    assert broken.value.category == "engine_unsupported"
+    with pytest.raises(RunFailed, match="abacus, broken, ort, tflite"):
+        find("sextant")

@@ -1,0 +1,257 @@
+"""Verdicts: each of them made to happen, on made-up clocks and machines."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.board import board_facts, cpu_model, temperature_c
+from edgeyard.devices.runner.conditions import Conditions, Watch
+from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.measure import Measurement, Until, measure, timed_runs
+from edgeyard.devices.runner.trust import judge
+from edgeyard.devices.runner.warmup import MOST_WINDOWS, warm_up
+from edgeyard.errors import RunFailed
+
+QUIET = Conditions(wall_s=1.0, own_cpu_s=1.0, cpus=(0,), other_load=0.0, queued=0.0)
+
+
+class Scripted:
+    """A session whose runs take as long as the script says, on a clock of its own."""
+
+    inputs = (TensorSpec("x", (1,), "float32"),)
+    outputs = (TensorSpec("y", (1,), "float32"),)
+    facts: Mapping[str, object] = {}
+
+    def __init__(self, latency_ns: Callable[[int], int], value: float = 1.0) -> None:
+        self._latency_ns, self._value = latency_ns, value
+        self.runs = 0
+        self.now_ns = 0
+
+    def run(self, feeds: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        self.now_ns += self._latency_ns(self.runs)
+        self.runs += 1
+        return [np.array([self._value], np.float32)]
+
+    def clock(self) -> int:
+        return self.now_ns
+
+
+def jitter(run: int) -> float:
+    """Between -1 and 1, the same every time, without a pattern."""
+    return math.sin(run * 12.9898) * math.sin(run * 78.233)
+
+
+def measured(session: Scripted, until: Until, machine: Path) -> Measurement:
+    return measure(
+        session,
+        {"x": np.zeros(1, np.float32)},
+        until,
+        Watch(threads=1, root=machine),
+        lambda percent, phase: None,
+        clock=session.clock,
+    )
+
+
+def codes(found: Measurement) -> set[str]:
+    return {reason.code for reason in found.verdict.reasons}
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """A machine that tells nothing."""
+    return tmp_path
+
+
+def test_a_quiet_run_is_comparable(machine: Path) -> None:
+    session = Scripted(lambda run: 5_000_000 + int(50_000 * jitter(run)))
+    found = measured(session, Until(runs=100), machine)
+    assert found.verdict.verdict == "comparable", found.verdict.reasons
+    assert len(found.latencies_ms) == 100
+    assert found.warmup is not None
+    assert found.warmup.settled
+    assert found.verdict.interval is not None
+    assert found.verdict.interval.low <= np.median(found.latencies_ms)
+
+
+def test_a_warm_up_is_waited_for_before_anything_counts(machine: Path) -> None:
+    # the first 40 runs fall from 10 ms to 5 ms
+    session = Scripted(lambda run: max(5_000_000, 10_000_000 - 125_000 * run))
+    found = measured(session, Until(runs=50), machine)
+    assert found.verdict.verdict == "comparable"
+    assert found.warmup is not None
+    assert found.warmup.runs >= 40
+    assert found.latencies_ms.max() == 5.0
+
+
+@pytest.mark.parametrize("growth", [0.98, 1.02])
+def test_a_warm_up_that_never_settles_makes_the_result_invalid(
+    machine: Path, growth: float
+) -> None:
+    session = Scripted(lambda run: int(50_000_000 * growth**run) + 1)
+    found = measured(session, Until(runs=30), machine)
+    assert found.verdict.verdict == "invalid"
+    assert "not_settled" in codes(found)
+
+
+def test_the_warm_up_is_bounded_in_windows_and_time() -> None:
+    rising = Scripted(lambda run: int(1_000_000 * 1.02**run))
+    found = warm_up(lambda count: timed_runs(rising.run, {}, count, rising.clock))
+    assert not found.settled
+    assert found.runs <= 6 + MOST_WINDOWS * found.window
+    slow = Scripted(lambda run: int(2e9 * 1.1**run))
+    found = warm_up(lambda count: timed_runs(slow.run, {}, count, slow.clock), longest_s=10.0)
+    assert not found.settled
+    assert found.runs < 12
+
+
+def test_a_noisy_but_level_series_settles() -> None:
+    noisy = Scripted(lambda run: 5_000_000 + int(2_000_000 * jitter(run)))
+    assert warm_up(lambda count: timed_runs(noisy.run, {}, count, noisy.clock)).settled
+
+
+def test_too_few_runs_are_invalid(machine: Path) -> None:
+    found = measured(Scripted(lambda run: 5_000_000), Until(runs=5), machine)
+    assert found.verdict.verdict == "invalid"
+    assert codes(found) == {"too_few_runs"}
+
+
+def test_a_precision_is_measured_for_until_it_is_reached(machine: Path) -> None:
+    session = Scripted(lambda run: 5_000_000 + int(1_000_000 * jitter(run)))
+    found = measured(session, Until(runs=1, precision=0.02, longest_s=1e9), machine)
+    assert found.verdict.interval is not None
+    assert found.verdict.interval.half_width <= 0.02
+    assert found.verdict.verdict == "comparable"
+
+
+def test_a_precision_that_time_does_not_allow_is_told(machine: Path) -> None:
+    session = Scripted(lambda run: 5_000_000 + int(4_000_000 * jitter(run)))
+    found = measured(session, Until(runs=1, precision=0.001, longest_s=0.5), machine)
+    assert found.verdict.verdict == "suspect"
+    assert codes(found) == {"precision_not_reached"}
+    assert found.as_json()["precision"] == {
+        "asked": 0.001,
+        "reached": False,
+        "half_width": pytest.approx(found.verdict.interval.half_width),  # type: ignore[union-attr]
+    }
+
+
+def test_a_drift_between_the_halves_is_suspect() -> None:
+    series = np.array([5.0 + 0.05 * jitter(run) + (run >= 50) for run in range(100)])
+    verdict = judge(series, QUIET)
+    assert verdict.verdict == "suspect"
+    assert "drift" in {reason.code for reason in verdict.reasons}
+    assert "slower" in " ".join(reason.sentence for reason in verdict.reasons)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "code", "verdict"),
+    [
+        (replace(QUIET, other_load=0.04), None, "comparable"),
+        (replace(QUIET, other_load=0.5), "other_load", "suspect"),
+        (replace(QUIET, queued=0.5), "other_load", "suspect"),
+        (replace(QUIET, other_load=0.75), "other_load", "invalid"),
+        (replace(QUIET, steal=0.2), "steal", "suspect"),
+        (replace(QUIET, affinity_changed=True), "affinity_changed", "suspect"),
+        (replace(QUIET, affinity_missed=True), "affinity_missed", "suspect"),
+        (replace(QUIET, frequencies_mhz=(1500.0, 1490.0)), None, "comparable"),
+        (replace(QUIET, frequencies_mhz=(1500.0, 600.0)), "frequency_changed", "suspect"),
+        (replace(QUIET, throttle_events=3), "throttled", "suspect"),
+        (replace(QUIET, throttled=True), "throttled", "suspect"),
+        (replace(QUIET, clock_error=0.02), "clock", "invalid"),
+    ],
+)
+def test_what_happened_around_decides(
+    conditions: Conditions, code: str | None, verdict: str
+) -> None:
+    series = np.array([5.0 + 0.05 * jitter(run) for run in range(100)])
+    found = judge(series, conditions)
+    assert found.verdict == verdict
+    assert [reason.code for reason in found.reasons] == ([code] if code else [])
+
+
+def test_a_clock_that_stands_still_is_invalid() -> None:
+    verdict = judge(np.array([5.0] * 20 + [0.0]), QUIET)
+    assert verdict.verdict == "invalid"
+    assert "clock" in {reason.code for reason in verdict.reasons}
+
+
+def test_outputs_that_are_not_finite_are_refused(machine: Path) -> None:
+    with pytest.raises(RunFailed, match=r"'y'.*NaN") as error:
+        measured(Scripted(lambda run: 1000, value=math.nan), Until(runs=5), machine)
+    assert error.value.category == "user_model"
+
+
+def test_a_watch_sees_load_frequency_and_throttling_of_its_own_cpus(tmp_path: Path) -> None:
+    cpus = sorted(os.sched_getaffinity(0))
+    stat, folder = tmp_path / "proc/stat", tmp_path / "sys/devices/system/cpu"
+    stat.parent.mkdir()
+    (tmp_path / "proc/self/task/1").mkdir(parents=True)
+    schedstat = tmp_path / "proc/self/task/1/schedstat"
+    throttled = tmp_path / "sys/devices/platform/soc/soc:firmware/get_throttled"
+    throttled.parent.mkdir(parents=True)
+
+    def tell(busy: int, queued_ns: int, mhz: int, count: int, flags: str) -> None:
+        # user nice system idle iowait irq softirq steal guest guest_nice
+        stat.write_text(
+            "cpu 1 1 1 1 1 1 1 1 0 0\n"
+            + "".join(f"cpu{cpu} {busy} 0 0 9 9 0 0 0 0 0\n" for cpu in cpus)
+            + "cpu99 999999 0 0 0 0 0 0 0 0 0\n"
+        )
+        schedstat.write_text(f"7 {queued_ns} 3\n")
+        for cpu in cpus:
+            for part, value in (
+                ("cpufreq/scaling_cur_freq", mhz * 1000),
+                ("thermal_throttle/core_throttle_count", count),
+            ):
+                path = folder / f"cpu{cpu}" / part
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f"{value}\n")
+        throttled.write_text(flags)
+
+    tell(busy=100, queued_ns=10, mhz=1500, count=2, flags="50000\n")
+    watch = Watch(threads=1, root=tmp_path)
+    watch.start()
+    # far more than the few microseconds of this test: all of the time was somebody else's
+    tell(busy=100_000, queued_ns=10**12, mhz=600, count=5, flags="50004\n")
+    found = watch.stop()
+    assert found.other_load == 1.0
+    assert found.queued == 1.0
+    assert found.frequencies_mhz == (1500.0, 600.0)
+    assert found.throttle_events == 3 * len(cpus)
+    assert found.throttled is True
+    assert not found.affinity_changed
+    assert found.cpus == tuple(cpus)
+
+
+def test_a_board_that_tells_nothing_gives_no_facts_but_no_error_either(tmp_path: Path) -> None:
+    facts = board_facts([0], tmp_path)
+    assert facts["cpu_model"] is None
+    assert facts["governor"] is None
+    series = np.array([5.0] * 50)
+    watch = Watch(threads=1, root=tmp_path)
+    watch.start()
+    verdict = judge(series, watch.stop())
+    assert verdict.verdict == "comparable"
+    assert set(verdict.not_checked) == {"other_load", "frequency", "throttling", "temperature"}
+
+
+def test_temperature_and_processor_are_read_as_boards_tell_them(tmp_path: Path) -> None:
+    for zone, value in (("thermal_zone0", "48312"), ("thermal_zone1", "-274000")):
+        folder = tmp_path / "sys/class/thermal" / zone
+        folder.mkdir(parents=True)
+        (folder / "temp").write_text(value)
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/cpuinfo").write_text(
+        "processor\t: 0\nCPU part\t: 0xd08\n\nHardware\t: BCM2711\nModel\t\t: Raspberry Pi 4\n"
+    )
+    assert temperature_c(tmp_path) == pytest.approx(48.312)
+    assert cpu_model(tmp_path) == "Raspberry Pi 4"
