@@ -90,9 +90,8 @@ def moment(value: str | None, flag: str) -> str | None:
     try:
         at = datetime.now(UTC) + timedelta(seconds=duration_s(value[1:]))
     except (ValueError, OverflowError) as error:
-        raise InvalidInput(
-            [FieldError(flag, f"{value} {error}", "+2h, or RFC 3339 with zone")]
-        ) from None
+        accepted = "e.g. +2h, or RFC 3339 with zone"
+        raise InvalidInput.at(flag, f"{value} {error}", accepted) from None
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -204,7 +204,8 @@ def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "edgeyard"
     if type(error).__name__ == "NoArgsIsHelpError":
-        return _ERROR  # the help has been shown
+        typer.echo(error.format_message(), err=True)
+        return _ERROR
     return _complain(f"{error.format_message()}\nTry: {path} --help")
 
 

@@ -48,7 +48,8 @@ def results(
 ) -> None:
     """Show what was measured.
 
-    Each number comes with how far it can be trusted: comparable, suspect or invalid. Several ids, or a campaign, give a comparison: ratios are to the fastest of the same model.
+    Each number comes with how far it can be trusted: comparable, suspect or invalid. Several ids,
+    or a campaign, give a comparison: ratios are to the fastest of the same model.
     """
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))

@@ -25,8 +25,9 @@ def up(
 ) -> None:
     """Run the server.
 
-    API, scheduler and, by default, an embedded cluster of this machine in one process. Prints one line with the URL when it is ready, writes an admin's token to DIR/admin.token, and
-    stops cleanly on SIGTERM or Ctrl-C.
+    API, scheduler and, by default, an embedded cluster of this machine in one process. Prints one
+    line with the URL when it is ready, writes an admin's token to DIR/admin.token, and stops
+    cleanly on SIGTERM or Ctrl-C.
     """
     from edgeyard.benchmark_api.main import serve
 

@@ -30,7 +30,7 @@ def submit(
     session: Session,
     job: Annotated[
         Path | None,
-        typer.Argument(metavar="[JOB.yaml]", help="Job file, YAML or JSON; flags go before it."),
+        typer.Argument(metavar="JOB.yaml", help="Job file, YAML or JSON."),
     ] = None,
     model: Annotated[
         Texts | None, _option("File, URL or name; several make a matrix.", "--model", "-m")
@@ -89,8 +89,8 @@ def submit(
 ) -> None:
     """Submit a benchmark.
 
-    From a job file, from flags, or from both (flags win). Local files are uploaded first. Several models, runtimes or targets make one benchmark for
-    each combination. The ids go to stdout.
+    From a job file, from flags, or from both (flags win). Local files are uploaded first. Several
+    models, runtimes or targets make one benchmark for each combination. The ids go to stdout.
     """
     flags: dict[str, object] = {
         "benchmark_id": benchmark_id,
