@@ -22,7 +22,6 @@ from urllib.parse import unquote, urljoin, urlsplit
 import httpx
 
 from edgeyard.errors import RunFailed, TooLarge, UrlRefused
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.records import StoredFile
 from edgeyard.scheduler.ports import FileStore, UrlFetcher
@@ -239,7 +238,6 @@ class Fetcher:
         here = url
         for _ in range(MAX_REDIRECTS + 1):
             target = self._rules.check(here)
-            failpoint("fetch:before")
             with self._opened(target) as response:
                 if response.is_redirect:
                     here = urljoin(here, response.headers["location"])
@@ -318,7 +316,6 @@ class Fetcher:
         except BaseException:
             writer.abort()
             raise
-        failpoint("fetch:after")
         logger.info(
             "file fetched",
             extra={"event": "fetched", "host": target.host, "size_bytes": stored.size_bytes},

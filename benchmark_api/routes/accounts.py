@@ -15,7 +15,6 @@ from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import TokenIn, UserChange, UserIn, parse
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.records import ApiToken, Event, Role, User
 from edgeyard.scheduler.model.wire import token_to_json, user_to_json
 
@@ -52,11 +51,9 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         max_priority=asked.max_priority,
         max_budget=asked.max_budget,
     )
-    failpoint("account:before")
     with context.services.store.write() as uow:
         uow.accounts.add_user(user)
         uow.log.append(_event(now, "user.added", caller, user_id=user.user_id))
-    failpoint("account:after")
     return answer(user_to_json(user), 201)
 
 
@@ -67,7 +64,6 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
     """Change an account; what is not named stays."""
     asked = parse(UserChange, body.tree())
     now = context.services.clock.now()
-    failpoint("account:before")
     with context.services.store.write() as uow:
         user = uow.accounts.user(user_id)
         named = asked.model_fields_set
@@ -82,7 +78,6 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
         )
         uow.accounts.save_user(changed)
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
-    failpoint("account:after")
     context.authenticator.forget()
     return answer(user_to_json(changed))
 
@@ -115,7 +110,6 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
     if asked.expires_at is not None and asked.expires_at <= now:
         raise InvalidInput.at("/expires_at", "is in the past", "a time to come")
     secret = new_token()
-    failpoint("account:before")
     with services.store.write() as uow:
         user = uow.accounts.user(user_id)
         role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
@@ -132,7 +126,6 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
         )
         uow.accounts.add_token(token)
         uow.log.append(_event(now, "token.added", caller, token_id=token.token_id))
-    failpoint("account:after")
     return answer(token_to_json(token) | {"token": secret}, 201)
 
 
@@ -140,7 +133,6 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
 def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
     """Revoke a token: within a second, no server takes it any more."""
     now = context.services.clock.now()
-    failpoint("account:before")
     with context.services.store.write() as uow:
         mine = uow.accounts.tokens(None if caller.is_operator else caller.user_id)
         token = next((each for each in mine if each.token_id == token_id), None)
@@ -149,7 +141,6 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
         if token.revoked_at is None:
             uow.accounts.save_token(replace(token, revoked_at=now))
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
-    failpoint("account:after")
     context.authenticator.forget()
     return Response(status_code=204)
 

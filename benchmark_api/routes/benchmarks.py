@@ -19,7 +19,6 @@ from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule
 from edgeyard.scheduler.model.benchmark import (
@@ -68,7 +67,6 @@ def submit(
     asked = check(body.tree(), caller, services, now)
     if dry_run:
         return answer(_would(asked, caller, services))
-    failpoint("submit:before")
     with services.store.write() as uow:
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
@@ -94,7 +92,6 @@ def submit(
             )
             told = accepted(services, made, asked.warnings)
         once.remember(uow, told)
-    failpoint("submit:after")
     context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
     services.engine.wake()
     return started(told)
@@ -311,7 +308,6 @@ def _again(
     asked = check(tree, caller, services, now)
     kept = [file for file in before.files if not _touches(file.role, changes)]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
-    failpoint("submit:before")
     with services.store.write() as uow:
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
@@ -327,7 +323,6 @@ def _again(
         )
         told = accepted(services, made, asked.warnings)
         once.remember(uow, told)
-    failpoint("submit:after")
     context.metrics.submitted.labels(description.benchmark_type.value).inc()
     services.engine.wake()
     return started(told)
@@ -408,11 +403,9 @@ def _unfetched(file: BenchmarkFile) -> bool:
 
 def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Change) -> Response:
     services = context.services
-    failpoint("change:before")
     with services.store.write() as uow:
         benchmark = visible(uow, benchmark_id, caller)
         saved = change(uow, benchmark, services.clock.now())
         attempts = uow.attempts.of(benchmark_id)
-    failpoint("change:after")
     services.engine.wake()
     return answer(views.shown(services, saved, attempts), 202)

@@ -19,7 +19,6 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import is_url
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.records import Campaign
 from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
@@ -63,7 +62,6 @@ def submit(
         name=asked.name,
         created_at=now,
     )
-    failpoint("submit:before")
     with services.store.write() as uow:
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
@@ -92,7 +90,6 @@ def submit(
             "warnings": list(warnings),
         }
         once.remember(uow, told)
-    failpoint("submit:after")
     for each in made:
         context.metrics.submitted.labels(each.description.benchmark_type.value).inc()
     services.engine.wake()

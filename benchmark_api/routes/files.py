@@ -17,7 +17,6 @@ from edgeyard.benchmark_api.routes.receiving import Received, receive_form
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput, NotFound
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.records import UserFile
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -51,10 +50,8 @@ def _name(context: Context, caller: Caller, received: Received) -> Response:
         size_bytes=size,
         created_at=services.clock.now(),
     )
-    failpoint("file:before")
     with services.store.write() as uow:
         uow.files.add_user_file(file)
-    failpoint("file:after")
     context.metrics.uploaded.labels("file").inc(size)
     told = views.user_file(services, file)
     return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
@@ -92,11 +89,9 @@ def download(file_id: str, caller: Submitter, context: Ctx) -> Response:
 @router.delete("/{file_id}", status_code=204)
 def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
     """Forget a file's name; benchmarks that were submitted with it keep its content."""
-    failpoint("file:before")
     with context.services.store.write() as uow:
         _visible(uow, file_id, caller)
         uow.files.remove_user_file(file_id)
-    failpoint("file:after")
     return Response(status_code=204)
 
 

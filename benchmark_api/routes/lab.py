@@ -19,7 +19,6 @@ from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.records import BoardOverride, Event
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json, waiting_to_json
@@ -132,7 +131,6 @@ def _overridden(
     if services.inventory.board(target_uid) is None:
         raise NotFound("board", target_uid)
     now = services.clock.now()
-    failpoint("board:before")
     with services.store.write() as uow:
         uow.lab.set_override(
             BoardOverride(
@@ -151,7 +149,6 @@ def _overridden(
                 data={"target_uid": target_uid, "reason": reason},
             )
         )
-    failpoint("board:after")
     services.engine.wake()
     return answer(_shown(target_uid, caller, context))
 

@@ -21,7 +21,6 @@ from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.schemas.body import WrongMediaType
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
 from edgeyard.errors import InvalidInput, TooLarge
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.records import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
@@ -128,9 +127,7 @@ async def _pump(request: Request, write: Callable[[bytes], object]) -> None:
 
 
 def _commit(writer: FileWriter) -> StoredFile:
-    failpoint("upload:before-commit")
     stored = writer.commit()
-    failpoint("upload:after-commit")
     return stored
 
 

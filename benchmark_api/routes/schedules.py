@@ -12,8 +12,8 @@ from edgeyard.benchmark_api.routes.context import Ctx, answer
 from edgeyard.benchmark_api.routes.documented import answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import NotFound
-from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.model.wire import schedule_to_json
+from edgeyard.scheduler.model.records import CronSchedule
+from edgeyard.scheduler.model.wire import JsonObject, schedule_to_json
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -23,7 +23,7 @@ def schedules(caller: Submitter, context: Ctx) -> Response:
     """Your schedules, newest first; operators see everybody's."""
     with context.services.store.read() as uow:
         found = uow.lab.schedules(None if caller.is_operator else caller.user_id)
-    return answer({"items": [schedule_to_json(each) for each in found]})
+    return answer({"items": [_shown(each) for each in found]})
 
 
 @router.get("/{schedule_id}", responses=answers(200, shapes.Schedule))
@@ -33,17 +33,20 @@ def show(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
         found = uow.lab.schedule(schedule_id)
     if not caller.may_see(found.user_id):
         raise NotFound("schedule", schedule_id)
-    return answer(schedule_to_json(found))
+    return answer(_shown(found))
 
 
 @router.delete("/{schedule_id}", status_code=204)
 def stop(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
     """End a schedule; benchmarks that it made stay."""
-    failpoint("schedule:before")
     with context.services.store.write() as uow:
         found = uow.lab.schedule(schedule_id)
         if not caller.may_see(found.user_id):
             raise NotFound("schedule", schedule_id)
         uow.lab.save_schedule(replace(found, active=False))
-    failpoint("schedule:after")
     return Response(status_code=204)
+
+
+def _shown(schedule: CronSchedule) -> JsonObject:
+    """Its files are stored beside the description, which is what users know."""
+    return schedule_to_json(schedule) | {"description": schedule.description.get("description")}

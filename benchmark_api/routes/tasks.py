@@ -26,7 +26,6 @@ from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
 from edgeyard.benchmark_api.schemas.requests import ProgressIn, parse
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotAuthenticated, NotFound
-from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
 from edgeyard.scheduler.model.records import ResultFile, Role
@@ -172,13 +171,11 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
 def _note_progress(context: Context, job: str, token: str | None, told: ProgressIn) -> None:
     services = context.services
     attempt = _door(context, job, token).admit(_find(context, job))
-    failpoint("progress:before")
     with services.store.write() as uow:
         attempt = uow.attempts.by_job_id(attempt.job_id)
         lifecycle.progress_received(
             uow, attempt, told.progress, told.phase[:64], services.clock.now()
         )
-    failpoint("progress:after")
 
 
 def _record(
@@ -189,7 +186,6 @@ def _record(
     now = services.clock.now()
     report = _report(context, received)
     found = _find(context, job)
-    failpoint("result:before")
     new = False
     with services.store.write() as uow:
         # Read again under the write lock: the attempt may have ended while the file came.
@@ -211,7 +207,6 @@ def _record(
         if report is not None and attempt.result_at is None:
             _refuse_foreign(report, attempt)
             lifecycle.result_received(uow, attempt, report, now)
-    failpoint("result:after")
     context.metrics.uploaded.labels("result").inc(sum(one.stored.size_bytes for one in received))
     if report is not None:
         logger.info(

@@ -1,0 +1,336 @@
+"""The web app on a loopback port over a real store, with a cluster and an engine that are faked."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+from fastapi import FastAPI
+
+from edgeyard.benchmark_api.app import create_app
+from edgeyard.benchmark_api.auth import new_token, token_hash
+from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.devices.inventory import Inventory
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
+from edgeyard.scheduler.model.benchmark import Binding, JobDescription
+from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
+from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.twin.twin import BoardState, BoardView
+from tests.fakes.cluster import FakeCluster, board
+
+BOARDS = (
+    board("rpi4b-0001-0001"),
+    board("rpi4b-0001-0002"),
+    board("rpi5-0001-0001", ram_bytes=8 * 2**30),
+)
+MODEL = b"a model's bytes" * 100
+
+
+class MovableClock:
+    """Real durations; a time of day that tests can move."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta()
+
+    def now(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+    def monotonic_s(self) -> float:
+        return time.monotonic() + self.ahead.total_seconds()
+
+
+@dataclass(frozen=True)
+class FakePreview:
+    explanation: Explanation
+    hcl: str
+
+
+@dataclass(frozen=True)
+class FakeQueue:
+    decided_at_iso: str = "2026-11-21T08:00:00Z"
+    policy: str = "default"
+    order: Sequence[str] = ()
+
+
+@dataclass
+class FakeEngine:
+    """Places everything on the first board; remembers that it was woken."""
+
+    woken: int = 0
+    order: tuple[str, ...] = ()
+    age_s: float = 1.0
+    holders: dict[str, str] = field(default_factory=dict)
+    drained: set[str] = field(default_factory=set)
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def preview(self, description: JobDescription, user_id: str) -> FakePreview:
+        uid = BOARDS[0].target_uid
+        explanation = Explanation(
+            benchmark_id="dry-run",
+            decided_at=datetime.now(UTC),
+            policy="default",
+            rank=0,
+            rank_reason="alone",
+            priority=50,
+            priority_parts={"type": 50.0},
+            verdicts=tuple(
+                Verdict(target_uid=each.target_uid, reason=None, sentence="") for each in BOARDS
+            ),
+            placement=Placement(
+                benchmark_id="dry-run",
+                target_uid=uid,
+                family="rpi4b",
+                binding=Binding.STRICT,
+                priority=50,
+            ),
+        )
+        return FakePreview(explanation, 'job "benchmark-x" {}\n')
+
+    def queue(self) -> FakeQueue:
+        return FakeQueue(order=self.order)
+
+    def boards(self) -> tuple[BoardView, ...]:
+        return tuple(self._view(each.target_uid) for each in BOARDS)
+
+    def _view(self, uid: str) -> BoardView:
+        holder = self.holders.get(uid)
+        return BoardView(
+            board=next(each for each in BOARDS if each.target_uid == uid),
+            state=BoardState.BUSY if holder else BoardState.IDLE,
+            reason=f"runs {holder}" if holder else "",
+            host="host-1",
+            expected=True,
+            online=True,
+            drained=uid in self.drained,
+            holder=holder,
+        )
+
+    def twin_age_s(self) -> float:
+        return self.age_s
+
+    def trouble(self) -> str:
+        return "" if math.isfinite(self.age_s) else "connection refused"
+
+
+@dataclass
+class Api:
+    """A running app, and everything behind it."""
+
+    url: str
+    app: FastAPI
+    store: SqlStore
+    files: ContentFiles
+    cluster: FakeCluster
+    engine: FakeEngine
+    clock: MovableClock
+    services: Services
+    tokens: dict[str, str] = field(default_factory=dict)
+    _clients: list[httpx.Client] = field(default_factory=list)
+
+    def as_(self, who: str | None = "alice") -> httpx.Client:
+        """A client with the token of ``alice``, ``bob``, ``operator`` or ``host``; None: without."""
+        headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
+        return self.client(headers)
+
+    def client(self, headers: dict[str, str] | None = None) -> httpx.Client:
+        made = httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False)
+        self._clients.append(made)
+        return made
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+    def upload(self, name: str = "model.onnx", content: bytes = MODEL, who: str = "alice") -> Any:
+        answer = self.as_(who).post("/v1/files", files={"file": (name, content)})
+        assert answer.status_code == 201, answer.text
+        return answer.json()
+
+    def submit(self, who: str = "alice", **changes: object) -> str:
+        answer = self.as_(who).post("/v1/benchmarks", json=description(**changes))
+        assert answer.status_code == 202, answer.text
+        return str(answer.json()["benchmark_id"])
+
+    def dispatched(self, benchmark_id: str, token: str = "upload-token-1") -> Attempt:
+        """As if the engine had dispatched it."""
+        now = self.clock.now()
+        with self.store.write() as uow:
+            benchmark = uow.benchmarks.get(benchmark_id)
+            number = len(uow.attempts.of(benchmark_id)) + 1
+            attempt = Attempt(
+                benchmark_id=benchmark_id,
+                number=number,
+                job_id=job_id_of(
+                    benchmark_id, number, "rpi4b", "ort", benchmark.submit_time
+                ),
+                state=AttemptState.PREPARED,
+                binding=Binding.STRICT,
+                priority=50,
+                created_at=now,
+                family="rpi4b",
+                target_uid="rpi4b-0001-0001",
+                hcl='job "x" { token = "******" }\n',
+                upload_token_sha256=token_hash(token),
+            )
+            lifecycle.prepare(uow, benchmark, attempt, now)
+            stored = uow.attempts.of(benchmark_id)[-1]
+            lifecycle.to_state(uow, stored, AttemptState.DISPATCHING, now)
+        return self.attempt(benchmark_id)
+
+    def attempt(self, benchmark_id: str) -> Attempt:
+        with self.store.read() as uow:
+            return uow.attempts.of(benchmark_id)[-1]
+
+    def ended(self, benchmark_id: str) -> None:
+        """As if the cluster had said that the task ended well."""
+        now = self.clock.now()
+        with self.store.write() as uow:
+            lifecycle.task_ended(uow, uow.attempts.of(benchmark_id)[-1], None, now, now)
+
+    def grant(self, attempt: Attempt, name: str, **changes: Any) -> None:
+        made = DownloadGrant(
+            name=name,
+            benchmark_id=attempt.benchmark_id,
+            attempt=attempt.number,
+            filename="model.onnx",
+            sha256="",
+            size_bytes=0,
+        )
+        with self.store.write() as uow:
+            uow.files.add_grant(replace(made, **changes))
+
+    def leftovers(self) -> list[Path]:
+        """Temporary files of uploads."""
+        return list((self.files._root / "tmp").iterdir())
+
+
+def description(**changes: object) -> dict[str, object]:
+    """A job description that is right; ``...`` takes a field away."""
+    whole: dict[str, object] = {
+        "model": "model.onnx",
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": "rpi4b",
+        **changes,
+    }
+    return {name: value for name, value in whole.items() if value is not ...}
+
+
+def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, MovableClock]:
+    """Real store and files in a folder, everything else faked."""
+    clock = MovableClock()
+    chosen = Settings(data_dir=folder, **settings)
+    made = Services(
+        store=SqlStore(f"sqlite:///{folder}/edgeyard.db", now=clock.now),
+        files=ContentFiles(folder / "files"),
+        cluster=FakeCluster(clock.now, *BOARDS),
+        engine=FakeEngine(),
+        clock=clock,
+        settings=chosen,
+        inventory=Inventory(BOARDS),
+        public_url=public_url,
+        rules=AddressRules(chosen.allow_hosts),
+    )
+    return made, clock
+
+
+def add_account(
+    store: SqlStore, user_id: str, role: Role, now: datetime, **changes: Any
+) -> str:
+    """An account with a token; the token."""
+    token = new_token()
+    with store.write() as uow:
+        uow.accounts.add_user(
+            replace(User(user_id=user_id, role=role, created_at=now), **changes)
+        )
+        uow.accounts.add_token(
+            ApiToken(
+                token_id=f"token-{user_id}",
+                user_id=user_id,
+                role=role,
+                sha256=token_hash(token),
+                label="",
+                created_at=now,
+            )
+        )
+    return token
+
+
+@contextmanager
+def running(folder: Path, **settings: Any) -> Iterator[Api]:
+    """The app behind uvicorn in a thread."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        made, clock = services(folder, url, **settings)
+        assert isinstance(made.store, SqlStore)
+        assert isinstance(made.files, ContentFiles)
+        assert isinstance(made.cluster, FakeCluster)
+        assert isinstance(made.engine, FakeEngine)
+        app = create_app(made)
+        api = Api(url, app, made.store, made.files, made.cluster, made.engine, clock, made)
+        for user_id, role in (
+            ("alice", Role.SUBMITTER),
+            ("bob", Role.SUBMITTER),
+            ("operator", Role.OPERATOR),
+            ("host", Role.HOST),
+        ):
+            priority = 10 if role is Role.OPERATOR else 5
+            api.tokens[user_id] = add_account(
+                made.store, user_id, role, clock.now(), max_priority=priority
+            )
+        with _served(app, listener):
+            try:
+                yield api
+            finally:
+                api.close()
+        made.store.close()
+
+
+@contextmanager
+def _served(app: FastAPI, listener: socket.socket) -> Iterator[None]:
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=2
+        )
+    )
+    thread = threading.Thread(target=server.run, args=([listener],), name="test-server")
+    thread.start()
+    try:
+        until = time.monotonic() + 20
+        while not server.started and thread.is_alive() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert server.started
+        yield
+    finally:
+        server.should_exit = True
+        thread.join(20)
+
+
+@contextmanager
+def cut_off(url: str, head: bytes, body: bytes) -> Iterator[None]:
+    """Send the beginning of a request, then hang up."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(head + b"\r\n\r\n" + body)
+        yield
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

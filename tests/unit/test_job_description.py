@@ -1,0 +1,271 @@
+"""The job description: what is taken, what is refused, and how."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeyard.benchmark_api.schemas.body import WrongMediaType, read_body, read_json
+from edgeyard.benchmark_api.schemas.description import (
+    FIELD_NAMES,
+    name_from_url,
+    parse_description,
+    to_description,
+)
+from edgeyard.benchmark_api.schemas.fields import file_name_problem
+from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.model.benchmark import Binding, Constraint, JobDescription
+from edgeyard.scheduler.model.wire import description_to_json
+
+
+def whole(**changes: object) -> dict[str, object]:
+    tree: dict[str, object] = {
+        "model": "model.onnx",
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": "rpi4b",
+        **changes,
+    }
+    return {name: value for name, value in tree.items() if value is not ...}
+
+
+def read(**changes: object) -> JobDescription:
+    return to_description(parse_description(whole(**changes)))
+
+
+def refused(**changes: object) -> tuple[FieldError, ...]:
+    with pytest.raises(InvalidInput) as caught:
+        read(**changes)
+    return caught.value.errors
+
+
+EVERYTHING: dict[str, object] = {
+    "version": 1,
+    "benchmark_id": "rpi4b-ort-20250813091714",
+    "model_url": "http://10.200.0.1:42777/download/small_model.onnx",
+    "dataset": "digits.npz",
+    "dataset_urls": ["https://example.org/a.npz", "https://example.org/b.npz"],
+    "odt_config": {"epochs": 2, "learning_rate": 0.01},
+    "target_uid": "rpi4b-0001-0001",
+    "ram": "4 GiB",
+    "storage": 17179869184,
+    "user_id": "user-1",
+    "user_priority": 7,
+    "user_budget": 100,
+    "user_time": "15 min",
+    "submit_time": "2025-08-13T07:17:14Z",
+    "deadline": "2031-08-13T11:00:00+02:00",
+    "max_retries": 3,
+    "nb_inference": 50,
+    "preemptible": False,
+    "job_completion_threshold": 40,
+    "start_time": "2030-01-01T00:00:00.250Z",
+    "version_tag": "v1",
+    "constraints": [{"attribute": "memory.ram", "operator": ">=", "value": 5}],
+    "binding": "filtered",
+    "if_unavailable": "notify",
+    "tags": ["night", "ci"],
+    "parameters": {"threads": 2},
+    "input": {"tokens": {"shape": [1, 16], "low": 0, "high": 100, "integers": True}},
+    "queue_timeout": 3600,
+    "extra": {"later": {"use": [1, 2.5, None]}},
+}
+
+
+def test_every_field_is_taken_with_its_unit() -> None:
+    asked = read(**EVERYTHING)
+    assert asked.ram == 4 * 2**30
+    assert asked.user_time_s == 900
+    assert asked.deadline == datetime(2031, 8, 13, 9, tzinfo=UTC)
+    assert asked.start_time == datetime(2030, 1, 1, tzinfo=UTC) + timedelta(milliseconds=250)
+    assert asked.constraints == (Constraint(attribute="memory.ram", operator=">=", value="5"),)
+    assert asked.binding is Binding.FILTERED
+    assert asked.input["tokens"]["integers"] is True
+    assert asked.extra == {"later": {"use": [1, 2.5, None]}}
+    assert set(EVERYTHING) | set(whole()) | {"precision", "cron"} == set(FIELD_NAMES)
+
+
+def test_what_is_shown_can_be_submitted_again() -> None:
+    for asked in (read(**EVERYTHING), read(), read(precision="2 %")):
+        assert to_description(parse_description(description_to_json(asked))) == asked
+
+
+@pytest.mark.parametrize("written", ["2 %", "2%", 0.02, "0.02"])
+def test_precision_is_a_share(written: object) -> None:
+    assert read(precision=written).precision == pytest.approx(0.02)
+
+
+def test_an_unknown_field_names_the_nearest() -> None:
+    (error,) = refused(nb_inferense=3)
+    assert (error.pointer, error.accepted) == ("/nb_inferense", "did you mean nb_inference?")
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"model": ...}, "/model"),
+        ({"model": "../model.onnx"}, "/model"),
+        ({"model": "a\0b"}, "/model"),
+        ({"model": "${NOMAD_TOKEN}.onnx"}, "/model"),
+        ({"model": "spec.json"}, "/model"),
+        ({"model": ["a", "b"]}, "/model"),
+        ({"runtime": ...}, "/runtime"),
+        ({"runtime": "ORT"}, "/runtime"),
+        ({"runtime": "1.0"}, "/runtime"),
+        ({"benchmark_type": "TYPE9"}, "/benchmark_type"),
+        ({"benchmark_type": "TYPE2"}, "/dataset"),
+        ({"benchmark_type": "TYPE3"}, "/odt_config"),
+        ({"target": ...}, "/target"),
+        ({"target": "rpi-4b"}, "/target"),
+        ({"target_uid": "rpi5-0001-0001"}, "/target_uid"),
+        ({"target_uid": "rpi4b-1-1"}, "/target_uid"),
+        ({"ram": "much"}, "/ram"),
+        ({"ram": -1}, "/ram"),
+        ({"ram": 2**64}, "/ram"),
+        ({"ram": True}, "/ram"),
+        ({"user_priority": 0}, "/user_priority"),
+        ({"user_priority": 11}, "/user_priority"),
+        ({"user_budget": -1}, "/user_budget"),
+        ({"user_time": 0}, "/user_time"),
+        ({"user_time": "for ever"}, "/user_time"),
+        ({"deadline": "tomorrow"}, "/deadline"),
+        ({"deadline": "2030-01-01T00:00:00"}, "/deadline"),
+        ({"deadline": "2030-13-01T00:00:00Z"}, "/deadline"),
+        ({"deadline": "0001-01-01T00:00:00+14:00"}, "/deadline"),
+        ({"deadline": "2030-01-01T00:00:00Z", "start_time": "2031-01-01T00:00:00Z"}, "/deadline"),
+        ({"max_retries": 11}, "/max_retries"),
+        ({"nb_inference": 0}, "/nb_inference"),
+        ({"nb_inference": "20"}, "/nb_inference"),
+        ({"nb_inference": 1.5}, "/nb_inference"),
+        ({"precision": 2}, "/precision"),
+        ({"precision": "2 %", "nb_inference": 7}, "/precision"),
+        ({"preemptible": 1}, "/preemptible"),
+        ({"job_completion_threshold": 101}, "/job_completion_threshold"),
+        ({"constraints": [{"attribute": "a b", "operator": "="}]}, "/constraints/0/attribute"),
+        ({"constraints": [{"attribute": "a", "operator": "~"}]}, "/constraints/0/operator"),
+        (
+            {"constraints": [{"attribute": "a", "operator": "=", "value": "%{x}"}]},
+            "/constraints/0/value",
+        ),
+        ({"binding": "tight"}, "/binding"),
+        ({"tags": [""]}, "/tags/0"),
+        ({"input": {"x": {"shape": [0]}}}, "/input/x/shape/0"),
+        ({"input": {"x": {"low": 2, "high": 1}}}, "/input/x"),
+        ({"input": {"x": {"shape": [2**20, 2**20]}}}, "/input/x"),
+        ({"extra": {"x": "y" * 70_000}}, "/extra"),
+        ({"version": 2}, "/version"),
+        ({"benchmark_id": "../x"}, "/benchmark_id"),
+        ({"benchmark_id": "x" * 65}, "/benchmark_id"),
+        ({"version_tag": "a\nb"}, "/version_tag"),
+    ],
+)
+def test_a_wrong_field_is_named(changes: dict[str, object], pointer: str) -> None:
+    assert pointer in [error.pointer for error in refused(**changes)]
+
+
+def test_all_wrong_fields_are_told_at_once() -> None:
+    wrong = refused(ram=-1, nb_inference=0, benchmark_type="TYPE9")
+    assert {error.pointer for error in wrong} == {"/ram", "/nb_inference", "/benchmark_type"}
+
+
+def test_a_url_may_stand_in_the_models_place() -> None:
+    asked = read(model="https://example.org/nets/a%20b.onnx?x=1")
+    assert asked.model_url == "https://example.org/nets/a%20b.onnx?x=1"
+    assert asked.model == "a_b.onnx"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"x": NaN}',
+        b'{"x": -Infinity}',
+        b'{"x": 1e400}',
+        b'{"x": "\\ud800"}',
+        b'{"\\udfff": 1}',
+        b'{"x": "\xed\xa0\x80"}',
+        b'{"x": ' + b"9" * 30 + b"}",
+        b'{"x": ' + b"9" * 5000 + b"}",
+        b'{"x": "\\u0000"}',
+        b"[" * 100_000,
+        b'{"x": ' * 100 + b"1" + b"}" * 100,
+        b"{",
+        b"",
+        b"\xff\xfe{",
+        b"[1]",
+        b"null",
+    ],
+)
+def test_json_that_nobody_could_keep_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_body(body)
+    json.dumps(str(caught.value)).encode()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"a: .nan",
+        b"a: .inf",
+        b"a: !!python/object/apply:os.system [id]",
+        b"a: &x [1]\nb: [*x",
+        b"? [1]\n: 2",
+        b"1: 2",
+        b"- a",
+        b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
+        + b"".join(b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 10)) for n in b"bcdefgh"),
+        b"\x00",
+        b"a: !!binary aGVsbG8=",
+    ],
+)
+def test_yaml_that_nobody_could_keep_is_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        read_body(body, "application/yaml")
+
+
+def test_yaml_and_json_give_the_same_description() -> None:
+    text = b"version: 1\nmodel: m.onnx\nram: 4 GiB\ndeadline: 2030-01-01T00:00:00Z\ntags: [a]\n"
+    assert read_body(text, "application/yaml; charset=utf-8") == {
+        "version": 1,
+        "model": "m.onnx",
+        "ram": "4 GiB",
+        "deadline": "2030-01-01T00:00:00Z",
+        "tags": ["a"],
+    }
+
+
+def test_other_media_types_are_not_read() -> None:
+    with pytest.raises(WrongMediaType):
+        read_body(b"{}", "text/plain")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.sampled_from(FIELD_NAMES) | st.text(max_size=8), JSON, max_size=6))
+def test_whatever_is_sent_the_answer_is_a_description_or_a_named_field(
+    changes: dict[str, object],
+) -> None:
+    try:
+        body = json.dumps({**whole(), **changes}).encode("utf-8", "surrogatepass")
+        tree = read_json(body)
+        assert isinstance(tree, dict)
+        made = to_description(parse_description(tree))
+    except InvalidInput as error:
+        assert error.errors
+        json.dumps([str(each) for each in error.errors]).encode()
+    else:
+        assert replace(made) == made
+        json.dumps(description_to_json(made), allow_nan=False).encode()
+
+
+@given(st.text())
+def test_names_from_urls_are_plain(path: str) -> None:
+    assert file_name_problem(name_from_url(f"https://example.org/{path}", "model")) is None

@@ -1,0 +1,112 @@
+"""Settings come from arguments, environment, secret files and TOML, in this order."""
+
+from pathlib import Path
+
+import pytest
+
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("EDGEYARD_"):
+            monkeypatch.delenv(name)
+
+
+def toml(folder: Path, text: str) -> Path:
+    path = folder / "edgeyard.toml"
+    path.write_text(text)
+    return path
+
+
+def test_without_anything_the_embedded_cluster_listens_on_loopback() -> None:
+    settings = Settings.load()
+    assert (settings.host, settings.cluster, settings.chosen_driver) == (
+        "127.0.0.1",
+        "embedded",
+        "raw_exec",
+    )
+
+
+def test_arguments_come_before_the_environment_and_that_before_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toml(tmp_path, 'port = 1\nhost = "a"\ncluster = "nomad"\n')
+    monkeypatch.setenv("EDGEYARD_PORT", "2")
+    monkeypatch.setenv("EDGEYARD_HOST", "b")
+    settings = Settings.load(config, port=3, host=None)
+    assert (settings.port, settings.host, settings.cluster) == (3, "b", "nomad")
+
+
+def test_sizes_durations_and_lists_are_written_as_people_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EDGEYARD_MODEL_LIMIT_BYTES", "3 GiB")
+    monkeypatch.setenv("EDGEYARD_UPLOAD_GRACE_S", "2 min")
+    monkeypatch.setenv("EDGEYARD_ALLOW_HOSTS", "models.lab, 10.0.0.0/8,*.lan:8080")
+    settings = Settings.load()
+    assert settings.model_limit_bytes == 3 * 2**30
+    assert settings.upload_grace_s == 120
+    assert settings.allow_hosts == ("models.lab", "10.0.0.0/8", "*.lan:8080")
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = toml(tmp_path, 'prot = 1\nport = 70000\nallow_hosts = ["10.0.0.0/99"]\n')
+    monkeypatch.setenv("EDGEYARD_CLUSTRE", "nomad")
+    monkeypatch.setenv("EDGEYARD_UPLOAD_GRACE_S", "soon")
+    with pytest.raises(ConfigError) as caught:
+        Settings.load(config)
+    told = "\n".join(caught.value.problems)
+    assert "EDGEYARD_CLUSTRE: no such setting (did you mean EDGEYARD_CLUSTER?)" in told
+    assert "prot: no such setting (did you mean port?)" in told
+    assert f"{config}: port:" in told
+    assert "upload_grace_s: is not a duration" in told
+    assert "allow_hosts:" in told
+
+
+def test_a_secret_comes_from_a_file_and_is_never_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "token"
+    secret.write_text("CANARY-SECRET-1\n")
+    monkeypatch.setenv("EDGEYARD_NOMAD_TOKEN_FILE", str(secret))
+    settings = Settings.load()
+    assert settings.nomad_token is not None
+    assert settings.nomad_token.get_secret_value() == "CANARY-SECRET-1"
+    assert "CANARY" not in repr(settings)
+
+
+def test_a_missing_secret_file_is_a_mistake_of_the_operator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("EDGEYARD_NOMAD_TOKEN_FILE", "/no/such/file")
+    with pytest.raises(ConfigError, match="EDGEYARD_NOMAD_TOKEN_FILE"):
+        Settings.load()
+
+
+@pytest.mark.parametrize("text", ["port = ", "[[["])
+def test_a_broken_file_is_told_with_its_name(tmp_path: Path, text: str) -> None:
+    config = toml(tmp_path, text)
+    with pytest.raises(ConfigError, match="edgeyard.toml"):
+        Settings.load(config)
+
+
+def test_half_a_registry_login_is_refused() -> None:
+    with pytest.raises(ConfigError, match="belong together"):
+        Settings.load(docker_auth_username="me")
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
+
+
+@pytest.mark.parametrize("value", ["ftp://x", "nonsense", "http://"])
+def test_a_public_url_that_is_none_is_refused(value: str) -> None:
+    with pytest.raises(ConfigError, match="public_url"):
+        Settings.load(public_url=value)
