@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, by_value, meets
+from edgeyard.devices.attributes import compare
+from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, attribute_column, by_value
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import Constraint, WaitingReason
 
@@ -33,10 +34,11 @@ class ConstraintsFilter:
         if not any(batch.constraints):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
         # One look at the boards for each different constraint, whatever lists it is in.
-        columns = {
-            constraint: self._column(batch, constraint)
-            for constraint in {each for row in batch.constraints for each in row}
+        different = {each for row in batch.constraints for each in row}
+        published = {
+            name: attribute_column(batch, name) for name in {each.attribute for each in different}
         }
+        columns = {each: _codes(batch, each, published[each.attribute]) for each in different}
 
         def having(code: int, constraints: tuple[Constraint, ...]) -> NDArray[np.bool_]:
             found = np.zeros(batch.shape[1], dtype=np.bool_)
@@ -46,35 +48,37 @@ class ConstraintsFilter:
 
         never = by_value(batch, batch.constraints, partial(having, _NEVER))
         not_now = by_value(batch, batch.constraints, partial(having, _NOT_NOW))
-        return np.where(never, _NEVER, np.where(not_now, _NOT_NOW, 0)).astype(np.uint8)
+        codes = not_now.astype(np.uint8) * np.uint8(_NOT_NOW)
+        codes[never] = _NEVER
+        return codes
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""
-        for each in batch.constraints[row]:
-            if self._column(batch, each)[board] == code:
-                return f"misses {_told(each)}: {_found(batch, board, each)}"
-        return "misses a constraint"
+        attributes = batch.snapshot.attributes[board]
+        missed = [
+            f"{_told(each)}: {_found(batch, board, each)}"
+            for each in batch.constraints[row]
+            if not compare(attributes.get(each.attribute), each.operator, each.value)
+        ]
+        return "misses " + " and ".join(missed)
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
         for each in batch.constraints[row]:
-            column = self._column(batch, each)
-            if (column[boards] == _NEVER).all():
+            if not attribute_column(batch, each.attribute).meets(each)[boards].any():
                 values = sorted({_found(batch, int(board), each) for board in boards})
                 told = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")
                 return f"no board that fits otherwise meets {_told(each)}; found there: {told}"
         return ""
 
-    @staticmethod
-    def _column(batch: Batch, constraint: Constraint) -> NDArray[np.uint8]:
-        met = meets(batch, constraint)
-        if constraint.attribute.startswith("dynamic."):
-            return np.where(met, 0, _NOT_NOW).astype(np.uint8)
-        unknown = ~batch.snapshot.online
-        if unknown.any():
-            told = [constraint.attribute in each for each in batch.snapshot.attributes]
-            unknown = unknown & ~np.array(told, dtype=bool)
-        return np.where(met, 0, np.where(unknown, _NOT_NOW, _NEVER)).astype(np.uint8)
+
+def _codes(batch: Batch, each: Constraint, column: AttributeColumn) -> NDArray[np.uint8]:
+    """Shape (boards,): 0 where the board meets the constraint, else the refusal's code."""
+    may_change = ~batch.snapshot.online & ~column.published
+    if each.attribute.startswith("dynamic."):
+        may_change = np.ones_like(may_change)
+    missed = np.where(may_change, _NOT_NOW, _NEVER)
+    return np.where(column.meets(each), 0, missed).astype(np.uint8)
 
 
 def _told(each: Constraint) -> str:

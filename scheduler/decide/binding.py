@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.feasibility import Feasibility
 from edgeyard.scheduler.framework.batch import (
     Batch,
+    attribute_column,
     has_engine,
     has_family,
     is_board,
-    meets,
     supports,
 )
 from edgeyard.scheduler.framework.policy import Policy
@@ -110,5 +110,5 @@ class AllowLists:
             & is_board(batch, batch.target_uids[row])
         )
         for constraint in batch.constraints[row]:
-            matching = matching & meets(batch, constraint)
+            matching = matching & attribute_column(batch, constraint.attribute).meets(constraint)
         return matching

@@ -161,11 +161,12 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
                 plugin.name, lambda: plugin.nowhere(decided.batch, row, alike), sentence
             )
     elif len(boards) > 1:
-        rest = Counter(
-            _STATE_WORDS.get(found.reason(int(code)).refusal.reason, "refused")
-            for board, code in zip(boards.tolist(), codes.tolist(), strict=True)
-            if board != nearest
-        )
+        rest: Counter[str] = Counter()
+        for code, count in zip(
+            *np.unique(codes[boards != nearest], return_counts=True), strict=True
+        ):
+            word = _STATE_WORDS.get(found.reason(int(code)).refusal.reason, "refused")
+            rest[word] += int(count)
         told = ", ".join(f"{_about(count)} {word}" for word, count in sorted(rest.items()))
         sentence = (
             f"waits for one of {len(boards)} boards: {names[nearest]} {phrase}; others: {told}"

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import compare
+from edgeyard.devices.model import AttributeValue
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import Snapshot
 
@@ -132,16 +133,39 @@ def is_board(batch: Batch, target_uid: str | None) -> NDArray[np.bool_]:
     return np.array([uid == target_uid for uid in batch.snapshot.uids], dtype=bool)
 
 
-def meets(batch: Batch, constraint: Constraint) -> NDArray[np.bool_]:
-    """Shape (boards,): boards whose published attribute meets the constraint."""
-    verdicts: dict[object, bool] = {}
-    column = np.zeros(batch.shape[1], dtype=bool)
-    for row, attributes in enumerate(batch.snapshot.attributes):
-        value = attributes.get(constraint.attribute)
-        key = (type(value), value)  # True, 1 and 1.0 are equal keys, but compare differently
-        verdict = verdicts.get(key)
-        if verdict is None:
-            verdict = compare(value, constraint.operator, constraint.value)
-            verdicts[key] = verdict
-        column[row] = verdict
-    return column
+@dataclass(frozen=True, slots=True, eq=False)
+class AttributeColumn:
+    """One attribute of all boards; the boards publish few different values.
+
+    Attributes:
+        values: The different ones; None where it is not published.
+        index: Shape (boards,), into ``values``.
+    """
+
+    values: tuple[AttributeValue | None, ...]
+    index: NDArray[np.intp]
+
+    def meets(self, constraint: Constraint) -> NDArray[np.bool_]:
+        """Shape (boards,): boards where it meets the constraint."""
+        verdicts = [compare(value, constraint.operator, constraint.value) for value in self.values]
+        return np.array(verdicts, dtype=np.bool_)[self.index]
+
+    @property
+    def published(self) -> NDArray[np.bool_]:
+        """Shape (boards,)."""
+        return np.array([value is not None for value in self.values], dtype=np.bool_)[self.index]
+
+
+def attribute_column(batch: Batch, name: str) -> AttributeColumn:
+    """An attribute as the boards publish it."""
+    rows: dict[object, int] = {}
+    values: list[AttributeValue | None] = []
+    index = np.empty(batch.shape[1], dtype=np.intp)
+    for board, attributes in enumerate(batch.snapshot.attributes):
+        value = attributes.get(name)
+        # True, 1 and 1.0 are equal keys, but compare differently.
+        row = rows.setdefault((type(value), value), len(rows))
+        if row == len(values):
+            values.append(value)
+        index[board] = row
+    return AttributeColumn(tuple(values), index)

@@ -1,0 +1,48 @@
+"""Cycles to test: the default policy with what a test changes of it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import NOW
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.framework.policy import Policy, load_policy
+from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+
+
+@cache
+def policy(name: str = "default") -> Policy:
+    return load_policy(name)
+
+
+@cache
+def plugins(name: str = "default") -> Plugins:
+    return registry(entry_points=False).resolve(policy(name))
+
+
+def cycle(
+    snapshot: Snapshot,
+    pending: Sequence[PendingBenchmark],
+    *,
+    of: str = "default",
+    seed: int = 0,
+    now=NOW,
+    more_plugins=None,
+    **changes: object,
+) -> CycleResult:
+    """Decide; ``changes`` are of the policy, ``more_plugins`` of its plugins."""
+    return decide(
+        snapshot,
+        pending,
+        now,
+        replace(policy(of), **changes),
+        replace(plugins(of), **(more_plugins or {})),
+        seed=seed,
+    )
+
+
+def places(result: CycleResult) -> dict[str, str]:
+    """Board by benchmark."""
+    return {each.benchmark_id: each.target_uid for each in result.placements}

@@ -1,0 +1,259 @@
+"""What must never happen in a decision, whatever is pending and whatever the boards do."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeyard.devices.attributes import OPERATORS, attributes_of, compare
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.framework.registry import Kind
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    Waiting,
+    WaitingReason,
+)
+from tests.builders.decision import cycle, places, plugins
+
+FAMILIES = ("rpi4b", "rpi5", "x86")
+UIDS = tuple(f"{family}-0001-000{n}" for family in FAMILIES for n in range(1, 4))
+HELD = Waiting(reason=WaitingReason.HELD, sentence="held")
+
+constraints = st.builds(
+    Constraint,
+    attribute=st.sampled_from(
+        ["camera", "rack", "memory.ram", "family", "engines", "dynamic.progress", "nothing"]
+    ),
+    operator=st.sampled_from(OPERATORS),
+    value=st.sampled_from(["true", "a", "a,b", "2147483648", "50", "rpi4b", "ort", "^r", ""]),
+)
+
+
+@st.composite
+def boards(draw):
+    uids = draw(st.lists(st.sampled_from(UIDS), unique=True, max_size=7))
+    found = []
+    for uid in uids:
+        engines = draw(
+            st.dictionaries(
+                st.sampled_from(["ort", "tflite"]),
+                st.sets(st.sampled_from(["TYPE1", "TYPE2", "TYPE3"])),
+            )
+        )
+        found.append(
+            board(
+                uid,
+                ram_bytes=draw(st.sampled_from([GIB, 2 * GIB, 4 * GIB])),
+                storage_bytes=draw(st.sampled_from([8 * GIB, 16 * GIB])),
+                engines=engines,
+                healthy=draw(st.sampled_from([True, True, True, False])),
+                busy=draw(st.sampled_from([False, False, False, True])),
+                progress=draw(st.sampled_from([None, 0.0, 60.0])),
+                shares_with=frozenset(draw(st.sets(st.sampled_from(uids), max_size=1)) - {uid}),
+                attributes=draw(
+                    st.dictionaries(
+                        st.sampled_from(["camera", "rack"]), st.sampled_from([True, "a", "a,b", 7])
+                    )
+                ),
+            )
+        )
+    return found
+
+
+@st.composite
+def snapshots(draw):
+    found = draw(boards())
+    uids = [each.target_uid for each in found]
+
+    def some():
+        return draw(st.sets(st.sampled_from(uids), max_size=2)) if uids else set()
+
+    return snapshot_of(
+        found,
+        hosts={uid: draw(st.sampled_from(["pi-1", "pi-2"])) for uid in uids},
+        unknown=some(),
+        offline=some(),
+        drained=some(),
+        age_s=draw(st.sampled_from([0.0, 0.0, 0.0, 30.0, 61.0, float("inf")])),
+    )
+
+
+jobs = st.builds(
+    pending,
+    user_priority=st.integers(1, 10),
+    submit_time=st.integers(-10, 200_000).map(lambda s: NOW - timedelta(seconds=s)),
+    family=st.sampled_from(["rpi4b", "rpi4b", "rpi5", "x86", "rpi9"]),
+    engine=st.sampled_from(["ort", "ort", "tflite"]),
+    benchmark_type=st.sampled_from([BenchmarkType.TYPE1, BenchmarkType.TYPE1, *BenchmarkType]),
+    ram_bytes=st.sampled_from([0, 0, GIB, 2 * GIB, 8 * GIB]),
+    storage_bytes=st.sampled_from([0, 0, 16 * GIB]),
+    target_uid=st.sampled_from([None, None, None, *UIDS]),
+    constraints=st.sampled_from([(), (), ()]) | st.lists(constraints, max_size=2).map(tuple),
+    deadline=st.sampled_from([None, NOW + timedelta(hours=1), NOW - timedelta(hours=1)]),
+    start_time=st.sampled_from([None, None, None, NOW, NOW + timedelta(seconds=1)]),
+    not_ready=st.sampled_from([None, None, None, HELD]),
+    binding=st.sampled_from([None, *Binding]),
+    campaign_started=st.booleans(),
+    tried_uids=st.frozensets(st.sampled_from(UIDS), max_size=2),
+)
+queues = st.lists(jobs, max_size=10).map(
+    lambda found: [replace(each, benchmark_id=f"b-{n}") for n, each in enumerate(found)]
+)
+
+
+def feasible(snapshot, queue):
+    batch = build_batch(snapshot, queue, NOW, 0)
+    fits = feasibility(batch, plugins().filters, PluginRunner()).fits
+    return fits[batch.class_of_job]
+
+
+@settings(max_examples=150, deadline=None)
+@given(snapshots(), queues, st.integers(0, 3))
+def test_what_must_hold_of_every_decision(snapshot, queue, seed):
+    result = cycle(snapshot, queue, seed=seed)
+    placed = places(result)
+    row_of = {uid: row for row, uid in enumerate(snapshot.uids)}
+    used = [row_of[uid] for uid in placed.values()]
+    fits = feasible(snapshot, queue)
+    assert result.faults == ()
+    # Everybody is either placed or waits.
+    assert len(placed) == len(result.placements)
+    assert set(placed) | set(result.waiting) == {each.benchmark_id for each in queue}
+    assert len(placed) + len(result.waiting) == len(queue) == len(result.order)
+    # No board twice, none that a filter refused, no two that share cores.
+    assert len(set(used)) == len(used)
+    if snapshot.conflicts is not None:
+        either = snapshot.conflicts | snapshot.conflicts.T
+        assert not either[np.ix_(used, used)].any()
+    taken = set(used)
+    blocked = (
+        set(np.flatnonzero(either[:, used].any(axis=1)).tolist())
+        if snapshot.conflicts is not None and used
+        else set()
+    )
+    for job, each in enumerate(queue):
+        if each.benchmark_id in placed:
+            assert fits[job, row_of[placed[each.benchmark_id]]]
+            assert snapshot.age_s <= 60.0
+            assert each.not_ready is None
+            assert each.start_time is None or each.start_time <= NOW
+            continue
+        # Nobody waits for others while a board that fits is free.
+        due = each.start_time is None or each.start_time <= NOW
+        if each.not_ready is None and due and snapshot.age_s <= 60.0:
+            assert set(np.flatnonzero(fits[job]).tolist()) <= taken | blocked
+        waiting = result.waiting[each.benchmark_id]
+        assert waiting.sentence
+        if each.benchmark_id in result.never:
+            assert not fits[job].any()
+    for placement in result.placements:
+        assert 1 <= placement.priority <= 100
+        if placement.allowed_uids:
+            assert placement.target_uid in placement.allowed_uids
+            assert placement.binding is not Binding.STRICT
+            for uid in placement.allowed_uids:
+                row = row_of[uid]
+                assert snapshot.expected[row]
+                assert not snapshot.drained[row]
+
+
+@settings(max_examples=60, deadline=None)
+@given(snapshots(), queues)
+def test_every_benchmark_can_be_explained(snapshot, queue):
+    result = cycle(snapshot, queue)
+    for rank, benchmark_id in enumerate(result.order):
+        explanation = result.explanation(benchmark_id)
+        assert explanation.rank == rank
+        assert [each.target_uid for each in explanation.verdicts] == list(snapshot.uids)
+        assert sum(explanation.priority_parts.values()) == explanation.priority
+        assert (explanation.placement is None) == (explanation.waiting is not None)
+        assert explanation.never == (benchmark_id in result.never)
+        assert all(each.sentence for each in explanation.verdicts)
+        assert explanation.never == all(each.never for each in explanation.verdicts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(boards(), queues, st.integers(0, 3), st.randoms(use_true_random=False))
+def test_the_order_of_the_arguments_does_not_matter(found, queue, seed, random):
+    first = cycle(snapshot_of(found), queue, seed=seed)
+    shuffled_boards, shuffled_queue = list(found), list(queue)
+    random.shuffle(shuffled_boards)
+    random.shuffle(shuffled_queue)
+    second = cycle(snapshot_of(shuffled_boards), shuffled_queue, seed=seed)
+    assert second.placements == first.placements
+    assert second.order == first.order
+    assert dict(second.waiting) == dict(first.waiting)
+
+
+@settings(max_examples=40, deadline=None)
+@given(snapshots(), queues, st.integers(0, 3))
+def test_the_same_arguments_give_the_same_result(snapshot, queue, seed):
+    first, second = (cycle(snapshot, queue, seed=seed) for _ in range(2))
+    assert first.placements == second.placements
+    assert dict(first.waiting) == dict(second.waiting)
+    assert [first.explanation(each) for each in first.order] == [
+        second.explanation(each) for each in second.order
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs, jobs)
+def test_priority_never_falls_with_more_of_what_raises_it(job, other):
+    less = {
+        "user_priority": min(job.user_priority, other.user_priority),
+        "submit_time": max(job.submit_time, other.submit_time),
+        "deadline": max(
+            (each for each in (job.deadline, other.deadline) if each is not None), default=None
+        )
+        if job.deadline and other.deadline
+        else None,
+    }
+    more = {
+        "user_priority": max(job.user_priority, other.user_priority),
+        "submit_time": min(job.submit_time, other.submit_time),
+        "deadline": min(
+            (each for each in (job.deadline, other.deadline) if each is not None), default=None
+        ),
+    }
+    for field, value in more.items():
+        low = replace(job, benchmark_id="low", **less)
+        high = replace(low, benchmark_id="high", **{field: value})
+        result = cycle(snapshot_of([]), [low, high])
+        assert 1 <= result.priority("low") <= result.priority("high") <= 100
+
+
+@settings(max_examples=150, deadline=None)
+@given(boards(), jobs)
+def test_filters_agree_with_the_constraints_of_the_rendered_job(found, job):
+    """A board passes the filters of the description just if it meets all its job would state."""
+    named = ("target_uid", "family", "engine", "type", "ram", "storage", "constraints")
+    known = registry(entry_points=False)
+    assert set(named) <= set(known.names(Kind.FILTER))
+    filters = tuple(each for each in plugins().filters if each.name in named)
+    batch = build_batch(snapshot_of(found), [job], NOW, 0)
+    fits = feasibility(batch, filters, PluginRunner()).fits[0]
+    stated = [
+        ("family", "=", job.family),
+        ("engines", "set_contains", job.engine),
+        (f"engine.{job.engine}.supported_types", "set_contains", job.benchmark_type.value),
+        ("memory.ram", ">=", str(job.ram_bytes)),
+        ("memory.storage", ">=", str(job.storage_bytes)),
+        *((each.attribute, each.operator, each.value) for each in job.constraints),
+        *([("target_uid", "=", job.target_uid)] if job.target_uid else []),
+    ]
+    meets = [
+        all(
+            compare(attributes_of(each).get(name), operator, value)
+            for name, operator, value in stated
+        )
+        for each in found
+    ]
+    assert fits.tolist() == meets

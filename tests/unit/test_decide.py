@@ -1,0 +1,514 @@
+"""The decision cycle: who is placed where, and what those who wait are told."""
+
+import math
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from edgeyard.plugins.filters.family import FamilyFilter
+from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    Waiting,
+    WaitingReason,
+)
+from tests.builders.decision import cycle, places
+
+ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
+
+
+def older(seconds):
+    return NOW - timedelta(seconds=seconds)
+
+
+def why(result, benchmark_id="b-1"):
+    waiting = result.waiting[benchmark_id]
+    return waiting.reason, waiting.sentence
+
+
+# --- who is placed -------------------------------------------------------------------------------
+
+
+def test_a_benchmark_gets_the_only_board_that_fits():
+    result = cycle(snapshot_of([board("rpi5-0001-0001"), board(ONE)]), [pending()])
+    (placement,) = result.placements
+    assert placement.target_uid == ONE
+    assert placement.family == "rpi4b"
+    assert placement.binding is Binding.STRICT
+    assert placement.priority == 80
+    assert placement.allowed_uids == ()
+    assert dict(result.waiting) == {}
+    assert result.order == ("b-1",)
+    assert result.faults == ()
+
+
+def test_the_queue_goes_by_priority_then_age_then_started_campaigns():
+    jobs = [
+        pending("a", user_priority=5),
+        pending("b", user_priority=9),
+        pending("c", user_priority=5, submit_time=older(60)),
+        pending("d", user_priority=5, campaign_started=True),
+        pending("e", benchmark_type=BenchmarkType.TYPE2, user_priority=9),
+    ]
+    assert cycle(snapshot_of([]), jobs).order == ("b", "c", "d", "a", "e")
+
+
+def test_one_that_can_not_be_placed_holds_up_nobody():
+    jobs = [
+        pending("first", family="rpi5", submit_time=older(9000)),
+        pending("held", not_ready=Waiting(reason=WaitingReason.HELD, sentence="held")),
+        pending("huge", ram_bytes=64 * GIB, submit_time=older(9000)),
+        pending("last"),
+    ]
+    snapshot = snapshot_of([board("rpi5-0001-0001", busy=True), board(ONE)])
+    assert places(cycle(snapshot, jobs)) == {"last": ONE}
+
+
+def test_an_idle_board_is_chosen_and_less_loaded_hosts_come_first():
+    boards = [board(ONE, busy=True), board(TWO), board(THREE), board("rpi4b-0001-0004")]
+    hosts = {ONE: "full", TWO: "full", THREE: "idle", "rpi4b-0001-0004": "idle"}
+    snapshot = snapshot_of(boards, hosts=hosts)
+    for seed in range(5):
+        jobs = [pending("a", submit_time=older(9)), pending("b"), pending("c")]
+        assert places(cycle(snapshot, jobs[:1], seed=seed))["a"] in (THREE, "rpi4b-0001-0004")
+        assert set(places(cycle(snapshot, jobs, seed=seed)).values()) == {
+            TWO,
+            THREE,
+            "rpi4b-0001-0004",
+        }
+
+
+def test_benchmarks_of_one_cycle_spread_over_hosts():
+    boards = [board(f"rpi4b-0001-000{n}") for n in range(1, 5)]
+    hosts = {each.target_uid: f"host-{index // 2}" for index, each in enumerate(boards)}
+    for seed in range(5):
+        result = cycle(snapshot_of(boards, hosts=hosts), [pending("a"), pending("b")], seed=seed)
+        assert {hosts[uid] for uid in places(result).values()} == {"host-0", "host-1"}
+
+
+def test_equal_boards_take_turns_by_the_seed():
+    snapshot = snapshot_of([board(ONE), board(TWO)])
+    chosen = {places(cycle(snapshot, [pending()], seed=seed))["b-1"] for seed in range(20)}
+    assert chosen == {ONE, TWO}
+
+
+def test_a_retry_goes_to_another_board_and_to_the_same_only_if_there_is_none():
+    both = snapshot_of([board(ONE), board(TWO)])
+    only = snapshot_of([board(ONE), board(TWO, busy=True)])
+    again = pending(tried_uids=frozenset({ONE, "rpi4b-0009-0009"}))
+    for seed in range(5):
+        assert places(cycle(both, [again], seed=seed)) == {"b-1": TWO}
+    assert places(cycle(only, [again])) == {"b-1": ONE}
+
+
+def test_boards_that_share_cores_are_not_used_in_one_cycle():
+    fast = board("emufast-0001-0001", shares_with=frozenset({"emumid-0001-0001"}))
+    mid = board("emumid-0001-0001", shares_with=frozenset({"emufast-0001-0001"}))
+    jobs = [pending("a", family="emufast"), pending("b", family="emumid")]
+    result = cycle(snapshot_of([fast, mid]), jobs)
+    assert places(result) == {"a": "emufast-0001-0001"}
+    assert why(result, "b") == (
+        WaitingReason.PRIORITY,
+        "a benchmark that comes first uses the cores of its board emumid-0001-0001",
+    )
+    verdict = result.explanation("b").verdicts[1]
+    assert verdict.reason is WaitingReason.PRIORITY
+    assert "shares cores with emufast-0001-0001" in verdict.sentence
+
+
+def test_a_pinned_benchmark_gets_its_board_even_if_another_scores_higher():
+    boards = [board(ONE), board(TWO), board(THREE, busy=True)]
+    snapshot = snapshot_of(boards, hosts={ONE: "a", TWO: "b", THREE: "a"})
+    assert places(cycle(snapshot, [pending()])) == {"b-1": TWO}
+    assert places(cycle(snapshot, [pending(target_uid=ONE)])) == {"b-1": ONE}
+
+
+def test_drained_unknown_unhealthy_and_offline_boards_are_never_used():
+    boards = [board(f"rpi4b-0001-000{n}", healthy=n != 3) for n in range(1, 6)]
+    snapshot = snapshot_of(boards, drained=[ONE], unknown=[TWO], offline=["rpi4b-0001-0004"])
+    jobs = [pending(f"b-{n}") for n in range(5)]
+    assert set(places(cycle(snapshot, jobs)).values()) == {"rpi4b-0001-0005"}
+
+
+# --- why it waits --------------------------------------------------------------------------------
+
+
+def test_an_offline_board_is_named_with_what_is_wrong():
+    snapshot = snapshot_of([board(ONE)], offline=[ONE], reasons={ONE: "host pi-host is down"})
+    assert why(cycle(snapshot, [pending()])) == (
+        WaitingReason.BOARD_OFFLINE,
+        f"waits for {ONE}, which is offline (host pi-host is down)",
+    )
+
+
+def test_a_busy_board_is_named_with_who_holds_it():
+    snapshot = snapshot_of([board(ONE, busy=True, busy_reason="runs b-0")])
+    assert why(cycle(snapshot, [pending()])) == (
+        WaitingReason.BOARD_BUSY,
+        f"its board {ONE} is busy (runs b-0)",
+    )
+
+
+def test_those_behind_others_are_told_how_many():
+    jobs = [pending(f"b-{n:02}", submit_time=older(100 - n)) for n in range(40)]
+    result = cycle(snapshot_of([board(ONE, busy=True)]), jobs)
+    assert why(result, "b-00")[0] is WaitingReason.BOARD_BUSY
+    assert why(result, "b-01")[1] == f"1 benchmark comes first; its board {ONE} is busy"
+    assert why(result, "b-03") == (
+        WaitingReason.PRIORITY,
+        f"3 benchmarks come first; its board {ONE} is busy",
+    )
+    # A count that would change for everybody with each benchmark that ends is told roughly.
+    assert why(result, "b-39")[1].startswith("at least 20 benchmarks come first")
+    free = cycle(snapshot_of([board(ONE), board(TWO)]), jobs[:4])
+    assert why(free, "b-03") == (
+        WaitingReason.PRIORITY,
+        "3 benchmarks come first for its 2 boards",
+    )
+
+
+def test_only_those_that_want_the_same_boards_come_first():
+    jobs = [
+        pending("other", family="rpi5", submit_time=older(99)),
+        pending("held", not_ready=Waiting(reason=WaitingReason.HELD, sentence="held")),
+        pending("mine", submit_time=older(1)),
+    ]
+    snapshot = snapshot_of([board(ONE, busy=True), board("rpi5-0001-0001", busy=True)])
+    assert why(cycle(snapshot, jobs), "mine")[0] is WaitingReason.BOARD_BUSY
+
+
+def test_the_nearest_board_is_told_and_the_others_are_counted():
+    boards = [board(f"rpi4b-0001-000{n}", busy=n == 4) for n in range(1, 5)] + [
+        board("rpi5-0001-0001")
+    ]
+    snapshot = snapshot_of(boards, drained=[ONE], offline=[TWO, THREE])
+    assert why(cycle(snapshot, [pending()])) == (
+        WaitingReason.BOARD_BUSY,
+        "waits for one of 4 boards: rpi4b-0001-0004 is busy; others: 2 offline, 1 reserved",
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "sentence"),
+    [
+        (
+            {"family": "rpi9"},
+            WaitingReason.NO_SUCH_FAMILY,
+            "no board of family rpi9 is known; known families: rpi4b, rpi5",
+        ),
+        (
+            {"engine": "tflite"},
+            WaitingReason.ENGINE_MISSING,
+            "no board of family rpi4b has engine tflite; engines there: ort",
+        ),
+        (
+            {"benchmark_type": BenchmarkType.TYPE3},
+            WaitingReason.TYPE_UNSUPPORTED,
+            "no board of family rpi4b supports TYPE3 with ort; supported there: TYPE1, TYPE2",
+        ),
+        (
+            {"ram_bytes": 64 * GIB},
+            WaitingReason.MEMORY,
+            "no board that fits otherwise has 64 GiB of RAM; the most there is: 4 GiB",
+        ),
+        (
+            {"storage_bytes": 64 * GIB},
+            WaitingReason.STORAGE,
+            "no board that fits otherwise has 64 GiB of storage; the most there is: 32 GiB",
+        ),
+        (
+            {"target_uid": TWO},
+            WaitingReason.CLUSTER_CONSTRAINT,
+            f"no board {TWO} is known",
+        ),
+        (
+            {"constraints": (Constraint(attribute="rack", operator="=", value="b"),)},
+            WaitingReason.CLUSTER_CONSTRAINT,
+            "no board that fits otherwise meets the constraint rack = b; found there: a",
+        ),
+    ],
+)
+def test_what_can_never_run_is_told_with_what_would_be_accepted(asked, reason, sentence):
+    snapshot = snapshot_of([board(ONE, attributes={"rack": "a"}), board("rpi5-0001-0001")])
+    result = cycle(snapshot, [pending(**asked), pending("other")])
+    assert why(result) == (reason, sentence)
+    assert result.never == {"b-1"}
+    assert places(result) == {"other": ONE}
+
+
+def test_what_only_an_absent_board_could_do_is_not_never():
+    snapshot = snapshot_of([board(ONE)], offline=[ONE])
+    camera = (Constraint(attribute="camera", operator="=", value="true"),)
+    progress = (Constraint(attribute="dynamic.progress", operator=">", value="50"),)
+    jobs = [pending(), pending("camera", constraints=camera), pending("p", constraints=progress)]
+    assert cycle(snapshot, jobs).never == frozenset()
+
+
+def test_a_board_that_nobody_expects_is_no_hope():
+    result = cycle(snapshot_of([board(ONE)], unknown=[ONE]), [pending()])
+    assert result.never == {"b-1"}
+    assert why(result)[1] == "no board that hosts report is on the inventory"
+    assert cycle(snapshot_of([]), [pending()]).never == {"b-1"}
+
+
+def test_a_start_time_holds_until_it_is_due():
+    snapshot = snapshot_of([board(ONE)])
+    job = pending(start_time=NOW + timedelta(minutes=5))
+    assert why(cycle(snapshot, [job])) == (
+        WaitingReason.START_TIME,
+        "it is to start at 2026-11-21T12:05:00Z, not before",
+    )
+    assert places(cycle(snapshot, [job], now=NOW + timedelta(minutes=5))) == {"b-1": ONE}
+
+
+def test_what_is_not_ready_is_told_as_it_was_handed_in():
+    fetching = Waiting(reason=WaitingReason.FETCHING, sentence="model.onnx is being downloaded")
+    result = cycle(snapshot_of([board(ONE)]), [pending(not_ready=fetching)])
+    assert result.waiting["b-1"] is fetching
+    assert result.placements == ()
+
+
+def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is():
+    jobs = [pending(), pending("never", family="rpi9"), pending("drained", family="rpi5")]
+    boards = [board(ONE), board("rpi5-0001-0001")]
+    result = cycle(snapshot_of(boards, drained=["rpi5-0001-0001"], age_s=95.0), jobs)
+    assert result.placements == ()
+    assert why(result) == (
+        WaitingReason.CLUSTER_UNREACHABLE,
+        "the last answer of the cluster is more than 1 min old (of 2026-11-21T11:58:25Z); "
+        "nothing is placed on knowledge older than 60 s",
+    )
+    assert why(result, "never")[0] is WaitingReason.NO_SUCH_FAMILY
+    assert why(result, "drained")[0] is WaitingReason.RESERVED
+    assert places(cycle(snapshot_of(boards, age_s=60.0), jobs)) == {
+        "b-1": ONE,
+        "drained": "rpi5-0001-0001",
+    }
+
+
+def test_a_cluster_that_never_answered_is_told():
+    result = cycle(snapshot_of([board(ONE)], age_s=math.inf), [pending()])
+    assert why(result)[1].startswith("the cluster has not answered yet")
+
+
+def test_reasons_stay_the_same_while_nothing_happens():
+    jobs = [pending(f"b-{n}") for n in range(5)] + [pending("x", family="rpi9")]
+
+    def told(seconds):
+        now = NOW + timedelta(seconds=seconds)
+        snapshot = snapshot_of([board(ONE, busy=True)], age_s=5.0, now=now)
+        return dict(cycle(snapshot, jobs, now=now, seed=seconds).waiting)
+
+    assert told(0) == told(1) == told(17)
+
+
+def test_the_reasons_are_a_mapping_of_those_that_wait():
+    result = cycle(snapshot_of([board(ONE)]), [pending("a"), pending("b")])
+    assert list(result.waiting) == ["b"]
+    assert len(result.waiting) == 1
+    assert "a" not in result.waiting
+    assert "nobody" not in result.waiting
+
+
+# --- binding -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "age_s", "binding"),
+    [
+        (None, 0.0, Binding.STRICT),
+        (None, 15.0, Binding.STRICT),
+        (None, 15.1, Binding.FILTERED),
+        (Binding.LOOSE, 0.0, Binding.LOOSE),
+        (Binding.STRICT, 59.0, Binding.STRICT),
+    ],
+)
+def test_the_binding_is_its_own_or_follows_the_age_of_the_twin(own, age_s, binding):
+    result = cycle(snapshot_of([board(ONE)], age_s=age_s), [pending(binding=own)])
+    assert result.placements[0].binding is binding
+
+
+def test_the_native_policy_binds_loosely_but_a_stated_board_is_kept():
+    snapshot = snapshot_of([board(ONE), board(TWO)])
+    jobs = [pending("a"), pending("b", target_uid=ONE, submit_time=older(9))]
+    result = cycle(snapshot, jobs, of="native")
+    assert [each.binding for each in result.placements] == [Binding.STRICT, Binding.LOOSE]
+
+
+@pytest.mark.parametrize("kept_out", ["drained", "unknown"])
+@pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
+def test_a_job_that_states_no_board_is_kept_from_excluded_ones(kept_out, binding):
+    boards = [board(ONE), board(TWO), board(THREE, busy=True), board("rpi5-0001-0001")]
+    job = pending(binding=binding)
+    (free,) = cycle(snapshot_of(boards), [job]).placements
+    assert free.allowed_uids == ()
+    (limited,) = cycle(snapshot_of(boards, **{kept_out: [ONE]}), [job]).placements
+    assert limited.allowed_uids == (TWO, THREE)
+    # An excluded board of another family is none of its business.
+    elsewhere = snapshot_of(boards, **{kept_out: ["rpi5-0001-0001"]})
+    assert cycle(elsewhere, [job]).placements[0].allowed_uids == ()
+
+
+def test_an_unhealthy_board_and_one_where_it_failed_are_excluded_too():
+    boards = [board(ONE, healthy=False), board(TWO), board(THREE)]
+    (first,) = cycle(snapshot_of(boards), [pending(binding=Binding.LOOSE)]).placements
+    assert first.allowed_uids == (TWO, THREE)
+    again = pending(binding=Binding.LOOSE, tried_uids=frozenset({THREE}))
+    assert cycle(snapshot_of(boards), [again]).placements[0].allowed_uids == (TWO,)
+
+
+def test_a_filtered_job_looks_only_at_boards_that_meet_all_it_states():
+    boards = [board(ONE), board(TWO, ram_bytes=GIB)]
+    snapshot = snapshot_of(boards, drained=[TWO])
+    asks = {"ram_bytes": 2 * GIB}
+    (filtered,) = cycle(snapshot, [pending(binding=Binding.FILTERED, **asks)]).placements
+    (loose,) = cycle(snapshot, [pending(binding=Binding.LOOSE, **asks)]).placements
+    assert filtered.allowed_uids == ()  # its job's own constraint keeps it off the small board
+    assert loose.allowed_uids == (ONE,)
+
+
+def test_an_allow_list_has_a_bound_and_holds_the_chosen_board():
+    boards = [board(f"rpi4b-0001-{n:04}") for n in range(1, 301)]
+    snapshot = snapshot_of(boards, drained=[ONE])
+    (placement,) = cycle(snapshot, [pending(binding=Binding.LOOSE)]).placements
+    assert 2 <= len(placement.allowed_uids) <= 101
+    assert placement.target_uid in placement.allowed_uids
+    assert ONE not in placement.allowed_uids
+
+
+# --- explanations --------------------------------------------------------------------------------
+
+
+def test_an_explanation_tells_of_every_board():
+    snapshot = snapshot_of(
+        [board(ONE), board(TWO), board("rpi5-0001-0001")], drained=[TWO], reasons={TWO: "cleaning"}
+    )
+    explanation = cycle(snapshot, [pending("a", submit_time=older(60)), pending("b")]).explanation(
+        "b"
+    )
+    assert explanation.policy == "default/1"
+    assert (explanation.rank, explanation.rank_reason) == (1, "priority 80, waiting for 0 s")
+    assert sum(explanation.priority_parts.values()) == explanation.priority == 80
+    assert [each.sentence for each in explanation.verdicts] == [
+        f"{ONE} goes to a benchmark that comes first",
+        f"{TWO} is drained (cleaning)",
+        "rpi5-0001-0001 is of family rpi5, not rpi4b",
+    ]
+    assert [each.never for each in explanation.verdicts] == [False, False, True]
+    assert explanation.verdicts[0].scores == {"least_loaded": 1.0}
+    assert explanation.placement is None
+    assert explanation.waiting is not None
+    assert not explanation.never
+
+
+def test_a_placed_benchmark_is_explained_with_its_scores():
+    result = cycle(snapshot_of([board(ONE)]), [pending()])
+    explanation = result.explanation("b-1")
+    (verdict,) = explanation.verdicts
+    assert verdict.reason is None
+    assert verdict.score == 1.0
+    assert explanation.placement is result.placements[0]
+    assert explanation.waiting is None
+    with pytest.raises(KeyError):
+        result.explanation("nobody")
+
+
+# --- plugins that fail ---------------------------------------------------------------------------
+
+
+class Scorer:
+    name, objective = "mine", "test"
+
+    def __init__(self, score):
+        self.score = lambda batch, feasible: score(batch)
+
+
+def nonsense(batch):
+    return np.full(batch.shape, 7.0)
+
+
+def silent(batch):
+    return np.full(batch.shape, np.nan)
+
+
+def test_the_heuristic_answers_when_every_scorer_fails():
+    boards = [board(ONE), board(TWO), board(THREE, busy=True)]
+    snapshot = snapshot_of(boards, hosts={ONE: "a", TWO: "b", THREE: "a"})
+    for seed in range(5):
+        result = cycle(
+            snapshot, [pending()], seed=seed, more_plugins={"scorers": ((Scorer(nonsense), 1.0),)}
+        )
+        assert places(result) == {"b-1": TWO}
+        assert result.fallback
+        assert [str(fault) for fault in result.faults] == ["mine answered: scores outside 0..1"]
+
+
+def test_a_scorer_may_abstain_and_is_shown_as_having_done_so():
+    result = cycle(
+        snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": ((Scorer(silent), 1.0),)}
+    )
+    (verdict,) = result.explanation("b-1").verdicts
+    assert verdict.scores == {"mine": None}
+    assert places(result) == {"b-1": ONE}
+
+
+def test_placing_goes_on_without_any_scorer():
+    broken = ((Scorer(lambda batch: 1 / 0), 1.0),)
+    result = cycle(
+        snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": broken, "fallback": None}
+    )
+    assert places(result) == {"b-1": ONE}
+
+
+def test_a_filter_that_fails_lets_nothing_pass_and_is_named():
+    class Broken(FamilyFilter):
+        name = "broken"
+
+        def admit(self, batch):
+            raise ValueError("no answer today")
+
+    result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Broken(),)})
+    assert result.placements == ()
+    assert result.never == frozenset()
+    assert "broken failed: ValueError: no answer today" in result.waiting["b-1"].sentence
+
+
+def test_a_filter_whose_words_fail_still_refuses():
+    class Wordless:
+        name = "wordless"
+        refusals = (Refusal(WaitingReason.QUOTA, never=True),)
+
+        def admit(self, batch):
+            return np.ones((1, batch.shape[1]), dtype=np.uint8)
+
+        def phrase(self, batch, row, board, code):
+            raise KeyError("x")
+
+        nowhere = phrase
+
+    result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Wordless(),)})
+    assert why(result) == (
+        WaitingReason.QUOTA,
+        f"no known board can run it: {ONE} is refused by filter wordless",
+    )
+
+
+def test_a_queue_policy_that_fails_is_replaced_by_priority_and_age():
+    class Broken:
+        name = "broken"
+
+        def order(self, queue):
+            return np.zeros(len(queue.ids), dtype=int)
+
+        def reason(self, queue, job):
+            raise ValueError
+
+    jobs = [pending("a"), pending("b", user_priority=9), pending("c", submit_time=older(60))]
+    result = cycle(snapshot_of([]), jobs, more_plugins={"queue_policy": Broken()})
+    assert result.order == ("b", "c", "a")
+    assert result.faults[0].plugin == "broken"
+    assert result.explanation("a").rank_reason == "by priority and age"

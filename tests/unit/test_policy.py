@@ -1,0 +1,225 @@
+"""Policies, the registry of plugins, and the runner that minds them."""
+
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pytest
+
+from edgeyard.errors import ConfigError
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import sample_batches, sample_queue
+from edgeyard.scheduler.framework.policy import (
+    built_in_policies,
+    load_policy,
+    parse_policy,
+)
+from edgeyard.scheduler.framework.registry import Kind, Registry
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
+
+
+def test_every_policy_that_we_bring_loads_and_names_plugins_that_exist():
+    assert built_in_policies() == ("default", "native")
+    for name in built_in_policies():
+        policy = load_policy(name)
+        assert policy.name == name
+        registry(entry_points=False).resolve(policy)
+
+
+def test_native_leaves_the_choice_to_the_cluster():
+    native = load_policy("native")
+    assert native.binding is Binding.LOOSE
+    assert native.scorers == ()
+    assert "ram" not in native.filters
+
+
+def test_types_that_may_preempt_others_are_a_gap_apart():
+    policy = load_policy("default")
+    points = policy.priority.types
+    assert policy.preempting_types[BenchmarkType.TYPE1] == {
+        BenchmarkType.TYPE2,
+        BenchmarkType.TYPE3,
+    }
+    for winner, victims in policy.preempting_types.items():
+        assert all(points[winner] - points[victim] >= 10 for victim in victims)
+
+
+def test_all_mistakes_of_a_policy_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse_policy(
+            """
+            name = "mine"
+            version = 0
+            queue_policy = 3
+            filters = ["ram", "ram"]
+            bindings = "strict"
+            binding = "tight"
+            fresh_age_s = 90
+            twin_max_age_s = 60
+            priority_mode = "lifo"
+            strict_priority = 101
+            aggregator = "weighted_mean"
+            [[scorers]]
+            name = "a"
+            weight = -1
+            [[scorers]]
+            name = "a"
+            weight = inf
+            colour = "red"
+            [priority]
+            user_points = 2
+            age_step_s = true
+            deadline_points = 10
+            deadline_horizon_s = 0
+            [priority.types]
+            TYPE1 = 60
+            TYPE2 = 55
+            TYPE9 = 1
+            [preemption]
+            margin = 5
+            [preemption.types]
+            TYPE1 = ["TYPE2", "TYPE8"]
+            """,
+            source="mine.toml",
+        )
+    told = {problem.removeprefix("mine.toml: ").split(": ")[0] for problem in caught.value.problems}
+    assert told == {
+        "version",
+        "queue_policy",
+        "filters",
+        "bindings",
+        "binding",
+        "fresh_age_s",
+        "priority_mode",
+        "strict_priority",
+        "scorers",
+        "scorers[0].weight",
+        "scorers[1].weight",
+        "scorers[1].colour",
+        "priority.age_step_s",
+        "priority.deadline_horizon_s",
+        "priority.fifo",
+        "priority.types.TYPE3",
+        "priority.types.TYPE9",
+        "preemption.margin",
+        "preemption.types.TYPE1",
+    }
+    assert any("did you mean binding?" in problem for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("text", ["", "= 1", "priority = 3", "[[filters]]"])
+def test_text_that_is_no_policy_is_refused(text):
+    with pytest.raises(ConfigError):
+        parse_policy(text)
+
+
+def test_a_missing_file_tells_what_there_is():
+    with pytest.raises(ConfigError, match="default, native"):
+        load_policy("/nowhere/mine.toml")
+
+
+class Quarantine:
+    name = "quarantine"
+    refusals = ()
+
+    def admit(self, batch):
+        return np.zeros((1, batch.shape[1]), dtype=np.uint8)
+
+    def phrase(self, batch, row, board, code):
+        return ""
+
+    def nowhere(self, batch, row, boards):
+        return ""
+
+
+def point(name, value=f"{__name__}:Quarantine", kind=Kind.FILTER):
+    return EntryPoint(name=name, value=value, group=kind.value)
+
+
+def with_filters(*names):
+    text = (
+        'name = "p"\nversion = 1\nqueue_policy = "priority_age"\nbinding = "auto"\n'
+        f"filters = {list(names)}\nfresh_age_s = 1\ntwin_max_age_s = 2\n"
+        'priority_mode = "fifo"\naggregator = "weighted_mean"\n'
+        "[priority]\nuser_points=1\nage_step_s=1\ndeadline_points=1\ndeadline_horizon_s=1\n"
+        "fifo=50\n[priority.types]\nTYPE1=1\nTYPE2=1\nTYPE3=1\n[preemption]\nmargin=10\n"
+    )
+    return parse_policy(text)
+
+
+def test_a_plugin_of_another_distribution_is_found_by_its_entry_point():
+    found = registry(entry_points=False)
+    found.add_entry_points([point("quarantine")])
+    assert type(found.resolve(with_filters("quarantine")).filters[0]).__name__ == "Quarantine"
+
+
+def test_a_second_plugin_of_one_name_is_an_error_and_all_are_told():
+    found = registry(entry_points=False)
+    with pytest.raises(ConfigError) as caught:
+        found.add_entry_points([point("ram"), point("family")])
+    assert len(caught.value.problems) == 2
+    assert "'ram'" in caught.value.problems[0]
+    # The same name for two kinds of plugin is none.
+    Registry().add_entry_points([point("x"), point("x", kind=Kind.SCORER)])
+
+
+def test_plugins_that_are_unknown_or_can_not_be_made_are_all_told():
+    found = registry(entry_points=False)
+    found.add_entry_points([point("gone", "nowhere.at.all:X"), point("empty", "builtins:object")])
+    with pytest.raises(ConfigError) as caught:
+        found.resolve(with_filters("gone", "unknown", "empty"))
+    gone, unknown, empty = caught.value.problems
+    assert "ModuleNotFoundError" in gone
+    assert "it has: " in unknown
+    assert "lacks refusals, admit" in empty
+
+
+class Scorer:
+    name = "mine"
+    objective = "load"
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def score(self, batch, feasible):
+        return self.answer(batch)
+
+
+@pytest.mark.parametrize(
+    ("answer", "cause"),
+    [
+        (lambda batch: 1 / 0, "raised"),
+        (lambda batch: None, "nonsense"),
+        (lambda batch: np.full(batch.shape, 1.1), "nonsense"),
+        (lambda batch: np.full(batch.shape, -np.inf), "nonsense"),
+        (lambda batch: np.zeros(batch.shape, dtype=int), "nonsense"),
+        (lambda batch: np.zeros((1, 1)), "nonsense"),
+        (lambda batch: np.full(batch.shape, "1"), "nonsense"),
+    ],
+)
+def test_a_scorer_that_fails_is_dropped_and_named(answer, cause):
+    batch = sample_batches()[0]
+    runner = PluginRunner()
+    assert runner.score(Scorer(answer), 1.0, batch, np.ones(batch.shape, dtype=bool)) is None
+    assert [(fault.plugin, fault.cause) for fault in runner.faults] == [("mine", cause)]
+
+
+def test_plugins_are_timed_by_the_clock_that_is_handed_in():
+    ticks = iter([10.0, 10.25])
+    batch = sample_batches()[0]
+    runner = PluginRunner(lambda: next(ticks))
+    runner.score(Scorer(lambda b: np.zeros(b.shape)), 1.0, batch, np.ones(batch.shape, bool))
+    assert runner.seconds == {"mine": 0.25}
+
+
+@pytest.mark.parametrize("ranks", [[0, 1, 1], [1, 2, 3], [0, 1], [0.0, 1.0, 2.0], None, [-1, 0, 1]])
+def test_ranks_that_are_no_permutation_are_refused(ranks):
+    class Wild:
+        name = "wild"
+
+        def order(self, queue):
+            return None if ranks is None else np.array(ranks)
+
+    runner = PluginRunner()
+    assert runner.order(Wild(), sample_queue(3)) is None
+    assert runner.faults[0].plugin == "wild"
