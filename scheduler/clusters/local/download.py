@@ -12,7 +12,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.local.admission import Download
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 
-TIMEOUT = httpx.Timeout(10.0, read=30.0)  # seconds; the server is this machine's own
+TIMEOUT = httpx.Timeout(10.0)  # seconds of silence; the server is this machine's own
 WAITS_S = (0.2, 1.0)
 """Between tries: a server that restarts its listener is back within a second."""
 
