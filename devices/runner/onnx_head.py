@@ -17,7 +17,6 @@ from edgeyard.errors import RunFailed
 _TAIL_OPERATORS = {"Softmax", "LogSoftmax", "Identity", "Dropout", "Flatten", "Cast"}
 """What may stand between the last dense layer and an output: none has weights."""
 
-
 _FREE_INITIALIZERS = 4
 """From this IR version on, initialisers need not be inputs of the graph, too."""
 

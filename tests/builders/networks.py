@@ -80,8 +80,15 @@ def network(
 
 
 def _type_of(name: str, kind: int) -> tuple[int, list[str]]:
-    """Class numbers are called ``label``; all else is scores, rows by whatever."""
-    return (TensorProto.INT64, ["rows"]) if name == "label" else (kind, ["rows", name])
+    """Class numbers are called ``label``, what has a row a token ``scores``."""
+    return (
+        (TensorProto.INT64, ["rows"])
+        if name == "label"
+        else (
+            kind,
+            ["rows", "tokens", name] if name == "scores" else ["rows", name],
+        )
+    )
 
 
 def gemm(dtype: str = "float32", **attributes: Any) -> onnx.ModelProto:
@@ -93,7 +100,7 @@ def gemm(dtype: str = "float32", **attributes: Any) -> onnx.ModelProto:
     return network([head], tensors, dtype=dtype)
 
 
-def initializers(model: onnx.ModelProto) -> dict[str, NDArray[np.generic]]:
+def initializers(model: onnx.ModelProto) -> dict[str, NDArray[Any]]:
     """By name."""
     return {each.name: numpy_helper.to_array(each) for each in model.graph.initializer}
 
