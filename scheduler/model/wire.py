@@ -145,8 +145,8 @@ def time_from_json(text: str) -> datetime:
 
 # --- the job description ------------------------------------------------------------------------
 
-_SEED_NAMES = {"user_time_s": "user_time", "queue_timeout_s": "queue_timeout"}
-"""Where the field's name differs from the one that users write."""
+_SEED_NAMES = {"user_time": "user_time_s", "queue_timeout": "queue_timeout_s"}
+"""Fields that have another name than the one that users write."""
 
 
 def _constraints(value: Sequence[Mapping[str, str]]) -> tuple[Constraint, ...]:
@@ -163,27 +163,48 @@ _READERS: Mapping[str, Callable[[Any], object]] = {
     "deadline": time_from_json,
     "start_time": time_from_json,
 }
+_FIELDS = frozenset(field.name for field in fields(JobDescription))
 
 
 def description_to_json(description: JobDescription) -> JsonObject:
     """Every field under the name that a user writes; submitting it again gives an equal one."""
-    out: JsonObject = {}
-    for field in fields(JobDescription):
-        value = getattr(description, field.name)
-        if isinstance(value, datetime):
-            value = time_to_json(value)
-        elif field.name == "constraints":
-            value = [
-                {"attribute": c.attribute, "operator": c.operator, "value": c.value} for c in value
-            ]
-        elif isinstance(value, tuple):
-            value = list(value)
-        elif isinstance(value, Mapping):
-            value = dict(value)
-        elif isinstance(value, str):
-            value = str.__str__(value)  # an enum's plain text
-        out[_SEED_NAMES.get(field.name, field.name)] = value
-    return out
+    d = description
+    return {
+        "model": d.model,
+        "model_url": d.model_url,
+        "runtime": d.runtime,
+        "benchmark_type": d.benchmark_type.value,
+        "dataset": d.dataset,
+        "dataset_urls": list(d.dataset_urls),
+        "odt_config": (dict(d.odt_config) if isinstance(d.odt_config, Mapping) else d.odt_config),
+        "target": d.target,
+        "target_uid": d.target_uid,
+        "ram": d.ram,
+        "storage": d.storage,
+        "user_priority": d.user_priority,
+        "user_budget": d.user_budget,
+        "user_time": d.user_time_s,
+        "deadline": time_to_json(d.deadline),
+        "max_retries": d.max_retries,
+        "nb_inference": d.nb_inference,
+        "precision": d.precision,
+        "preemptible": d.preemptible,
+        "job_completion_threshold": d.job_completion_threshold,
+        "start_time": time_to_json(d.start_time),
+        "cron": d.cron,
+        "version_tag": d.version_tag,
+        "constraints": [
+            {"attribute": c.attribute, "operator": c.operator, "value": c.value}
+            for c in d.constraints
+        ],
+        "binding": None if d.binding is None else d.binding.value,
+        "if_unavailable": d.if_unavailable.value,
+        "tags": list(d.tags),
+        "parameters": dict(d.parameters),
+        "input": {name: dict(values) for name, values in d.input.items()},
+        "queue_timeout": d.queue_timeout_s,
+        "extra": dict(d.extra),
+    }
 
 
 def description_from_json(data: Mapping[str, object]) -> JobDescription:
@@ -191,15 +212,13 @@ def description_from_json(data: Mapping[str, object]) -> JobDescription:
 
     For what `description_to_json` wrote; what users send is checked in ``benchmark_api``.
     """
-    given: dict[str, object] = {}
-    for field in fields(JobDescription):
-        name = _SEED_NAMES.get(field.name, field.name)
-        if name not in data:
-            continue
-        value = data[name]
-        reader = _READERS.get(field.name)
-        given[field.name] = value if value is None or reader is None else reader(value)
-    return JobDescription(**given)  # type: ignore[arg-type]  # the names are the fields' own
+    given: dict[str, Any] = {}
+    for name, value in data.items():
+        field = _SEED_NAMES.get(name, name)
+        if field in _FIELDS:
+            reader = _READERS.get(field)
+            given[field] = value if value is None or reader is None else reader(value)
+    return JobDescription(**given)
 
 
 # --- benchmarks and attempts --------------------------------------------------------------------

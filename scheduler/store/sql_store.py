@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -24,6 +23,7 @@ from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.prune import prune_step
 from edgeyard.scheduler.store.transaction import Transaction, translated
+from edgeyard.scheduler.store.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -84,10 +84,9 @@ class SqlStore:
             Unavailable: It does not answer.
         """
         self._now = now
-        self._wait_s = wait_s
         parsed = _parsed(url)
-        self._turn = threading.Lock() if parsed.get_backend_name() == "sqlite" else None
-        if self._turn is not None:
+        self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
+        if self._turns is not None:
             self._reader = _sqlite(parsed, wait_s, writes=False)
             self._writer = _sqlite(parsed, wait_s, writes=True)
         else:
@@ -164,17 +163,7 @@ class SqlStore:
         self._writer.dispose()
 
     def _turn_to_write(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._turn is None else _held(self._turn, self._wait_s)
-
-
-@contextmanager
-def _held(lock: threading.Lock, wait_s: float) -> Iterator[None]:
-    if not lock.acquire(timeout=wait_s):
-        raise Unavailable("the database is locked by other writers")
-    try:
-        yield
-    finally:
-        lock.release()
+        return nullcontext() if self._turns is None else self._turns.turn()
 
 
 @contextmanager

@@ -1,0 +1,220 @@
+"""JSON of the model: what goes out comes back, and what JSON can't hold doesn't go out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Constraint,
+    Failure,
+    FailureCategory,
+    IfUnavailable,
+    JobDescription,
+    Status,
+    WaitingReason,
+)
+from edgeyard.scheduler.model.decision import Explanation, Verdict
+from edgeyard.scheduler.store.packing import Packer, unpack
+from tests.builders import records as make
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+whole = st.integers(-wire.MAX_INTEGER, wire.MAX_INTEGER)
+zones = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
+times = st.datetimes(datetime(1970, 1, 3), datetime(2200, 1, 1), timezones=zones)  # noqa: DTZ001
+values = st.recursive(
+    st.none() | st.booleans() | whole | numbers | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+objects = st.dictionaries(texts, values, max_size=3)
+
+descriptions = st.builds(
+    JobDescription,
+    model=texts,
+    runtime=texts,
+    benchmark_type=st.sampled_from(BenchmarkType),
+    model_url=st.none() | texts,
+    dataset=st.none() | texts,
+    dataset_urls=st.lists(texts, max_size=3).map(tuple),
+    odt_config=st.none() | texts | objects,
+    target=st.none() | texts,
+    target_uid=st.none() | texts,
+    ram=whole,
+    storage=whole,
+    user_priority=whole,
+    user_budget=st.none() | numbers,
+    user_time_s=st.none() | numbers,
+    deadline=st.none() | times,
+    max_retries=whole,
+    nb_inference=whole,
+    precision=st.none() | numbers,
+    preemptible=st.booleans(),
+    job_completion_threshold=st.none() | whole,
+    start_time=st.none() | times,
+    cron=st.none() | texts,
+    version_tag=texts,
+    constraints=st.lists(
+        st.builds(Constraint, attribute=texts, operator=texts, value=texts), max_size=3
+    ).map(tuple),
+    binding=st.none() | st.sampled_from(Binding),
+    if_unavailable=st.sampled_from(IfUnavailable),
+    tags=st.lists(texts, max_size=3).map(tuple),
+    parameters=objects,
+    input=st.dictionaries(texts, objects, max_size=2),
+    queue_timeout_s=st.none() | numbers,
+    extra=objects,
+)
+
+verdicts = st.builds(
+    Verdict,
+    target_uid=texts,
+    reason=st.none() | st.sampled_from(WaitingReason),
+    sentence=texts,
+    never=st.booleans(),
+    score=st.none() | numbers,
+    scores=st.dictionaries(texts, st.none() | numbers, max_size=3),
+)
+
+
+@settings(max_examples=150)
+@given(descriptions)
+def test_a_description_comes_back_from_its_text(description: JobDescription) -> None:
+    text = wire.dumps(wire.description_to_json(description))
+    assert wire.description_from_json(wire.loads(text)) == description
+
+
+@settings(max_examples=100)
+@given(st.lists(verdicts, max_size=6).map(tuple), st.dictionaries(texts, numbers, max_size=3))
+def test_an_explanation_comes_back_from_its_blob(
+    verdicts: tuple[Verdict, ...], parts: dict[str, float]
+) -> None:
+    explanation = make.an_explanation(verdicts=verdicts, priority_parts=parts)
+    assert unpack(Packer().pack(explanation)) == explanation
+
+
+@settings(max_examples=150)
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.text() | st.binary(max_size=1),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+)
+def test_text_that_is_made_is_json_that_every_database_takes(value: object) -> None:
+    try:
+        text = wire.dumps(value)
+    except InvalidInput:
+        return
+    assert wire.loads(text) == value
+    assert "\0" not in text
+    text.encode()
+
+
+def test_every_field_of_a_description_is_in_its_json_under_the_users_name() -> None:
+    names = {field.name for field in fields(JobDescription)}
+    users = names - {"user_time_s", "queue_timeout_s"} | {"user_time", "queue_timeout"}
+    assert set(wire.description_to_json(make.a_description())) == users
+
+
+def test_absent_fields_get_their_defaults() -> None:
+    given = {"model": "m.onnx", "runtime": "ort", "benchmark_type": "TYPE1", "unheard_of": 1}
+    assert wire.description_from_json(given) == JobDescription(
+        model="m.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "pointer"),
+    [
+        ({"a": [1, float("nan")]}, "/a/1"),
+        ({"a/b~c": float("-inf")}, "/a~1b~0c"),
+        ([[2**63]], "/0/0"),
+        ({"x": "\ud800"}, "/x"),
+        ({"\0": 1}, ""),
+        ({1: 1}, ""),
+        ({"x": b""}, "/x"),
+    ],
+)
+def test_what_json_can_not_hold_is_refused_at_its_place(value: object, pointer: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        wire.check_json(value)
+    assert refused.value.errors[0].pointer == pointer
+
+
+def test_nesting_has_a_bound() -> None:
+    value: object = 1
+    for _ in range(wire.MAX_DEPTH):
+        value = [value]
+    wire.check_json(value)
+    with pytest.raises(InvalidInput):
+        wire.check_json([value])
+
+
+def test_times_are_utc_with_z_and_need_a_zone() -> None:
+    two_hours_ahead = datetime(2026, 11, 21, 10, 30, 0, 5, timezone(timedelta(hours=2)))
+    assert wire.time_to_json(two_hours_ahead) == "2026-11-21T08:30:00.000005Z"
+    assert wire.time_from_json("2026-11-21T08:30:00.000005Z") == two_hours_ahead
+    assert wire.time_to_json(None) is None
+    with pytest.raises(ValueError, match="zone"):
+        wire.time_to_json(datetime(2026, 1, 1))  # noqa: DTZ001
+    with pytest.raises(ValueError, match="zone"):
+        wire.time_from_json("2026-01-01T00:00:00")
+
+
+def test_a_benchmark_and_its_parts_are_plain_json() -> None:
+    benchmark = make.a_benchmark(
+        status=Status.FAILED,
+        waiting=make.a_waiting(),
+        failure=Failure(category=FailureCategory.THERMAL, sentence="too hot"),
+        files=(make.a_benchmark_file(),),
+        ended_at=make.at(1),
+    )
+    data = json.loads(wire.dumps(wire.benchmark_to_json(benchmark)))
+    assert data["status"] == "failed"
+    assert data["waiting_reason"] == {
+        "code": "board_busy",
+        "sentence": "all boards of family rpi4b are busy",
+    }
+    assert data["failure"] == {"category": "thermal", "sentence": "too hot"}
+    assert data["ended_at"] == "2026-11-21T08:00:01Z"
+    assert data["files"][0]["role"] == "model"
+
+
+def test_secrets_of_attempts_and_tokens_stay_inside() -> None:
+    attempt = make.an_attempt(upload_token_sha256="CANARY", hcl="CANARY", state=AttemptState.ENDED)
+    assert "CANARY" not in wire.dumps(wire.attempt_to_json(attempt))
+    assert "CANARY" not in wire.dumps(wire.token_to_json(make.a_token(sha256="CANARY")))
+
+
+def test_records_are_plain_json() -> None:
+    for data in (
+        wire.explanation_to_json(make.an_explanation()),
+        wire.explanation_to_json(make.an_explanation(placement=None, waiting=make.a_waiting())),
+        wire.outcome_to_json(make.an_outcome()),
+        wire.event_to_json(make.an_event()),
+        wire.user_file_to_json(make.a_user_file()),
+        wire.result_file_to_json(make.a_result()),
+        wire.campaign_to_json(make.a_campaign()),
+        wire.schedule_to_json(make.a_schedule()),
+        wire.override_to_json(make.an_override()),
+        wire.user_to_json(make.a_user()),
+    ):
+        assert json.loads(wire.dumps(data)) == data
+
+
+def test_an_explanation_names_its_fields_and_boards() -> None:
+    data = wire.explanation_to_json(make.an_explanation())
+    assert set(data) == {field.name for field in fields(Explanation)}
+    assert data["decided_at"] == make.NOW.astimezone(UTC).isoformat().replace("+00:00", "Z")
