@@ -31,6 +31,9 @@ _DEFAULT_SIGNATURES = ("serving_default", "infer")
 
 Array = NDArray[np.generic]
 
+_Kind = tuple[tuple[int, ...], np.dtype[Any]]
+"""What feeds are compared by: checked once, they may differ in nothing but their values."""
+
 
 class TfliteEngine:
     """Runs ``.tflite`` models, and trains those that carry a ``train`` signature."""
@@ -102,7 +105,7 @@ class _Main:
         self.outputs: Sequence[TensorSpec] = [
             _spec(each["name"], each) for each in interpreter.get_output_details()
         ]
-        self._shapes: list[tuple[int, ...]] | None = None
+        self._kinds: list[_Kind] | None = None
 
     def renamed(self, runner: Any) -> "_Main | None":
         """This graph under a signature's names; None where the signature has another graph."""
@@ -124,22 +127,22 @@ class _Main:
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """One inference; see `Session.run`."""
         values = [feeds[spec.name] for spec in self.inputs if spec.name in feeds]
-        shapes = [value.shape for value in values]
-        if shapes != self._shapes or len(feeds) != len(values):
+        kinds = [(value.shape, value.dtype) for value in values]
+        if kinds != self._kinds or len(feeds) != len(values):
             check_feeds(self.inputs, feeds)
-            self._resize(shapes)
+            self._resize(kinds)
         found: list[Array] = translated("run", self._invoke, values)
         return found
 
-    def _resize(self, shapes: list[tuple[int, ...]]) -> None:
+    def _resize(self, kinds: list[_Kind]) -> None:
         def resize() -> None:
-            for detail, shape in zip(self._inputs, shapes, strict=True):
+            for detail, (shape, _) in zip(self._inputs, kinds, strict=True):
                 self._interpreter.resize_tensor_input(detail["index"], shape)
             self._interpreter.allocate_tensors()
 
-        self._shapes = None
+        self._kinds = None
         translated("run", resize)
-        self._shapes = shapes
+        self._kinds = kinds
 
     def _invoke(self, values: list[Array]) -> list[Array]:
         for detail, value in zip(self._inputs, values, strict=True):
@@ -159,14 +162,15 @@ class _Signature:
         self.outputs: Sequence[TensorSpec] = [
             _spec(name, outputs[name]) for name in sorted(outputs)
         ]
-        self._shapes: list[tuple[int, ...]] | None = None
+        self._kinds: list[_Kind] | None = None
 
     def run(self, feeds: Mapping[str, Array]) -> Sequence[Array]:
         """One inference; see `Session.run`."""
-        shapes = [feeds[spec.name].shape for spec in self.inputs if spec.name in feeds]
-        if shapes != self._shapes or len(feeds) != len(shapes):
+        values = [feeds[spec.name] for spec in self.inputs if spec.name in feeds]
+        kinds = [(value.shape, value.dtype) for value in values]
+        if kinds != self._kinds or len(feeds) != len(values):
             check_feeds(self.inputs, feeds)
-            self._shapes = shapes
+            self._kinds = kinds
         found = translated("run", lambda: self._runner(**feeds))
         return [found[spec.name] for spec in self.outputs]
 
