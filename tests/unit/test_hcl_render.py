@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from edgeyard.errors import HclError, HclMismatch, InvalidInput
-from edgeyard.scheduler.hcl.build import JobFile, build_job
+from edgeyard.scheduler.hcl.build import JobFile, JobRequest, build_job
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.cron import cron_of, moment_of
 from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Periodic
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.hcl.text import plain_text_problem
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, FileRole
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import Benchmark, BenchmarkType, Binding, FileRole
 from tests.builders.hcl import (
     DATASET,
     GIB,
@@ -277,3 +278,38 @@ def test_is_set_needs_no_value() -> None:
 def test_a_priority_that_nomad_would_change_or_refuse_is_a_mistake(priority: int) -> None:
     with pytest.raises(ValueError, match="1-100"):
         build_job(a_request(priority=priority), SEED_SETTINGS)
+
+
+def test_a_job_that_reads_back_as_another_is_named_field_by_field() -> None:
+    job = build_job(a_request(), SEED_SETTINGS)
+    text = render(job).replace("priority = 80", "priority = 81").replace("TYPE1", "TYPE2")
+    with pytest.raises(HclMismatch) as raised:
+        check_round_trip(job, text)
+    assert [difference.split(":")[0] for difference in raised.value.differences] == [
+        "priority",
+        "env",
+        "constraints",
+    ]
+    assert "meant 80, read 81" in raised.value.differences[0]
+
+
+def test_a_job_is_made_of_what_was_decided_for_the_attempt() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    benchmark = Benchmark(
+        benchmark_id="b-1", user_id="u", description=SEED_DESCRIPTION, submit_time=now
+    )
+    attempt = Attempt(
+        benchmark_id="b-1",
+        number=1,
+        job_id="benchmark-rpi4b-ort-20260101000000-abcdefghij",
+        state=AttemptState.PREPARED,
+        binding=Binding.STRICT,
+        priority=55,
+        created_at=now,
+        family="rpi4b",
+        target_uid="rpi4b-0001-0002",
+    )
+    job = build_job(JobRequest.of(benchmark, attempt, [MODEL, SPEC]), RAW_EXEC)
+    assert (job.job_id, job.priority) == (attempt.job_id, 55)
+    assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0002")
+    assert job.config == {"command": "/usr/bin/python3", "args": ("-m", "runner")}
