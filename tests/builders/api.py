@@ -143,20 +143,20 @@ class Api:
     clock: MovableClock
     services: Services
     tokens: dict[str, str] = field(default_factory=dict)
-    _clients: list[httpx.Client] = field(default_factory=list)
+    _clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
     def as_(self, who: str | None = "alice") -> httpx.Client:
         """A client with the token of ``alice``, ``bob``, ``operator`` or ``host``; None: without."""
-        headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
-        return self.client(headers)
-
-    def client(self, headers: dict[str, str] | None = None) -> httpx.Client:
-        made = httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False)
-        self._clients.append(made)
-        return made
+        if who not in self._clients:
+            headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
+            # `verify`: loading the system's certificates takes longer than most tests.
+            self._clients[who] = httpx.Client(
+                base_url=self.url, headers=headers, timeout=20, trust_env=False, verify=False
+            )
+        return self._clients[who]
 
     def close(self) -> None:
-        for client in self._clients:
+        for client in self._clients.values():
             client.close()
 
     def upload(self, name: str = "model.onnx", content: bytes = MODEL, who: str = "alice") -> Any:
@@ -178,9 +178,7 @@ class Api:
             attempt = Attempt(
                 benchmark_id=benchmark_id,
                 number=number,
-                job_id=job_id_of(
-                    benchmark_id, number, "rpi4b", "ort", benchmark.submit_time
-                ),
+                job_id=job_id_of(benchmark_id, number, "rpi4b", "ort", benchmark.submit_time),
                 state=AttemptState.PREPARED,
                 binding=Binding.STRICT,
                 priority=50,
@@ -252,15 +250,11 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
     return made, clock
 
 
-def add_account(
-    store: SqlStore, user_id: str, role: Role, now: datetime, **changes: Any
-) -> str:
+def add_account(store: SqlStore, user_id: str, role: Role, now: datetime, **changes: Any) -> str:
     """An account with a token; the token."""
     token = new_token()
     with store.write() as uow:
-        uow.accounts.add_user(
-            replace(User(user_id=user_id, role=role, created_at=now), **changes)
-        )
+        uow.accounts.add_user(replace(User(user_id=user_id, role=role, created_at=now), **changes))
         uow.accounts.add_token(
             ApiToken(
                 token_id=f"token-{user_id}",

@@ -1,0 +1,474 @@
+"""Submitting, listing, changing benchmarks over HTTP, on a real store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.benchmark import FileRole
+from tests.builders.api import MODEL, Api, description, running
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("api"), model_limit_bytes=100_000) as found:
+        found.upload("model.onnx")
+        found.upload("data.npz", b"data")
+        found.upload("odt.json", b"{}")
+        yield found
+
+
+def refusal(answer: Any, status: int = 422) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body = answer.json()
+    assert body["status"] == status
+    assert body["code"]
+    return dict(body)
+
+
+def test_a_submission_is_accepted_stored_and_the_engine_woken(api: Api) -> None:
+    woken = api.engine.woken
+    answer = api.as_().post("/v1/benchmarks", json=description(tags=["a"]))
+    assert answer.status_code == 202
+    told = answer.json()
+    assert told["status"] == "pending"
+    assert answer.headers["location"] == told["links"]["self"]
+    assert api.engine.woken > woken
+    shown = api.as_().get(answer.headers["location"]).json()
+    assert shown["description"]["tags"] == ["a"]
+    assert shown["user_id"] == "alice"
+    assert shown["files"][0]["size_bytes"] == len(MODEL)
+    events = api.as_().get(told["links"]["events"]).json()["items"]
+    assert [event["kind"] for event in events] == ["benchmark.submitted"]
+
+
+def test_what_the_server_knows_itself_is_ignored_with_a_warning(api: Api) -> None:
+    told = (
+        api.as_()
+        .post(
+            "/v1/benchmarks",
+            json=description(user_id="bob", submit_time="2020-01-01T00:00:00Z"),
+        )
+        .json()
+    )
+    assert len(told["warnings"]) == 2
+    assert api.as_().get(told["links"]["self"]).json()["user_id"] == "alice"
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer", "accepted"),
+    [
+        ({"target": "rpi4"}, "/target", "one of rpi4b, rpi5; did you mean rpi4b?"),
+        ({"target": ..., "target_uid": "rpi4b-0001-0009"}, "/target_uid", "rpi4b-0001-0001"),
+        ({"runtime": "orrt"}, "/runtime", "did you mean ort?"),
+        ({"ram": "5 GiB"}, "/ram", "at most 4 GiB"),
+        ({"storage": "1 TiB"}, "/storage", "at most 16 GiB"),
+        ({"user_priority": 6}, "/user_priority", "1 to 5"),
+        ({"deadline": "2020-01-01T00:00:00Z"}, "/deadline", "a time after"),
+        ({"start_time": "2020-01-01T00:00:00Z"}, "/start_time", "a time after"),
+        ({"cron": "every day"}, "/cron", "minute hour day"),
+        ({"model": "absent.onnx"}, "/model", "POST /v1/files"),
+        ({"model_url": "http://127.0.0.1:1/x"}, "/model_url", "public address"),
+        ({"model": "http://[::1]/m.onnx"}, "/model_url", "public address"),
+        ({"dataset_urls": ["ftp://x/y"]}, "/dataset_urls/0", "public address"),
+        ({"nb_inferense": 3}, "/nb_inferense", "did you mean nb_inference?"),
+        ({"benchmark_type": "TYPE2"}, "/dataset", "dataset_urls"),
+        ({"benchmark_type": "TYPE3"}, "/odt_config", "epochs"),
+    ],
+)
+def test_a_refusal_names_field_reason_and_what_would_be_accepted(
+    api: Api, changes: dict[str, object], pointer: str, accepted: str
+) -> None:
+    body = refusal(api.as_().post("/v1/benchmarks", json=description(**changes)))
+    error = next(each for each in body["errors"] if each["pointer"] == pointer)
+    assert error["reason"]
+    assert accepted in error["accepted"]
+
+
+def test_a_bigger_board_of_the_family_counts_not_of_another(api: Api) -> None:
+    assert api.as_().post("/v1/benchmarks", json=description(target="rpi5", ram="8 GiB")).is_success
+
+
+@pytest.mark.parametrize(
+    ("data", "content_type", "status"),
+    [
+        (b'{"model": NaN}', "application/json", 422),
+        (b'{"model": 1e400}', "application/json", 422),
+        (b'{"model": "\\ud800"}', "application/json", 422),
+        (b'{"\\ud800": 1}', "application/json", 422),
+        (b'{"ram": ' + b"9" * 400 + b"}", "application/json", 422),
+        (b"[" * 50_000, "application/json", 422),
+        (b"{", "application/json", 422),
+        (b"", "application/json", 422),
+        (b"null", "application/json", 422),
+        (b"\xff\xfe", "application/json", 422),
+        (b"model: .nan", "application/yaml", 422),
+        (b"{}", "text/plain", 415),
+        (b"model=x", "application/x-www-form-urlencoded", 415),
+        (b'{"extra": "' + b"x" * 2**20 + b'"}', "application/json", 413),
+    ],
+)
+def test_bodies_that_are_none_are_refused_and_never_break_the_server(
+    api: Api, data: bytes, content_type: str, status: int
+) -> None:
+    answer = api.as_().post("/v1/benchmarks", content=data, headers={"Content-Type": content_type})
+    refusal(answer, status)
+
+
+def test_yaml_is_taken(api: Api) -> None:
+    text = "version: 1\nmodel: model.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: rpi4b\n"
+    answer = api.as_().post(
+        "/v1/benchmarks", content=text, headers={"Content-Type": "application/yaml"}
+    )
+    assert answer.status_code == 202, answer.text
+
+
+def test_an_id_can_be_given_once(api: Api) -> None:
+    wanted = description(benchmark_id="rpi4b-ort-20250813091714")
+    assert api.as_().post("/v1/benchmarks", json=wanted).status_code == 202
+    refusal(api.as_().post("/v1/benchmarks", json=wanted), 409)
+    refusal(api.as_("bob").post("/v1/benchmarks", json=wanted | {"model": "x"}), 422)
+
+
+def test_an_idempotency_key_makes_one_benchmark(api: Api) -> None:
+    key = {"Idempotency-Key": "k-1"}
+    first = api.as_().post("/v1/benchmarks", json=description(), headers=key)
+    again = api.as_().post("/v1/benchmarks", json=description(), headers=key)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json() == again.json()
+    assert again.headers["idempotent-replayed"] == "true"
+    assert again.headers["location"] == first.headers["location"]
+    refusal(api.as_().post("/v1/benchmarks", json=description(tags=["b"]), headers=key), 409)
+    refusal(api.as_().post("/v1/campaigns", json={"x": 1}, headers=key), 409)
+    other = api.as_("operator").post(
+        "/v1/benchmarks",
+        json=description(model_url="https://example.org/m.onnx"),
+        headers=key,
+    )
+    assert other.status_code == 202
+
+
+def test_a_dry_run_tells_and_stores_nothing(api: Api) -> None:
+    before = api.as_().get("/v1/benchmarks?total=true").json()["total"]
+    told = api.as_().post("/v1/benchmarks?dry_run=true", json=description()).json()
+    assert told["would"] == "run"
+    assert told["hcl"].startswith('job "')
+    assert {board["target_uid"] for board in told["boards"] if board["fits"]} >= {"rpi4b-0001-0001"}
+    assert told["priority_parts"] == {"type": 50.0}
+    assert api.as_().get("/v1/benchmarks?total=true").json()["total"] == before
+
+
+def test_a_foreign_url_is_fetched_later(api: Api) -> None:
+    benchmark_id = api.submit(model=..., model_url="https://example.org/nets/a.onnx")
+    (file,) = api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()["files"]
+    assert (file["name"], file["sha256"], file["url"]) == (
+        "a.onnx",
+        None,
+        "https://example.org/nets/a.onnx",
+    )
+
+
+def test_a_url_of_our_own_is_the_stored_file(api: Api) -> None:
+    stored = api.upload("own.onnx", b"own" * 10)
+    for url in (stored["url"], f"{api.url}/download/own.onnx"):
+        benchmark_id = api.submit(model=..., model_url=url)
+        shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()
+        (file,) = shown["files"]
+        assert (file["name"], file["sha256"]) == ("own.onnx", stored["sha256"])
+        assert shown["description"]["model"] == "own.onnx"
+    answer = api.as_("bob").post(
+        "/v1/benchmarks", json=description(model=..., model_url=stored["url"])
+    )
+    assert refusal(answer)["errors"][0]["pointer"] == "/model_url"
+
+
+def test_files_of_all_roles_are_found_and_may_not_clash(api: Api) -> None:
+    benchmark_id = api.submit(benchmark_type="TYPE3", dataset="data.npz", odt_config="odt.json")
+    with api.store.read() as uow:
+        files = uow.benchmarks.get(benchmark_id).files
+    assert {file.role for file in files} == set(FileRole)
+    clash = description(
+        benchmark_type="TYPE2", dataset_urls=["https://a.org/x.npz", "https://b.org/x.npz"]
+    )
+    assert "two files" in refusal(api.as_().post("/v1/benchmarks", json=clash))["detail"]
+
+
+def test_a_model_over_the_limit_or_empty_is_refused(api: Api) -> None:
+    api.upload("big.onnx", bytes(100_001))
+    body = refusal(api.as_().post("/v1/benchmarks", json=description(model="big.onnx")))
+    assert body["errors"][0]["pointer"] == "/model"
+    empty = api.as_().post("/v1/files", files={"file": ("empty.onnx", b"")})
+    assert refusal(empty)["errors"][0]["pointer"] == "/file"
+
+
+def test_a_cron_is_a_schedule(api: Api) -> None:
+    told = api.as_().post("/v1/benchmarks", json=description(cron="0 3 * * *")).json()
+    assert told["benchmark_id"] is None
+    (schedule,) = api.as_().get("/v1/schedules").json()["items"]
+    assert schedule["schedule_id"] == told["schedule_id"]
+    assert schedule["description"]["model"] == "model.onnx"
+    assert api.as_("bob").get("/v1/schedules").json()["items"] == []
+    assert api.as_("bob").delete(told["links"]["self"]).status_code == 404
+    assert api.as_().delete(told["links"]["self"]).status_code == 204
+    assert api.as_().get(told["links"]["self"]).json()["active"] is False
+
+
+def test_lists_are_filtered_paged_and_counted(api: Api) -> None:
+    made = [api.submit(tags=["page"], target=target) for target in ("rpi4b", "rpi5") * 3]
+    client = api.as_()
+    found, cursor = [], None
+    while True:
+        page = client.get(
+            "/v1/benchmarks",
+            params={"tag": "page", "limit": 4, **({"cursor": cursor} if cursor else {})},
+        ).json()
+        found += [each["benchmark_id"] for each in page["items"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert found == made[::-1]
+    only = client.get("/v1/benchmarks?tag=page&target=rpi5&total=true&status=pending").json()
+    assert only["total"] == 3
+    assert api.as_("bob").get("/v1/benchmarks?tag=page").json()["items"] == []
+    assert api.as_("bob").get("/v1/benchmarks?user_id=alice").json()["items"] == []
+    everybody = api.as_("operator").get("/v1/benchmarks?tag=page&user_id=alice").json()["items"]
+    assert len(everybody) == 6
+    refusal(client.get("/v1/benchmarks?cursor=nonsense"))
+    refusal(client.get("/v1/benchmarks?limit=0"))
+    refusal(client.get("/v1/benchmarks?status=lost"))
+
+
+def test_cancel_hold_and_release(api: Api) -> None:
+    benchmark_id = api.submit()
+    path = f"/v1/benchmarks/{benchmark_id}"
+    client = api.as_()
+    assert client.post(f"{path}/hold").json()["held"] is True
+    assert client.post(f"{path}/release").json()["held"] is False
+    answer = client.post(f"{path}/cancel")
+    assert (answer.status_code, answer.json()["status"]) == (202, "cancelled")
+    assert client.post(f"{path}/cancel").status_code == 202
+    refusal(client.post(f"{path}/hold"), 409)
+
+
+def test_only_what_has_ended_is_retried_and_as_a_new_one(api: Api) -> None:
+    benchmark_id = api.submit(tags=["r"])
+    client = api.as_()
+    refusal(client.post(f"/v1/benchmarks/{benchmark_id}/retry"), 409)
+    client.post(f"/v1/benchmarks/{benchmark_id}/cancel")
+    told = client.post(f"/v1/benchmarks/{benchmark_id}/retry").json()
+    assert told["benchmark_id"] != benchmark_id
+    shown = client.get(told["links"]["self"]).json()
+    assert shown["retry_of"] == benchmark_id
+    assert shown["description"]["tags"] == ["r"]
+    assert shown["files"][0]["sha256"]
+
+
+def test_a_clone_takes_changes_over(api: Api) -> None:
+    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    benchmark_id = api.submit(precision="2 %", deadline=soon, target_uid="rpi4b-0001-0001")
+    told = api.as_().post(
+        f"/v1/benchmarks/{benchmark_id}/clone", json={"nb_inference": 7, "target": "rpi5"}
+    )
+    assert told.status_code == 202, told.text
+    shown = api.as_().get(told.json()["links"]["self"]).json()["description"]
+    assert (shown["nb_inference"], shown["precision"]) == (7, None)
+    assert (shown["target"], shown["target_uid"]) == ("rpi5", None)
+    wrong = api.as_().post(f"/v1/benchmarks/{benchmark_id}/clone", json={"model": "absent"})
+    assert refusal(wrong)["errors"][0]["pointer"] == "/model"
+
+
+def test_a_clone_outlives_its_deadline_with_a_warning(api: Api) -> None:
+    soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    benchmark_id = api.submit(deadline=soon)
+    api.clock.ahead = timedelta(hours=2)
+    try:
+        told = api.as_().post(f"/v1/benchmarks/{benchmark_id}/clone", json={}).json()
+    finally:
+        api.clock.ahead = timedelta()
+    assert told["warnings"] == ["deadline has passed and was left out"]
+
+
+def test_a_campaign_is_every_combination_or_nothing(api: Api) -> None:
+    api.upload("second.onnx")
+    body = {
+        "name": "night",
+        "matrix": {"model": ["model.onnx", "second.onnx"], "target": ["rpi4b", "rpi5"]},
+        "description": {"runtime": "ort", "benchmark_type": "TYPE1"},
+    }
+    told = api.as_().post("/v1/campaigns", json=body)
+    assert told.status_code == 202, told.text
+    shown = api.as_().get(told.json()["links"]["self"]).json()
+    pairs = {
+        (each["description"]["model"], each["description"]["target"])
+        for each in shown["benchmarks"]
+    }
+    assert len(pairs) == 4
+    assert {each["benchmark_id"] for each in told.json()["benchmarks"]} == {
+        each["benchmark_id"] for each in shown["benchmarks"]
+    }
+    assert api.as_("bob").get(told.json()["links"]["self"]).status_code == 404
+    rows = api.as_().get("/v1/results", params={"campaign_id": shown["campaign_id"]}).json()
+    assert len(rows["items"]) == 4
+
+    before = api.as_().get("/v1/benchmarks?total=1").json()["total"]
+    body["matrix"]["target"] = ["rpi4b", "rpi44"]  # type: ignore[index]
+    wrong = refusal(api.as_().post("/v1/campaigns", json=body))
+    assert [error["pointer"] for error in wrong["errors"]] == ["/matrix/target"]
+    assert "rpi44" in wrong["errors"][0]["reason"]
+    assert api.as_().get("/v1/benchmarks?total=1").json()["total"] == before
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"matrix": {}},
+        {"matrix": {"target": []}},
+        {"matrix": {"target": ["rpi4b"]}, "description": {"target": "rpi4b"}},
+        {"matrix": {"target": ["rpi4b"]}, "description": {"cron": "0 0 * * *"}},
+        {"matrix": {"model": ["model.onnx"] * 100, "target": ["rpi4b"] * 100}},
+        {"matrix": {"target": ["rpi4b"], "colour": ["red"]}},
+    ],
+)
+def test_matrices_that_make_no_sense_are_refused(api: Api, body: dict[str, object]) -> None:
+    refusal(api.as_().post("/v1/campaigns", json=body))
+
+
+def test_a_field_that_all_members_share_is_told_once(api: Api) -> None:
+    body = {
+        "matrix": {"target": ["rpi4b", "rpi5"]},
+        "description": {"runtime": "ort", "benchmark_type": "TYPE1", "model": "m", "ram": -1},
+    }
+    errors = refusal(api.as_().post("/v1/campaigns", json=body))["errors"]
+    assert [error["pointer"] for error in errors] == ["/description/ram"]
+
+
+def test_the_queue_is_in_the_engines_order_and_hides_others(api: Api) -> None:
+    mine, other = api.submit(), api.submit("operator", model_url="https://example.org/a.onnx")
+    api.engine.order = (other, mine, "gone")
+    items = api.as_().get("/v1/queue").json()["items"]
+    assert [each["position"] for each in items] == [0, 1]
+    assert [each["benchmark_id"] for each in items] == [None, mine]
+    everything = api.as_("operator").get("/v1/queue").json()["items"]
+    assert [each["benchmark_id"] for each in everything] == [other, mine]
+
+
+def test_boards_are_shown_drained_and_resumed(api: Api) -> None:
+    benchmark_id = api.submit()
+    api.engine.holders = {"rpi4b-0001-0001": benchmark_id}
+    try:
+        first = api.as_().get("/v1/boards").json()["items"][0]
+        assert (first["state"], first["benchmark_id"]) == ("busy", benchmark_id)
+        foreign = api.as_("bob").get("/v1/boards/rpi4b-0001-0001").json()
+        assert foreign["benchmark_id"] is None
+        assert benchmark_id not in foreign["reason"]
+    finally:
+        api.engine.holders = {}
+    path = "/v1/boards/rpi4b-0001-0002"
+    assert api.as_().post(f"{path}/drain").status_code == 403
+    assert api.as_("operator").post(f"{path}/drain", json={"reason": "new card"}).is_success
+    with api.store.read() as uow:
+        override = uow.lab.overrides()["rpi4b-0001-0002"]
+    assert (override.drained, override.reason) == (True, "new card")
+    assert api.as_("operator").post(f"{path}/resume").is_success
+    with api.store.read() as uow:
+        assert not uow.lab.overrides()["rpi4b-0001-0002"].drained
+    refusal(api.as_("operator").post("/v1/boards/rpi9-0001-0001/drain"), 404)
+
+
+def test_the_inventory_tells_families_and_expected_boards(api: Api) -> None:
+    told = api.as_().get("/v1/inventory").json()
+    assert set(told["families"]) == {"rpi4b", "rpi5"}
+    assert [board["target_uid"] for board in told["boards"]][0] == "rpi4b-0001-0001"
+
+
+def test_readiness_follows_the_twin(api: Api) -> None:
+    client = api.as_(None)
+    assert client.get("/readyz").json() == {"status": "ready"}
+    for age in (float("inf"), 61.0):
+        api.engine.age_s = age
+        answer = client.get("/readyz?verbose=1")
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"]
+        assert answer.json()["checks"]["cluster"] != "ok"
+        assert api.as_().get("/v1/boards").is_success
+    api.engine.age_s = 1.0
+    assert client.get("/livez").is_success
+
+
+def test_every_known_label_is_exported_from_the_start(api: Api) -> None:
+    api.submit()
+    text = api.as_(None).get("/metrics").text
+    for line in (
+        'edgeyard_benchmarks{status="expired"}',
+        'edgeyard_pending{waiting_reason="fetching"}',
+        'edgeyard_finished_total{category="thermal",status="failed"} 0.0',
+        'edgeyard_retries_total{category="upload"} 0.0',
+        'edgeyard_submitted_total{type="TYPE3"}',
+        "edgeyard_twin_age_seconds 1.0",
+        'edgeyard_build_info{version="',
+        'route="/v1/benchmarks"',
+    ):
+        assert line in text
+    assert "alice" not in text
+    assert "rpi4b-ort-" not in text
+
+
+def test_every_answer_carries_an_id_and_keeps_browsers_from_guessing(api: Api) -> None:
+    answer = api.as_(None).get("/livez", headers={"X-Request-ID": "mine-1"})
+    assert answer.headers["x-request-id"] == "mine-1"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    forged = api.as_(None).get("/nope", headers={"X-Request-ID": "a b;c"})
+    assert forged.headers["x-request-id"] != "a b;c"
+    assert forged.status_code == 404
+    refusal(forged, 404)
+    refusal(api.as_().put("/v1/benchmarks"), 405)
+
+
+def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
+    benchmark_id = api.submit()
+    path = f"/v1/benchmarks/{benchmark_id}"
+    for part in ("hcl", "explanation", "logs"):
+        refusal(api.as_().get(f"{path}/{part}"), 404)
+    api.dispatched(benchmark_id)
+    answer = api.as_().get(f"{path}/hcl")
+    assert answer.headers["content-type"].startswith("text/plain")
+    assert "******" in answer.text
+    refusal(api.as_().get(f"{path}/hcl?attempt=2"), 404)
+    with api.store.write() as uow:
+        asked = uow.benchmarks.get(benchmark_id).description
+        explanation = api.engine.preview(asked, "alice").explanation
+        uow.log.keep_explanation(replace(explanation, benchmark_id=benchmark_id))
+    told = api.as_().get(f"{path}/explanation").json()
+    assert [verdict["target_uid"] for verdict in told["verdicts"]]
+    assert told["placement"]["target_uid"] == "rpi4b-0001-0001"
+
+
+def test_results_of_nothing_are_asked_for_in_vain(api: Api) -> None:
+    refusal(api.as_().get("/v1/results"))
+    refusal(api.as_().get("/v1/results?benchmark_id=absent"), 404)
+
+
+def test_the_reference_page_lists_the_routes(api: Api) -> None:
+    page = api.as_(None).get("/docs").text
+    assert "/v1/benchmarks/{benchmark_id}/cancel" in page
+    assert "<script" not in page
+
+
+def test_an_ended_benchmark_stays_as_it_is(api: Api) -> None:
+    benchmark_id = api.submit()
+    with api.store.write() as uow:
+        lifecycle.expire(uow, benchmark_id, api.clock.now(), "too late")
+    refusal(api.as_().post(f"/v1/benchmarks/{benchmark_id}/cancel"), 409)
+    shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()
+    assert shown["failure"] == {"category": "timeout", "sentence": "too late"}
+    json.dumps(shown)
