@@ -1,0 +1,283 @@
+"""What every inference engine does: one suite, run over all of them."""
+
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeyard.devices.runner.engine import Engine, Session, TensorSpec, TrainingConfig
+from edgeyard.devices.runner.engines import find
+from edgeyard.devices.runner.training_loop import split_rows
+from edgeyard.errors import RunFailed
+from tests.builders.networks import DEMO, digits
+
+
+@dataclass(frozen=True)
+class Kit:
+    """An engine, and models of the digits that are its own.
+
+    Attributes:
+        model: Tells digits apart; open batch.
+        trainable: Does not yet.
+        rate: Learning rate that suits it.
+    """
+
+    engine: str
+    model: Path
+    trainable: Path
+    rate: float
+    package: str
+
+
+KITS = [
+    Kit("ort", DEMO / "digits.onnx", DEMO / "digits_new_head.onnx", 0.1, "onnxruntime"),
+    Kit("tflite", DEMO / "digits.tflite", DEMO / "digits_trainable.tflite", 0.3, "ai_edge_litert"),
+]
+
+
+@pytest.fixture(params=KITS, ids=lambda kit: kit.engine)
+def kit(request: pytest.FixtureRequest) -> Kit:
+    found: Kit = request.param
+    return found
+
+
+@pytest.fixture
+def engine(kit: Kit) -> Engine:
+    return find(kit.engine)
+
+
+@pytest.fixture
+def session(kit: Kit, engine: Engine) -> Session:
+    return engine.load(kit.model, threads=1, parameters={})
+
+
+X, Y = digits("train")
+TEST_X, TEST_Y = digits("test")
+CONFIG = TrainingConfig(epochs=4, batch_size=32, learning_rate=0.1, seed=1)
+
+
+def scores(session: Session, x: NDArray[Any]) -> NDArray[Any]:
+    found: NDArray[Any] = session.run({session.inputs[0].name: x.astype(np.float32)})[0]
+    return found
+
+
+def told(call: Any, *arguments: Any, **more: Any) -> RunFailed:
+    with pytest.raises(RunFailed) as caught:
+        call(*arguments, **more)
+    assert caught.value.sentence
+    return caught.value
+
+
+class TestLoading:
+    def test_it_is_found_by_its_name(self, kit: Kit, engine: Engine) -> None:
+        assert engine.name == kit.engine
+
+    def test_specs_say_names_shapes_and_types(self, session: Session) -> None:
+        (image,) = session.inputs
+        assert isinstance(image, TensorSpec)
+        assert image.name == "image"
+        assert image.shape[1:] == (1, 8, 8)
+        assert not isinstance(image.shape[0], int)
+        assert image.dtype == "float32"
+        assert [each.name for each in session.outputs] == ["logits"]
+        assert session.outputs[0].shape[1] == 10
+
+    def test_facts_say_version_provider_and_threads(self, session: Session) -> None:
+        assert str(session.facts["version"])[0].isdigit()
+        assert session.facts["execution_provider"]
+        assert session.facts["threads"] == 1
+
+    def test_threads_can_be_lowered_but_not_raised(self, kit: Kit, engine: Engine) -> None:
+        lowered = engine.load(kit.model, threads=2, parameters={"threads": 1})
+        assert lowered.facts["threads"] == 1
+        found = told(engine.load, kit.model, threads=2, parameters={"threads": 3})
+        assert found.category == "user_input"
+
+    def test_unknown_parameters_are_refused_by_name(self, kit: Kit, engine: Engine) -> None:
+        found = told(engine.load, kit.model, threads=1, parameters={"warp": 9})
+        assert found.category == "user_input"
+        assert "warp" in found.sentence
+
+    @pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.95])
+    def test_a_file_that_was_cut_short_is_the_models_fault(
+        self, kit: Kit, engine: Engine, tmp_path: Path, share: float
+    ) -> None:
+        content = kit.model.read_bytes()
+        path = tmp_path / "model"
+        path.write_bytes(content[: int(len(content) * share)])
+        assert told(engine.load, path, threads=1, parameters={}).category == "user_model"
+
+    def test_a_file_of_something_else_is_the_models_fault(
+        self, kit: Kit, engine: Engine, tmp_path: Path
+    ) -> None:
+        others = [other.model.read_bytes() for other in KITS if other != kit]
+        for content in (b"#!/bin/sh\n" * 50, b"\x80\x04\x95pickle", *others):
+            path = tmp_path / "model"
+            path.write_bytes(content)
+            assert told(engine.load, path, threads=1, parameters={}).category == "user_model"
+
+
+class TestRunning:
+    def test_it_tells_the_digits_apart(self, session: Session) -> None:
+        found = scores(session, TEST_X)
+        assert found.shape == (len(TEST_X), 10)
+        assert np.mean(found.argmax(axis=1) == TEST_Y) > 0.95
+
+    def test_a_run_does_not_change_the_next(self, session: Session) -> None:
+        first = scores(session, TEST_X[:4])
+        kept = first.copy()
+        scores(session, TEST_X[4:8])
+        np.testing.assert_array_equal(first, kept)
+        np.testing.assert_array_equal(scores(session, TEST_X[:4]), kept)
+
+    def test_the_batch_may_be_of_any_size(self, session: Session) -> None:
+        whole = scores(session, TEST_X)
+        for size in (1, 5, 64):
+            np.testing.assert_allclose(scores(session, TEST_X[:size]), whole[:size], atol=1e-3)
+
+    def test_two_sessions_do_not_share_anything(self, kit: Kit, engine: Engine) -> None:
+        first = engine.load(kit.model, threads=1, parameters={})
+        second = engine.load(kit.model, threads=1, parameters={})
+        before = scores(first, TEST_X[:4])
+        scores(second, TEST_X[:9])
+        np.testing.assert_array_equal(scores(first, TEST_X[:4]), before)
+
+    @pytest.mark.parametrize(
+        "feeds",
+        [
+            {},
+            {"picture": np.zeros((1, 1, 8, 8), np.float32)},
+            {"image": np.zeros((1, 1, 8, 9), np.float32)},
+            {"image": np.zeros((1, 8, 8), np.float32)},
+            {"image": np.zeros((1, 1, 8, 8), np.int32)},
+        ],
+        ids=["none", "name", "shape", "rank", "type"],
+    )
+    def test_feeds_that_do_not_fit_are_the_users_input(
+        self, session: Session, feeds: dict[str, NDArray[Any]]
+    ) -> None:
+        assert told(session.run, feeds).category == "user_input"
+        assert scores(session, TEST_X[:1]).shape == (1, 10)
+
+
+class TestTraining:
+    def train(self, kit: Kit, out: Path, **changes: Any) -> Any:
+        x, y = changes.pop("x", X), changes.pop("y", Y)
+        progress = changes.pop("progress", lambda percent, phase: None)
+        parameters = changes.pop("parameters", {})
+        model = changes.pop("model", kit.trainable)
+        config = replace(CONFIG, **{"learning_rate": kit.rate, **changes})
+        return find(kit.engine).train(
+            model, config, x, y, out, progress, threads=1, parameters=parameters
+        )
+
+    def test_the_loss_falls_and_the_uploaded_model_is_the_trained_one(
+        self, kit: Kit, engine: Engine, tmp_path: Path
+    ) -> None:
+        before = scores(engine.load(kit.trainable, threads=1, parameters={}), TEST_X)
+        result = self.train(kit, tmp_path)
+        assert result.epoch_losses[-1] < 0.6 * result.epoch_losses[0]
+        session = engine.load(result.model_file, threads=1, parameters={})
+        after = scores(session, TEST_X)
+        assert np.mean(before.argmax(axis=1) == TEST_Y) < 0.4
+        assert np.mean(after.argmax(axis=1) == TEST_Y) > 0.85
+        _, validation = split_rows(len(X), CONFIG)
+        right = scores(session, X[validation]).argmax(axis=1) == Y[validation]
+        assert np.mean(right) == pytest.approx(result.validation_accuracy[-1])
+
+    def test_there_is_one_entry_a_step_and_one_an_epoch(self, kit: Kit, tmp_path: Path) -> None:
+        result = self.train(kit, tmp_path, epochs=3, batch_size=100, validation_split=0.5)
+        steps = 3 * 8  # 719 training rows in batches of 100
+        assert len(result.step_losses) == len(result.step_ms) == steps
+        assert len(result.epoch_losses) == 3
+        assert len(result.validation_losses) == len(result.validation_accuracy) == 3
+        assert all(isinstance(each, float) for each in result.step_losses)
+        weights = np.array([100] * 7 + [719 - 700])
+        first = np.average(result.step_losses[:8], weights=weights)
+        assert result.epoch_losses[0] == pytest.approx(first)
+        assert result.trained
+
+    def test_the_model_lies_in_the_out_folder_and_nothing_else_does(
+        self, kit: Kit, tmp_path: Path
+    ) -> None:
+        before = kit.trainable.read_bytes()
+        result = self.train(kit, tmp_path, epochs=1)
+        assert list(tmp_path.iterdir()) == [result.model_file]
+        assert kit.trainable.read_bytes() == before
+        assert result.model_file.read_bytes() != before
+
+    def test_seed_and_data_make_the_steps(self, kit: Kit, tmp_path: Path) -> None:
+        losses = self.train(kit, tmp_path, epochs=1).step_losses
+        assert self.train(kit, tmp_path, epochs=1).step_losses == losses
+        assert self.train(kit, tmp_path, epochs=1, seed=2).step_losses != losses
+
+    def test_progress_rises_to_100(self, kit: Kit, tmp_path: Path) -> None:
+        seen: list[tuple[float, str]] = []
+        self.train(kit, tmp_path, progress=lambda *each: seen.append(each))
+        percents = [percent for percent, _ in seen]
+        assert percents == sorted(percents)
+        assert percents[-1] == 100.0
+        assert {phase for _, phase in seen} == {"training"}
+
+    def test_a_single_row_is_trained_on(self, kit: Kit, tmp_path: Path) -> None:
+        result = self.train(kit, tmp_path, x=X[:1], y=Y[:1])
+        assert len(result.step_losses) == 4
+        assert list(result.validation_losses) == []
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            pytest.param({"x": X[:10], "y": Y[:9]}, id="rows"),
+            pytest.param({"x": X[:0], "y": Y[:0]}, id="no rows"),
+            pytest.param({"x": X[:, :, :5]}, id="shape"),
+            pytest.param({"x": X.astype(np.float32) * np.nan}, id="NaN"),
+            pytest.param({"y": Y.astype(np.int64) + 5}, id="class too high"),
+            pytest.param({"y": Y.astype(np.int64) - 1}, id="class below 0"),
+            pytest.param({"y": np.zeros((len(Y), 3), np.float32)}, id="targets"),
+            pytest.param({"options": {"unheard": "of"}}, id="options"),
+            pytest.param({"parameters": {"warp": 9}}, id="parameters"),
+        ],
+    )
+    def test_what_the_user_can_mend_is_user_input(
+        self, kit: Kit, tmp_path: Path, changes: dict[str, Any]
+    ) -> None:
+        assert told(self.train, kit, tmp_path, **changes).category == "user_input"
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_loss_that_runs_away_names_the_learning_rate(self, kit: Kit, tmp_path: Path) -> None:
+        found = told(self.train, kit, tmp_path, learning_rate=1e35, x=X.astype(np.float32) * 1e10)
+        assert found.category == "user_input"
+        assert "learning rate" in found.sentence
+
+    def test_a_corrupt_model_is_the_models_fault(self, kit: Kit, tmp_path: Path) -> None:
+        path = tmp_path / "model"
+        path.write_bytes(kit.trainable.read_bytes()[:3000])
+        assert told(self.train, kit, tmp_path, model=path).category == "user_model"
+
+
+def test_boards_need_only_numpy_and_the_engine(kit: Kit, tmp_path: Path) -> None:
+    """Training, which needs the most, in a process of its own that lists what it loaded."""
+    code = f"""
+import sys
+from pathlib import Path
+import numpy as np
+from edgeyard.devices.runner.engine import TrainingConfig
+from edgeyard.devices.runner.engines import find
+with np.load({str(DEMO / "digits_test.npz")!r}) as file:
+    x, y = file["x"], file["y"]
+find({kit.engine!r}).train(Path({str(kit.trainable)!r}), TrainingConfig(), x, y,
+    Path({str(tmp_path)!r}), lambda percent, phase: None, threads=1, parameters={{}})
+print(*sorted({{name.partition(".")[0] for name in sys.modules}}))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    loaded = set(found.stdout.split())
+    assert kit.package in loaded
+    foreign = {"onnx", "httpx", "fastapi", "pydantic", "sqlalchemy", "tensorflow", "torch", "yaml"}
+    assert not loaded & foreign
