@@ -163,26 +163,19 @@ def log_softmax(logits: NDArray[np.floating]) -> NDArray[np.floating]:
     return result
 
 
-def judge(
-    outputs: NDArray[np.floating], y: NDArray[np.generic], *, probabilities: bool = False
-) -> Evaluation:
+def judge(outputs: NDArray[np.floating], y: NDArray[np.generic]) -> Evaluation:
     """Loss and accuracy of outputs.
 
     Args:
         outputs: Shape (rows, n): logits for classes, predictions for targets.
         y: Class numbers (cross-entropy, accuracy) or targets (mean squared error).
-        probabilities: The outputs went through a softmax already.
     """
     if not are_classes(y):
         error = outputs.astype(np.float64) - y.reshape(outputs.shape).astype(np.float64)
         return Evaluation(loss=float(np.mean(error**2)), accuracy=None)
     classes = y.astype(np.intp)
     right = float(np.mean(outputs.argmax(axis=1) == classes))
-    if probabilities:
-        # The smallest float32 keeps the logarithm finite where a probability was rounded to 0.
-        logs = np.log(np.maximum(outputs, np.finfo(np.float32).tiny))
-    else:
-        logs = log_softmax(outputs)
+    logs = log_softmax(outputs)
     return Evaluation(loss=float(-logs[np.arange(len(classes)), classes].mean()), accuracy=right)
 
 
