@@ -145,7 +145,8 @@ class Explanation:
         rank: Place in the queue, from 0.
         rank_reason: In words, what put it there.
         priority: 1-100.
-        priority_parts: Names and points of its terms; they add up to ``priority`` before clamping.
+        priority_parts: Names and points of its terms; they add up to ``priority`` (what its bounds
+            took away is a term of its own).
         verdicts: One a board, in the snapshot's order.
         placement: None when it waits.
         waiting: None when it was placed.

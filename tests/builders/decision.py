@@ -1,8 +1,10 @@
 """Cycles to test: the default policy with what a test changes of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import cache
+from typing import Any
 
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW
@@ -28,9 +30,9 @@ def cycle(
     *,
     of: str = "default",
     seed: int = 0,
-    now=NOW,
-    more_plugins=None,
-    **changes: object,
+    now: datetime = NOW,
+    more_plugins: Mapping[str, Any] | None = None,
+    **changes: Any,
 ) -> CycleResult:
     """Decide; ``changes`` are of the policy, ``more_plugins`` of its plugins."""
     return decide(

@@ -1,7 +1,10 @@
 """The published contract tests, over every plugin that Edgeyard brings."""
 
+from typing import cast
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
 from edgeyard.plugins.builtin import BUILT_IN, registry
@@ -11,62 +14,76 @@ from edgeyard.plugins.testing import (
     QueuePolicyContract,
     ScorerContract,
 )
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import (
+    Aggregator,
+    Filter,
+    QueuePolicy,
+    Refusal,
+    Scorer,
+)
 from edgeyard.scheduler.framework.registry import Kind
 
 
-class _Each:
-    """Gives a contract each built-in plugin of a kind in turn."""
-
-    factory = None
-
-    def plugin(self):
-        return self.factory()
-
-
 @pytest.mark.parametrize("name", BUILT_IN[Kind.FILTER])
-class TestFilters(_Each, FilterContract):
+class TestFilters(FilterContract):
     @pytest.fixture(autouse=True)
-    def _choose(self, name):
+    def _choose(self, name: str) -> None:
         self.factory = BUILT_IN[Kind.FILTER][name]
+
+    def plugin(self) -> Filter:
+        return cast(Filter, self.factory())
 
 
 @pytest.mark.parametrize("name", BUILT_IN[Kind.SCORER])
-class TestScorers(_Each, ScorerContract):
+class TestScorers(ScorerContract):
     @pytest.fixture(autouse=True)
-    def _choose(self, name):
+    def _choose(self, name: str) -> None:
         self.factory = BUILT_IN[Kind.SCORER][name]
+
+    def plugin(self) -> Scorer:
+        return cast(Scorer, self.factory())
 
 
 @pytest.mark.parametrize("name", BUILT_IN[Kind.QUEUE_POLICY])
-class TestQueuePolicies(_Each, QueuePolicyContract):
+class TestQueuePolicies(QueuePolicyContract):
     @pytest.fixture(autouse=True)
-    def _choose(self, name):
+    def _choose(self, name: str) -> None:
         self.factory = BUILT_IN[Kind.QUEUE_POLICY][name]
+
+    def plugin(self) -> QueuePolicy:
+        return cast(QueuePolicy, self.factory())
 
 
 class TestWeightedMean(AggregatorContract):
-    def plugin(self):
+    def plugin(self) -> Aggregator:
         return WeightedMean()
 
 
-def test_a_contract_catches_a_filter_that_breaks_it():
+def test_a_contract_catches_a_filter_that_breaks_it() -> None:
     class Sleepy:
         name = "sleepy"
-        refusals = ()
+        refusals: tuple[Refusal, ...] = ()
 
-        def admit(self, batch):
+        def admit(self, batch: Batch) -> NDArray[np.uint8]:
             return np.ones(batch.shape, dtype=np.uint8)
 
+        def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+            return ""
+
+        def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+            return ""
+
     class Broken(FilterContract):
-        def plugin(self):
+        def plugin(self) -> Filter:
             return Sleepy()
 
     with pytest.raises(AssertionError):
         Broken().test_answers_have_the_right_form()
 
 
-def test_every_built_in_plugin_goes_by_its_own_name():
+def test_every_built_in_plugin_goes_by_its_own_name() -> None:
     for factories in BUILT_IN.values():
         for name, factory in factories.items():
-            assert factory().name == name
+            assert cast(Filter, factory()).name == name
     assert registry().names(Kind.FILTER) == tuple(sorted(BUILT_IN[Kind.FILTER]))

@@ -2,12 +2,16 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from random import Random
+from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import OPERATORS, attributes_of, compare
+from edgeyard.devices.model import Board
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.batch import build_batch
@@ -21,6 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
+from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from tests.builders.decision import cycle, places, plugins
 
 FAMILIES = ("rpi4b", "rpi5", "x86")
@@ -38,7 +43,7 @@ constraints = st.builds(
 
 
 @st.composite
-def boards(draw):
+def boards(draw: st.DrawFn) -> list[Board]:
     uids = draw(st.lists(st.sampled_from(UIDS), unique=True, max_size=7))
     found = []
     for uid in uids:
@@ -69,11 +74,11 @@ def boards(draw):
 
 
 @st.composite
-def snapshots(draw):
+def snapshots(draw: st.DrawFn) -> Snapshot:
     found = draw(boards())
     uids = [each.target_uid for each in found]
 
-    def some():
+    def some() -> set[str]:
         return draw(st.sets(st.sampled_from(uids), max_size=2)) if uids else set()
 
     return snapshot_of(
@@ -88,8 +93,10 @@ def snapshots(draw):
 
 jobs = st.builds(
     pending,
-    user_priority=st.integers(1, 10),
-    submit_time=st.integers(-10, 200_000).map(lambda s: NOW - timedelta(seconds=s)),
+    user_priority=st.sampled_from([1, 5, 6, 10]),
+    submit_time=st.sampled_from([-10, 0, 60, 7200, 200_000]).map(
+        lambda seconds: NOW - timedelta(seconds=seconds)
+    ),
     family=st.sampled_from(["rpi4b", "rpi4b", "rpi5", "x86", "rpi9"]),
     engine=st.sampled_from(["ort", "ort", "tflite"]),
     benchmark_type=st.sampled_from([BenchmarkType.TYPE1, BenchmarkType.TYPE1, *BenchmarkType]),
@@ -109,15 +116,17 @@ queues = st.lists(jobs, max_size=10).map(
 )
 
 
-def feasible(snapshot, queue):
+def feasible(snapshot: Snapshot, queue: list[PendingBenchmark]) -> NDArray[np.bool_]:
     batch = build_batch(snapshot, queue, NOW, 0)
     fits = feasibility(batch, plugins().filters, PluginRunner()).fits
     return fits[batch.class_of_job]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(snapshots(), queues, st.integers(0, 3))
-def test_what_must_hold_of_every_decision(snapshot, queue, seed):
+def test_what_must_hold_of_every_decision(
+    snapshot: Snapshot, queue: list[PendingBenchmark], seed: int
+) -> None:
     result = cycle(snapshot, queue, seed=seed)
     placed = places(result)
     row_of = {uid: row for row, uid in enumerate(snapshot.uids)}
@@ -166,8 +175,35 @@ def test_what_must_hold_of_every_decision(snapshot, queue, seed):
 
 
 @settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(UIDS), unique=True),
+    st.lists(st.sampled_from([*FAMILIES, *UIDS]), max_size=12),
+)
+def test_no_board_idles_while_somebody_waits_for_it(uids: list[str], wanted: list[str]) -> None:
+    """Many benchmarks, few boards: each asks for a family or for a board."""
+    queue = [
+        pending(
+            f"b-{n:02}",
+            family=each.split("-")[0],
+            target_uid=each if "-" in each else None,
+            submit_time=NOW - timedelta(seconds=100 - n),
+        )
+        for n, each in enumerate(wanted)
+    ]
+    placed = places(cycle(snapshot_of([board(uid) for uid in uids]), queue))
+    idle = set(uids) - set(placed.values())
+    for each in queue:
+        if each.benchmark_id not in placed:
+            assert each.target_uid not in idle
+            if each.target_uid is None:
+                assert not any(uid.startswith(f"{each.family}-") for uid in idle)
+
+
+@settings(max_examples=60, deadline=None)
 @given(snapshots(), queues)
-def test_every_benchmark_can_be_explained(snapshot, queue):
+def test_every_benchmark_can_be_explained(
+    snapshot: Snapshot, queue: list[PendingBenchmark]
+) -> None:
     result = cycle(snapshot, queue)
     for rank, benchmark_id in enumerate(result.order):
         explanation = result.explanation(benchmark_id)
@@ -182,7 +218,9 @@ def test_every_benchmark_can_be_explained(snapshot, queue):
 
 @settings(max_examples=60, deadline=None)
 @given(boards(), queues, st.integers(0, 3), st.randoms(use_true_random=False))
-def test_the_order_of_the_arguments_does_not_matter(found, queue, seed, random):
+def test_the_order_of_the_arguments_does_not_matter(
+    found: list[Board], queue: list[PendingBenchmark], seed: int, random: Random
+) -> None:
     first = cycle(snapshot_of(found), queue, seed=seed)
     shuffled_boards, shuffled_queue = list(found), list(queue)
     random.shuffle(shuffled_boards)
@@ -195,7 +233,9 @@ def test_the_order_of_the_arguments_does_not_matter(found, queue, seed, random):
 
 @settings(max_examples=40, deadline=None)
 @given(snapshots(), queues, st.integers(0, 3))
-def test_the_same_arguments_give_the_same_result(snapshot, queue, seed):
+def test_the_same_arguments_give_the_same_result(
+    snapshot: Snapshot, queue: list[PendingBenchmark], seed: int
+) -> None:
     first, second = (cycle(snapshot, queue, seed=seed) for _ in range(2))
     assert first.placements == second.placements
     assert dict(first.waiting) == dict(second.waiting)
@@ -206,8 +246,10 @@ def test_the_same_arguments_give_the_same_result(snapshot, queue, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(jobs, jobs)
-def test_priority_never_falls_with_more_of_what_raises_it(job, other):
-    less = {
+def test_priority_never_falls_with_more_of_what_raises_it(
+    job: PendingBenchmark, other: PendingBenchmark
+) -> None:
+    less: dict[str, Any] = {
         "user_priority": min(job.user_priority, other.user_priority),
         "submit_time": max(job.submit_time, other.submit_time),
         "deadline": max(
@@ -216,7 +258,7 @@ def test_priority_never_falls_with_more_of_what_raises_it(job, other):
         if job.deadline and other.deadline
         else None,
     }
-    more = {
+    more: dict[str, Any] = {
         "user_priority": max(job.user_priority, other.user_priority),
         "submit_time": min(job.submit_time, other.submit_time),
         "deadline": min(
@@ -225,14 +267,17 @@ def test_priority_never_falls_with_more_of_what_raises_it(job, other):
     }
     for field, value in more.items():
         low = replace(job, benchmark_id="low", **less)
-        high = replace(low, benchmark_id="high", **{field: value})
+        raised: dict[str, Any] = {"benchmark_id": "high", field: value}
+        high = replace(low, **raised)
         result = cycle(snapshot_of([]), [low, high])
         assert 1 <= result.priority("low") <= result.priority("high") <= 100
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(boards(), jobs)
-def test_filters_agree_with_the_constraints_of_the_rendered_job(found, job):
+def test_filters_agree_with_the_constraints_of_the_rendered_job(
+    found: list[Board], job: PendingBenchmark
+) -> None:
     """A board passes the filters of the description just if it meets all its job would state."""
     named = ("target_uid", "family", "engine", "type", "ram", "storage", "constraints")
     known = registry(entry_points=False)

@@ -15,13 +15,14 @@ from edgeyard.devices.attributes import (
     compare,
     constraint_problem,
 )
+from edgeyard.devices.model import AttributeValue
 from edgeyard.devices.pattern import Pattern, PatternError
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.testing import GIB, board
 from edgeyard.scheduler.hcl import job
 
 
-def test_the_operators_are_those_that_jobs_may_hold():
+def test_the_operators_are_those_that_jobs_may_hold() -> None:
     assert OPERATORS == job.OPERATORS
 
 
@@ -63,11 +64,13 @@ def test_the_operators_are_those_that_jobs_may_hold():
         ("x", "~", "x", False),
     ],
 )
-def test_values_compare_as_nomad_compares_them(attribute, operator, text, holds):
+def test_values_compare_as_nomad_compares_them(
+    attribute: AttributeValue | None, operator: str, text: str, holds: bool
+) -> None:
     assert compare(attribute, operator, text) is holds
 
 
-def test_a_board_survives_the_way_through_its_attributes():
+def test_a_board_survives_the_way_through_its_attributes() -> None:
     first = board(
         "rpi4b-0001-0001",
         engines={"ort": ["TYPE1", "TYPE2"], "tflite": []},
@@ -78,17 +81,17 @@ def test_a_board_survives_the_way_through_its_attributes():
     assert board_from_attributes(attributes_of(first)) == first
 
 
-def test_further_attributes_never_hide_the_vocabulary():
+def test_further_attributes_never_hide_the_vocabulary() -> None:
     liar = board("rpi4b-0001-0001", ram_bytes=GIB, attributes={"memory.ram": 64 * GIB})
     assert attributes_of(liar)["memory.ram"] == GIB
 
 
-def test_a_board_that_does_not_tell_its_progress_publishes_none():
+def test_a_board_that_does_not_tell_its_progress_publishes_none() -> None:
     quiet = board("rpi4b-0001-0001", progress=None, attributes={"dynamic.progress": 0})
     assert "dynamic.progress" not in attributes_of(quiet)
 
 
-def test_all_mistakes_of_a_host_are_told_at_once():
+def test_all_mistakes_of_a_host_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         board_from_attributes(
             {
@@ -103,7 +106,7 @@ def test_all_mistakes_of_a_host_are_told_at_once():
         assert part in told
 
 
-def test_a_wrong_constraint_is_told_at_submission():
+def test_a_wrong_constraint_is_told_at_submission() -> None:
     assert constraint_problem("memory.ram", ">=", "1") is None
     assert "operator" in (constraint_problem("a", "like", "1") or "")
     assert "name" in (constraint_problem("a}${b", "=", "1") or "")
@@ -124,17 +127,17 @@ _PATTERNS = st.recursive(
 
 
 @given(_PATTERNS, st.text("abcd-1 ", max_size=8))
-def test_patterns_match_what_python_matches(pattern, text):
+def test_patterns_match_what_python_matches(pattern: str, text: str) -> None:
     assert Pattern(pattern).search(text) == bool(re.search(pattern, text, re.ASCII))
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_any_text_is_a_pattern_or_is_refused(pattern, text):
+def test_any_text_is_a_pattern_or_is_refused(pattern: str, text: str) -> None:
     with contextlib.suppress(PatternError):
         Pattern(pattern).search(text)
 
 
-def test_a_pattern_made_to_hang_python_takes_no_time():
+def test_a_pattern_made_to_hang_python_takes_no_time() -> None:
     began = time.process_time()
     assert not compare("a" * 200, "regexp", "(.|.|.|.|.)*(.*)*(.*)*x")
     assert time.process_time() - began < 2.0

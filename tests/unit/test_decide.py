@@ -1,13 +1,18 @@
 """The decision cycle: who is placed where, and what those who wait are told."""
 
 import math
-from datetime import timedelta
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edgeyard.plugins.filters.family import FamilyFilter
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.framework.batch import Batch, Queue
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
@@ -21,11 +26,11 @@ from tests.builders.decision import cycle, places
 ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 
 
-def older(seconds):
+def older(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def why(result, benchmark_id="b-1"):
+def why(result: CycleResult, benchmark_id: str = "b-1") -> tuple[WaitingReason, str]:
     waiting = result.waiting[benchmark_id]
     return waiting.reason, waiting.sentence
 
@@ -33,7 +38,7 @@ def why(result, benchmark_id="b-1"):
 # --- who is placed -------------------------------------------------------------------------------
 
 
-def test_a_benchmark_gets_the_only_board_that_fits():
+def test_a_benchmark_gets_the_only_board_that_fits() -> None:
     result = cycle(snapshot_of([board("rpi5-0001-0001"), board(ONE)]), [pending()])
     (placement,) = result.placements
     assert placement.target_uid == ONE
@@ -46,7 +51,7 @@ def test_a_benchmark_gets_the_only_board_that_fits():
     assert result.faults == ()
 
 
-def test_the_queue_goes_by_priority_then_age_then_started_campaigns():
+def test_the_queue_goes_by_priority_then_age_then_started_campaigns() -> None:
     jobs = [
         pending("a", user_priority=5),
         pending("b", user_priority=9),
@@ -57,7 +62,7 @@ def test_the_queue_goes_by_priority_then_age_then_started_campaigns():
     assert cycle(snapshot_of([]), jobs).order == ("b", "c", "d", "a", "e")
 
 
-def test_one_that_can_not_be_placed_holds_up_nobody():
+def test_one_that_can_not_be_placed_holds_up_nobody() -> None:
     jobs = [
         pending("first", family="rpi5", submit_time=older(9000)),
         pending("held", not_ready=Waiting(reason=WaitingReason.HELD, sentence="held")),
@@ -68,7 +73,14 @@ def test_one_that_can_not_be_placed_holds_up_nobody():
     assert places(cycle(snapshot, jobs)) == {"last": ONE}
 
 
-def test_an_idle_board_is_chosen_and_less_loaded_hosts_come_first():
+def test_a_crowd_for_one_family_holds_up_no_other() -> None:
+    crowd = [pending(f"crowd-{n}", submit_time=older(9000 + n)) for n in range(5)]
+    snapshot = snapshot_of([board(ONE), board("rpi5-0001-0001")])
+    placed = places(cycle(snapshot, [*crowd, pending("last", family="rpi5")]))
+    assert placed == {"crowd-4": ONE, "last": "rpi5-0001-0001"}
+
+
+def test_an_idle_board_is_chosen_and_less_loaded_hosts_come_first() -> None:
     boards = [board(ONE, busy=True), board(TWO), board(THREE), board("rpi4b-0001-0004")]
     hosts = {ONE: "full", TWO: "full", THREE: "idle", "rpi4b-0001-0004": "idle"}
     snapshot = snapshot_of(boards, hosts=hosts)
@@ -82,7 +94,7 @@ def test_an_idle_board_is_chosen_and_less_loaded_hosts_come_first():
         }
 
 
-def test_benchmarks_of_one_cycle_spread_over_hosts():
+def test_benchmarks_of_one_cycle_spread_over_hosts() -> None:
     boards = [board(f"rpi4b-0001-000{n}") for n in range(1, 5)]
     hosts = {each.target_uid: f"host-{index // 2}" for index, each in enumerate(boards)}
     for seed in range(5):
@@ -90,13 +102,13 @@ def test_benchmarks_of_one_cycle_spread_over_hosts():
         assert {hosts[uid] for uid in places(result).values()} == {"host-0", "host-1"}
 
 
-def test_equal_boards_take_turns_by_the_seed():
+def test_equal_boards_take_turns_by_the_seed() -> None:
     snapshot = snapshot_of([board(ONE), board(TWO)])
     chosen = {places(cycle(snapshot, [pending()], seed=seed))["b-1"] for seed in range(20)}
     assert chosen == {ONE, TWO}
 
 
-def test_a_retry_goes_to_another_board_and_to_the_same_only_if_there_is_none():
+def test_a_retry_goes_to_another_board_and_to_the_same_only_if_there_is_none() -> None:
     both = snapshot_of([board(ONE), board(TWO)])
     only = snapshot_of([board(ONE), board(TWO, busy=True)])
     again = pending(tried_uids=frozenset({ONE, "rpi4b-0009-0009"}))
@@ -105,7 +117,7 @@ def test_a_retry_goes_to_another_board_and_to_the_same_only_if_there_is_none():
     assert places(cycle(only, [again])) == {"b-1": ONE}
 
 
-def test_boards_that_share_cores_are_not_used_in_one_cycle():
+def test_boards_that_share_cores_are_not_used_in_one_cycle() -> None:
     fast = board("emufast-0001-0001", shares_with=frozenset({"emumid-0001-0001"}))
     mid = board("emumid-0001-0001", shares_with=frozenset({"emufast-0001-0001"}))
     jobs = [pending("a", family="emufast"), pending("b", family="emumid")]
@@ -120,14 +132,14 @@ def test_boards_that_share_cores_are_not_used_in_one_cycle():
     assert "shares cores with emufast-0001-0001" in verdict.sentence
 
 
-def test_a_pinned_benchmark_gets_its_board_even_if_another_scores_higher():
+def test_a_pinned_benchmark_gets_its_board_even_if_another_scores_higher() -> None:
     boards = [board(ONE), board(TWO), board(THREE, busy=True)]
     snapshot = snapshot_of(boards, hosts={ONE: "a", TWO: "b", THREE: "a"})
     assert places(cycle(snapshot, [pending()])) == {"b-1": TWO}
     assert places(cycle(snapshot, [pending(target_uid=ONE)])) == {"b-1": ONE}
 
 
-def test_drained_unknown_unhealthy_and_offline_boards_are_never_used():
+def test_drained_unknown_unhealthy_and_offline_boards_are_never_used() -> None:
     boards = [board(f"rpi4b-0001-000{n}", healthy=n != 3) for n in range(1, 6)]
     snapshot = snapshot_of(boards, drained=[ONE], unknown=[TWO], offline=["rpi4b-0001-0004"])
     jobs = [pending(f"b-{n}") for n in range(5)]
@@ -137,7 +149,7 @@ def test_drained_unknown_unhealthy_and_offline_boards_are_never_used():
 # --- why it waits --------------------------------------------------------------------------------
 
 
-def test_an_offline_board_is_named_with_what_is_wrong():
+def test_an_offline_board_is_named_with_what_is_wrong() -> None:
     snapshot = snapshot_of([board(ONE)], offline=[ONE], reasons={ONE: "host pi-host is down"})
     assert why(cycle(snapshot, [pending()])) == (
         WaitingReason.BOARD_OFFLINE,
@@ -145,7 +157,7 @@ def test_an_offline_board_is_named_with_what_is_wrong():
     )
 
 
-def test_a_busy_board_is_named_with_who_holds_it():
+def test_a_busy_board_is_named_with_who_holds_it() -> None:
     snapshot = snapshot_of([board(ONE, busy=True, busy_reason="runs b-0")])
     assert why(cycle(snapshot, [pending()])) == (
         WaitingReason.BOARD_BUSY,
@@ -153,7 +165,7 @@ def test_a_busy_board_is_named_with_who_holds_it():
     )
 
 
-def test_those_behind_others_are_told_how_many():
+def test_those_behind_others_are_told_how_many() -> None:
     jobs = [pending(f"b-{n:02}", submit_time=older(100 - n)) for n in range(40)]
     result = cycle(snapshot_of([board(ONE, busy=True)]), jobs)
     assert why(result, "b-00")[0] is WaitingReason.BOARD_BUSY
@@ -171,7 +183,7 @@ def test_those_behind_others_are_told_how_many():
     )
 
 
-def test_only_those_that_want_the_same_boards_come_first():
+def test_only_those_that_want_the_same_boards_come_first() -> None:
     jobs = [
         pending("other", family="rpi5", submit_time=older(99)),
         pending("held", not_ready=Waiting(reason=WaitingReason.HELD, sentence="held")),
@@ -181,7 +193,7 @@ def test_only_those_that_want_the_same_boards_come_first():
     assert why(cycle(snapshot, jobs), "mine")[0] is WaitingReason.BOARD_BUSY
 
 
-def test_the_nearest_board_is_told_and_the_others_are_counted():
+def test_the_nearest_board_is_told_and_the_others_are_counted() -> None:
     boards = [board(f"rpi4b-0001-000{n}", busy=n == 4) for n in range(1, 5)] + [
         board("rpi5-0001-0001")
     ]
@@ -232,7 +244,9 @@ def test_the_nearest_board_is_told_and_the_others_are_counted():
         ),
     ],
 )
-def test_what_can_never_run_is_told_with_what_would_be_accepted(asked, reason, sentence):
+def test_what_can_never_run_is_told_with_what_would_be_accepted(
+    asked: dict[str, Any], reason: WaitingReason, sentence: str
+) -> None:
     snapshot = snapshot_of([board(ONE, attributes={"rack": "a"}), board("rpi5-0001-0001")])
     result = cycle(snapshot, [pending(**asked), pending("other")])
     assert why(result) == (reason, sentence)
@@ -240,7 +254,7 @@ def test_what_can_never_run_is_told_with_what_would_be_accepted(asked, reason, s
     assert places(result) == {"other": ONE}
 
 
-def test_what_only_an_absent_board_could_do_is_not_never():
+def test_what_only_an_absent_board_could_do_is_not_never() -> None:
     snapshot = snapshot_of([board(ONE)], offline=[ONE])
     camera = (Constraint(attribute="camera", operator="=", value="true"),)
     progress = (Constraint(attribute="dynamic.progress", operator=">", value="50"),)
@@ -248,14 +262,14 @@ def test_what_only_an_absent_board_could_do_is_not_never():
     assert cycle(snapshot, jobs).never == frozenset()
 
 
-def test_a_board_that_nobody_expects_is_no_hope():
+def test_a_board_that_nobody_expects_is_no_hope() -> None:
     result = cycle(snapshot_of([board(ONE)], unknown=[ONE]), [pending()])
     assert result.never == {"b-1"}
     assert why(result)[1] == "no board that hosts report is on the inventory"
     assert cycle(snapshot_of([]), [pending()]).never == {"b-1"}
 
 
-def test_a_start_time_holds_until_it_is_due():
+def test_a_start_time_holds_until_it_is_due() -> None:
     snapshot = snapshot_of([board(ONE)])
     job = pending(start_time=NOW + timedelta(minutes=5))
     assert why(cycle(snapshot, [job])) == (
@@ -265,14 +279,14 @@ def test_a_start_time_holds_until_it_is_due():
     assert places(cycle(snapshot, [job], now=NOW + timedelta(minutes=5))) == {"b-1": ONE}
 
 
-def test_what_is_not_ready_is_told_as_it_was_handed_in():
+def test_what_is_not_ready_is_told_as_it_was_handed_in() -> None:
     fetching = Waiting(reason=WaitingReason.FETCHING, sentence="model.onnx is being downloaded")
     result = cycle(snapshot_of([board(ONE)]), [pending(not_ready=fetching)])
     assert result.waiting["b-1"] is fetching
     assert result.placements == ()
 
 
-def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is():
+def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is() -> None:
     jobs = [pending(), pending("never", family="rpi9"), pending("drained", family="rpi5")]
     boards = [board(ONE), board("rpi5-0001-0001")]
     result = cycle(snapshot_of(boards, drained=["rpi5-0001-0001"], age_s=95.0), jobs)
@@ -290,15 +304,15 @@ def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is():
     }
 
 
-def test_a_cluster_that_never_answered_is_told():
+def test_a_cluster_that_never_answered_is_told() -> None:
     result = cycle(snapshot_of([board(ONE)], age_s=math.inf), [pending()])
     assert why(result)[1].startswith("the cluster has not answered yet")
 
 
-def test_reasons_stay_the_same_while_nothing_happens():
+def test_reasons_stay_the_same_while_nothing_happens() -> None:
     jobs = [pending(f"b-{n}") for n in range(5)] + [pending("x", family="rpi9")]
 
-    def told(seconds):
+    def told(seconds: int) -> dict[str, Waiting]:
         now = NOW + timedelta(seconds=seconds)
         snapshot = snapshot_of([board(ONE, busy=True)], age_s=5.0, now=now)
         return dict(cycle(snapshot, jobs, now=now, seed=seconds).waiting)
@@ -306,7 +320,7 @@ def test_reasons_stay_the_same_while_nothing_happens():
     assert told(0) == told(1) == told(17)
 
 
-def test_the_reasons_are_a_mapping_of_those_that_wait():
+def test_the_reasons_are_a_mapping_of_those_that_wait() -> None:
     result = cycle(snapshot_of([board(ONE)]), [pending("a"), pending("b")])
     assert list(result.waiting) == ["b"]
     assert len(result.waiting) == 1
@@ -327,12 +341,14 @@ def test_the_reasons_are_a_mapping_of_those_that_wait():
         (Binding.STRICT, 59.0, Binding.STRICT),
     ],
 )
-def test_the_binding_is_its_own_or_follows_the_age_of_the_twin(own, age_s, binding):
+def test_the_binding_is_its_own_or_follows_the_age_of_the_twin(
+    own: Binding | None, age_s: float, binding: Binding
+) -> None:
     result = cycle(snapshot_of([board(ONE)], age_s=age_s), [pending(binding=own)])
     assert result.placements[0].binding is binding
 
 
-def test_the_native_policy_binds_loosely_but_a_stated_board_is_kept():
+def test_the_native_policy_binds_loosely_but_a_stated_board_is_kept() -> None:
     snapshot = snapshot_of([board(ONE), board(TWO)])
     jobs = [pending("a"), pending("b", target_uid=ONE, submit_time=older(9))]
     result = cycle(snapshot, jobs, of="native")
@@ -341,19 +357,22 @@ def test_the_native_policy_binds_loosely_but_a_stated_board_is_kept():
 
 @pytest.mark.parametrize("kept_out", ["drained", "unknown"])
 @pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
-def test_a_job_that_states_no_board_is_kept_from_excluded_ones(kept_out, binding):
+def test_a_job_that_states_no_board_is_kept_from_excluded_ones(
+    kept_out: str, binding: Binding
+) -> None:
     boards = [board(ONE), board(TWO), board(THREE, busy=True), board("rpi5-0001-0001")]
     job = pending(binding=binding)
     (free,) = cycle(snapshot_of(boards), [job]).placements
     assert free.allowed_uids == ()
-    (limited,) = cycle(snapshot_of(boards, **{kept_out: [ONE]}), [job]).placements
+    limit: dict[str, Any] = {kept_out: [ONE]}
+    (limited,) = cycle(snapshot_of(boards, **limit), [job]).placements
     assert limited.allowed_uids == (TWO, THREE)
     # An excluded board of another family is none of its business.
-    elsewhere = snapshot_of(boards, **{kept_out: ["rpi5-0001-0001"]})
-    assert cycle(elsewhere, [job]).placements[0].allowed_uids == ()
+    elsewhere: dict[str, Any] = {kept_out: ["rpi5-0001-0001"]}
+    assert cycle(snapshot_of(boards, **elsewhere), [job]).placements[0].allowed_uids == ()
 
 
-def test_an_unhealthy_board_and_one_where_it_failed_are_excluded_too():
+def test_an_unhealthy_board_and_one_where_it_failed_are_excluded_too() -> None:
     boards = [board(ONE, healthy=False), board(TWO), board(THREE)]
     (first,) = cycle(snapshot_of(boards), [pending(binding=Binding.LOOSE)]).placements
     assert first.allowed_uids == (TWO, THREE)
@@ -361,17 +380,17 @@ def test_an_unhealthy_board_and_one_where_it_failed_are_excluded_too():
     assert cycle(snapshot_of(boards), [again]).placements[0].allowed_uids == (TWO,)
 
 
-def test_a_filtered_job_looks_only_at_boards_that_meet_all_it_states():
+def test_a_filtered_job_looks_only_at_boards_that_meet_all_it_states() -> None:
     boards = [board(ONE), board(TWO, ram_bytes=GIB)]
     snapshot = snapshot_of(boards, drained=[TWO])
-    asks = {"ram_bytes": 2 * GIB}
+    asks: dict[str, Any] = {"ram_bytes": 2 * GIB}
     (filtered,) = cycle(snapshot, [pending(binding=Binding.FILTERED, **asks)]).placements
     (loose,) = cycle(snapshot, [pending(binding=Binding.LOOSE, **asks)]).placements
     assert filtered.allowed_uids == ()  # its job's own constraint keeps it off the small board
     assert loose.allowed_uids == (ONE,)
 
 
-def test_an_allow_list_has_a_bound_and_holds_the_chosen_board():
+def test_an_allow_list_has_a_bound_and_holds_the_chosen_board() -> None:
     boards = [board(f"rpi4b-0001-{n:04}") for n in range(1, 301)]
     snapshot = snapshot_of(boards, drained=[ONE])
     (placement,) = cycle(snapshot, [pending(binding=Binding.LOOSE)]).placements
@@ -383,7 +402,7 @@ def test_an_allow_list_has_a_bound_and_holds_the_chosen_board():
 # --- explanations --------------------------------------------------------------------------------
 
 
-def test_an_explanation_tells_of_every_board():
+def test_an_explanation_tells_of_every_board() -> None:
     snapshot = snapshot_of(
         [board(ONE), board(TWO), board("rpi5-0001-0001")], drained=[TWO], reasons={TWO: "cleaning"}
     )
@@ -405,7 +424,7 @@ def test_an_explanation_tells_of_every_board():
     assert not explanation.never
 
 
-def test_a_placed_benchmark_is_explained_with_its_scores():
+def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
     result = cycle(snapshot_of([board(ONE)]), [pending()])
     explanation = result.explanation("b-1")
     (verdict,) = explanation.verdicts
@@ -423,19 +442,22 @@ def test_a_placed_benchmark_is_explained_with_its_scores():
 class Scorer:
     name, objective = "mine", "test"
 
-    def __init__(self, score):
-        self.score = lambda batch, feasible: score(batch)
+    def __init__(self, answer: Callable[[Batch], Any]) -> None:
+        self.answer = answer
+
+    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> Any:
+        return self.answer(batch)
 
 
-def nonsense(batch):
+def nonsense(batch: Batch) -> Any:
     return np.full(batch.shape, 7.0)
 
 
-def silent(batch):
+def silent(batch: Batch) -> Any:
     return np.full(batch.shape, np.nan)
 
 
-def test_the_heuristic_answers_when_every_scorer_fails():
+def test_the_heuristic_answers_when_every_scorer_fails() -> None:
     boards = [board(ONE), board(TWO), board(THREE, busy=True)]
     snapshot = snapshot_of(boards, hosts={ONE: "a", TWO: "b", THREE: "a"})
     for seed in range(5):
@@ -447,7 +469,7 @@ def test_the_heuristic_answers_when_every_scorer_fails():
         assert [str(fault) for fault in result.faults] == ["mine answered: scores outside 0..1"]
 
 
-def test_a_scorer_may_abstain_and_is_shown_as_having_done_so():
+def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
     result = cycle(
         snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": ((Scorer(silent), 1.0),)}
     )
@@ -456,7 +478,7 @@ def test_a_scorer_may_abstain_and_is_shown_as_having_done_so():
     assert places(result) == {"b-1": ONE}
 
 
-def test_placing_goes_on_without_any_scorer():
+def test_placing_goes_on_without_any_scorer() -> None:
     broken = ((Scorer(lambda batch: 1 / 0), 1.0),)
     result = cycle(
         snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": broken, "fallback": None}
@@ -464,11 +486,11 @@ def test_placing_goes_on_without_any_scorer():
     assert places(result) == {"b-1": ONE}
 
 
-def test_a_filter_that_fails_lets_nothing_pass_and_is_named():
+def test_a_filter_that_fails_lets_nothing_pass_and_is_named() -> None:
     class Broken(FamilyFilter):
         name = "broken"
 
-        def admit(self, batch):
+        def admit(self, batch: Batch) -> NDArray[np.uint8]:
             raise ValueError("no answer today")
 
     result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Broken(),)})
@@ -477,18 +499,19 @@ def test_a_filter_that_fails_lets_nothing_pass_and_is_named():
     assert "broken failed: ValueError: no answer today" in result.waiting["b-1"].sentence
 
 
-def test_a_filter_whose_words_fail_still_refuses():
+def test_a_filter_whose_words_fail_still_refuses() -> None:
     class Wordless:
         name = "wordless"
         refusals = (Refusal(WaitingReason.QUOTA, never=True),)
 
-        def admit(self, batch):
+        def admit(self, batch: Batch) -> NDArray[np.uint8]:
             return np.ones((1, batch.shape[1]), dtype=np.uint8)
 
-        def phrase(self, batch, row, board, code):
+        def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
             raise KeyError("x")
 
-        nowhere = phrase
+        def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+            raise KeyError("x")
 
     result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Wordless(),)})
     assert why(result) == (
@@ -497,14 +520,14 @@ def test_a_filter_whose_words_fail_still_refuses():
     )
 
 
-def test_a_queue_policy_that_fails_is_replaced_by_priority_and_age():
+def test_a_queue_policy_that_fails_is_replaced_by_priority_and_age() -> None:
     class Broken:
         name = "broken"
 
-        def order(self, queue):
+        def order(self, queue: Queue) -> NDArray[np.intp]:
             return np.zeros(len(queue.ids), dtype=int)
 
-        def reason(self, queue, job):
+        def reason(self, queue: Queue, job: int) -> str:
             raise ValueError
 
     jobs = [pending("a"), pending("b", user_priority=9), pending("c", submit_time=older(60))]

@@ -1,6 +1,8 @@
 """The inventory of expected boards."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ GIB = 1 << 30
 ORT = BoardEngine(name="ort", version="1.20", supported_types=frozenset({"TYPE1"}))
 
 
-def entry(uid="rpi4b-0001-0001", **more):
+def entry(uid: str = "rpi4b-0001-0001", **more: object) -> dict[str, Any]:
     return {
         "target_uid": uid,
         "memory": {"storage": 34359738368, "ram": "4 GiB"},
@@ -26,13 +28,13 @@ def entry(uid="rpi4b-0001-0001", **more):
     }
 
 
-def problems_of(data):
+def problems_of(data: object) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
         Inventory.from_json(data)
     return caught.value.problems
 
 
-def test_the_platforms_own_shape_is_read_and_its_secrets_are_not_kept():
+def test_the_platforms_own_shape_is_read_and_its_secrets_are_not_kept() -> None:
     platform = entry()
     platform["engines"]["ort"] |= {
         "image": "registry/ort",
@@ -49,7 +51,7 @@ def test_the_platforms_own_shape_is_read_and_its_secrets_are_not_kept():
     assert "CANARY" not in repr(inventory) + json.dumps(inventory.to_json())
 
 
-def test_every_mistake_is_told_with_its_place():
+def test_every_mistake_is_told_with_its_place() -> None:
     problems = problems_of(
         {
             "Rpi-4": [],
@@ -91,12 +93,12 @@ def test_every_mistake_is_told_with_its_place():
 @pytest.mark.parametrize(
     "text", ["", "[1", "[]", '{"rpi4b": [], "rpi4b": []}', "[" * 100_000, '{"a": NaN}']
 )
-def test_text_that_is_no_inventory_is_refused(text):
+def test_text_that_is_no_inventory_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         Inventory.from_text(text)
 
 
-def test_a_file_round_trips_and_a_missing_one_is_told(tmp_path):
+def test_a_file_round_trips_and_a_missing_one_is_told(tmp_path: Path) -> None:
     first = default_embedded_inventory([0, 1], 8 * GIB, [ORT])
     path = tmp_path / "boards.json"
     path.write_text(json.dumps(first.to_json()))
@@ -105,7 +107,7 @@ def test_a_file_round_trips_and_a_missing_one_is_told(tmp_path):
         Inventory.from_file(tmp_path / "nothing.json")
 
 
-def test_two_cpus_carry_four_emulated_boards():
+def test_two_cpus_carry_four_emulated_boards() -> None:
     inventory = default_embedded_inventory([4, 2, 7], 8 * GIB, [ORT])
     slices = {
         each.target_uid: (each.local.cpus, each.local.threads)
@@ -128,7 +130,7 @@ def test_two_cpus_carry_four_emulated_boards():
     assert not offline.shares_with
 
 
-def test_one_cpu_carries_fewer_boards_and_no_cpu_none():
+def test_one_cpu_carries_fewer_boards_and_no_cpu_none() -> None:
     inventory = default_embedded_inventory([3], 2 * GIB, [ORT])
     assert [each.target_uid for each in inventory.boards if each.local] == [
         "emufast-0001-0001",
@@ -140,7 +142,7 @@ def test_one_cpu_carries_fewer_boards_and_no_cpu_none():
         default_embedded_inventory([], GIB, [ORT])
 
 
-def test_every_family_of_the_default_inventory_has_facts():
+def test_every_family_of_the_default_inventory_has_facts() -> None:
     facts = known_families()
     assert set(default_embedded_inventory([0, 1], GIB, [ORT]).families()) <= set(facts)
     assert {"rpi4b", "rpi5", "jetsonorinnano", "x86"} <= set(facts)
@@ -163,19 +165,19 @@ def test_every_family_of_the_default_inventory_has_facts():
         ("0", 0),
     ],
 )
-def test_sizes_are_bytes_or_text_with_a_unit(value, size):
+def test_sizes_are_bytes_or_text_with_a_unit(value: object, size: int) -> None:
     assert parse_size(value) == size
 
 
 @pytest.mark.parametrize(
     "value", [-1, True, 1.5, None, "", "GiB", "4 gib", "-4 GiB", "9e9", "99999999 TiB", 1 << 63]
 )
-def test_what_is_no_size_is_refused(value):
+def test_what_is_no_size_is_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r"size|range"):
         parse_size(value)
 
 
-def test_sizes_read_well():
+def test_sizes_read_well() -> None:
     assert [size_text(each) for each in (0, 512, 4 * GIB, 3 * GIB // 2)] == [
         "0 B",
         "512 B",

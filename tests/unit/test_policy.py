@@ -1,24 +1,29 @@
 """Policies, the registry of plugins, and the runner that minds them."""
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import sample_batches, sample_queue
+from edgeyard.scheduler.framework.batch import Batch, Queue
 from edgeyard.scheduler.framework.policy import (
+    Policy,
     built_in_policies,
     load_policy,
     parse_policy,
 )
+from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
 
 
-def test_every_policy_that_we_bring_loads_and_names_plugins_that_exist():
+def test_every_policy_that_we_bring_loads_and_names_plugins_that_exist() -> None:
     assert built_in_policies() == ("default", "native")
     for name in built_in_policies():
         policy = load_policy(name)
@@ -26,14 +31,14 @@ def test_every_policy_that_we_bring_loads_and_names_plugins_that_exist():
         registry(entry_points=False).resolve(policy)
 
 
-def test_native_leaves_the_choice_to_the_cluster():
+def test_native_leaves_the_choice_to_the_cluster() -> None:
     native = load_policy("native")
     assert native.binding is Binding.LOOSE
     assert native.scorers == ()
     assert "ram" not in native.filters
 
 
-def test_types_that_may_preempt_others_are_a_gap_apart():
+def test_types_that_may_preempt_others_are_a_gap_apart() -> None:
     policy = load_policy("default")
     points = policy.priority.types
     assert policy.preempting_types[BenchmarkType.TYPE1] == {
@@ -44,7 +49,7 @@ def test_types_that_may_preempt_others_are_a_gap_apart():
         assert all(points[winner] - points[victim] >= 10 for victim in victims)
 
 
-def test_all_mistakes_of_a_policy_are_told_at_once():
+def test_all_mistakes_of_a_policy_are_told_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_policy(
             """
@@ -108,35 +113,35 @@ def test_all_mistakes_of_a_policy_are_told_at_once():
 
 
 @pytest.mark.parametrize("text", ["", "= 1", "priority = 3", "[[filters]]"])
-def test_text_that_is_no_policy_is_refused(text):
+def test_text_that_is_no_policy_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_policy(text)
 
 
-def test_a_missing_file_tells_what_there_is():
+def test_a_missing_file_tells_what_there_is() -> None:
     with pytest.raises(ConfigError, match="default, native"):
         load_policy("/nowhere/mine.toml")
 
 
 class Quarantine:
     name = "quarantine"
-    refusals = ()
+    refusals: tuple[Refusal, ...] = ()
 
-    def admit(self, batch):
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
         return np.zeros((1, batch.shape[1]), dtype=np.uint8)
 
-    def phrase(self, batch, row, board, code):
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         return ""
 
-    def nowhere(self, batch, row, boards):
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         return ""
 
 
-def point(name, value=f"{__name__}:Quarantine", kind=Kind.FILTER):
+def point(name: str, value: str = f"{__name__}:Quarantine", kind: Kind = Kind.FILTER) -> EntryPoint:
     return EntryPoint(name=name, value=value, group=kind.value)
 
 
-def with_filters(*names):
+def with_filters(*names: str) -> Policy:
     text = (
         'name = "p"\nversion = 1\nqueue_policy = "priority_age"\nbinding = "auto"\n'
         f"filters = {list(names)}\nfresh_age_s = 1\ntwin_max_age_s = 2\n"
@@ -147,13 +152,13 @@ def with_filters(*names):
     return parse_policy(text)
 
 
-def test_a_plugin_of_another_distribution_is_found_by_its_entry_point():
+def test_a_plugin_of_another_distribution_is_found_by_its_entry_point() -> None:
     found = registry(entry_points=False)
     found.add_entry_points([point("quarantine")])
     assert type(found.resolve(with_filters("quarantine")).filters[0]).__name__ == "Quarantine"
 
 
-def test_a_second_plugin_of_one_name_is_an_error_and_all_are_told():
+def test_a_second_plugin_of_one_name_is_an_error_and_all_are_told() -> None:
     found = registry(entry_points=False)
     with pytest.raises(ConfigError) as caught:
         found.add_entry_points([point("ram"), point("family")])
@@ -163,7 +168,7 @@ def test_a_second_plugin_of_one_name_is_an_error_and_all_are_told():
     Registry().add_entry_points([point("x"), point("x", kind=Kind.SCORER)])
 
 
-def test_plugins_that_are_unknown_or_can_not_be_made_are_all_told():
+def test_plugins_that_are_unknown_or_can_not_be_made_are_all_told() -> None:
     found = registry(entry_points=False)
     found.add_entry_points([point("gone", "nowhere.at.all:X"), point("empty", "builtins:object")])
     with pytest.raises(ConfigError) as caught:
@@ -178,11 +183,11 @@ class Scorer:
     name = "mine"
     objective = "load"
 
-    def __init__(self, answer):
+    def __init__(self, answer: Callable[[Batch], object]) -> None:
         self.answer = answer
 
-    def score(self, batch, feasible):
-        return self.answer(batch)
+    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> NDArray[np.float32]:
+        return self.answer(batch)  # type: ignore[return-value]  # that is what is tested
 
 
 @pytest.mark.parametrize(
@@ -197,14 +202,16 @@ class Scorer:
         (lambda batch: np.full(batch.shape, "1"), "nonsense"),
     ],
 )
-def test_a_scorer_that_fails_is_dropped_and_named(answer, cause):
+def test_a_scorer_that_fails_is_dropped_and_named(
+    answer: Callable[[Batch], object], cause: str
+) -> None:
     batch = sample_batches()[0]
     runner = PluginRunner()
     assert runner.score(Scorer(answer), 1.0, batch, np.ones(batch.shape, dtype=bool)) is None
     assert [(fault.plugin, fault.cause) for fault in runner.faults] == [("mine", cause)]
 
 
-def test_plugins_are_timed_by_the_clock_that_is_handed_in():
+def test_plugins_are_timed_by_the_clock_that_is_handed_in() -> None:
     ticks = iter([10.0, 10.25])
     batch = sample_batches()[0]
     runner = PluginRunner(lambda: next(ticks))
@@ -213,12 +220,15 @@ def test_plugins_are_timed_by_the_clock_that_is_handed_in():
 
 
 @pytest.mark.parametrize("ranks", [[0, 1, 1], [1, 2, 3], [0, 1], [0.0, 1.0, 2.0], None, [-1, 0, 1]])
-def test_ranks_that_are_no_permutation_are_refused(ranks):
+def test_ranks_that_are_no_permutation_are_refused(ranks: list[float] | None) -> None:
     class Wild:
         name = "wild"
 
-        def order(self, queue):
-            return None if ranks is None else np.array(ranks)
+        def order(self, queue: Queue) -> NDArray[np.intp]:
+            return None if ranks is None else np.array(ranks)  # type: ignore[return-value]
+
+        def reason(self, queue: Queue, job: int) -> str:
+            return ""
 
     runner = PluginRunner()
     assert runner.order(Wild(), sample_queue(3)) is None
