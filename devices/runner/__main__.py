@@ -20,6 +20,7 @@ from typing import Dict, List, Mapping, Optional
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.devices.runner.progress import ProgressCalls, ProgressFile
 from edgeyard.devices.runner.result import (
+    CATEGORIES,
     LOG,
     REPORT,
     Report,
@@ -45,7 +46,6 @@ from edgeyard.devices.runner.transports.local import (
     orphaned,
     run_limited,
 )
-from edgeyard.devices.runner.upload import Uploader, UploadRefused, UploadTimedOut
 from edgeyard.errors import RunFailed
 
 logger = logging.getLogger("edgeyard.runner")
@@ -211,8 +211,10 @@ class _Run:
             report = message.get("report")
             self._measured = report if isinstance(report, dict) else {}
         elif kind == "failure":
+            category = message.get("category")
             self._failure = RunFailed(
-                str(message.get("category") or "unknown"), str(message.get("sentence") or "")
+                category if isinstance(category, str) and category in CATEGORIES else "unknown",
+                str(message.get("sentence") or "no reason was given"),
             )
 
 
@@ -273,6 +275,9 @@ def _why(ending: Ending, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFa
 
 def _upload(folder: Path, spec: RunSpec, report: Report) -> bool:
     """Upload everything, the report last; whether all of it is safe."""
+    # urllib takes a third of our start, and is not needed before there is a result
+    from edgeyard.devices.runner.upload import Uploader, UploadRefused, UploadTimedOut
+
     if not spec.upload_url:
         logger.warning("No one asked for the result; it stays in %s.", folder)
         return False

@@ -22,6 +22,7 @@ from edgeyard.devices.runner.measure import (
     Measurement,
     check_finite,
     timed_runs,
+    warming,
 )
 from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import LONGEST_S, warm_up
@@ -106,12 +107,12 @@ def evaluate(
     outputs = session.run(first)
     check_finite(session, outputs)
     read = _reader(session, dataset, outputs, batch_size)
-    progress(5.0, "warmup")
     gc.collect()
     gc.disable()
     try:
         warmup = warm_up(
-            lambda count: timed_runs(session.run, first, count, clock), longest_warmup_s
+            warming(lambda count: timed_runs(session.run, first, count, clock), progress),
+            longest_warmup_s,
         )
         progress(WARMED_PERCENT, "measuring")
         latencies: List[float] = []

@@ -20,7 +20,7 @@ Dimension = Union[int, str, None]
 """A fixed size; a name or None where the model leaves it open."""
 
 Progress = Callable[[float, str], None]
-"""``progress(percent, phase)``: percent 0-100 of the whole run, phase a word for people."""
+"""``progress(percent, phase)``: percent 0-100 of what the engine was asked for, phase a word."""
 
 
 @dataclass(frozen=True)

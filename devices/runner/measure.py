@@ -16,7 +16,7 @@ from edgeyard.devices.runner.engine import Progress, Session
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.interval import median_interval
 from edgeyard.devices.runner.trust import Verdict, judge
-from edgeyard.devices.runner.warmup import LONGEST_S, WarmUp, warm_up
+from edgeyard.devices.runner.warmup import LONGEST_S, Timed, WarmUp, warm_up
 from edgeyard.errors import RunFailed
 
 Clock = Callable[[], int]
@@ -30,7 +30,7 @@ _MOST_RUNS = 10_000_000
 _LOOK_AGAIN = 1.25
 """The interval is computed again when the series has grown by a quarter: the cost stays linear."""
 
-WARMED_PERCENT, MEASURED_PERCENT = 15.0, 95.0
+WARMING_PERCENT, WARMED_PERCENT, MEASURED_PERCENT = 5.0, 15.0, 95.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +120,12 @@ def measure(
         RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
     """
     check_finite(session, session.run(feeds))
-    progress(5.0, "warmup")
     gc.collect()
     gc.disable()  # a collection of ours is no property of the model
     try:
         warmup = warm_up(
-            lambda count: timed_runs(session.run, feeds, count, clock), longest_warmup_s
+            warming(lambda count: timed_runs(session.run, feeds, count, clock), progress),
+            longest_warmup_s,
         )
         progress(WARMED_PERCENT, "measuring")
         recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
@@ -142,6 +142,16 @@ def measure(
         verdict=judge(latencies, conditions, warmup=warmup, precision=until.precision),
         precision=until.precision,
     )
+
+
+def warming(timed: Timed, progress: Progress) -> Timed:
+    """The same, telling before each window that the engine still warms up."""
+
+    def told(count: int) -> Sequence[int]:
+        progress(WARMING_PERCENT, "warmup")
+        return timed(count)
+
+    return told
 
 
 def check_finite(session: Session, outputs: Sequence[object]) -> None:

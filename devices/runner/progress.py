@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
-import urllib.request
 from pathlib import Path
 from typing import Optional, Tuple
-
-from edgeyard.devices.runner.upload import authorization, opener
 
 logger = logging.getLogger(__name__)
 
@@ -71,24 +67,22 @@ class ProgressCalls:
             self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
+        # here, beside the run that it tells of, and not before the run may start
+        from edgeyard.devices.runner.upload import post_json
+
         while not self._stop.is_set():
             self._wake.wait()
             self._wake.clear()
             state, self._newest = self._newest, None
             if state is not None and not self._stop.is_set():
-                self._post(*state)
+                percent, phase, message = state
+                try:
+                    post_json(
+                        self._url or "",
+                        self._token,
+                        {"progress": round(percent, 1), "phase": phase, "message": message},
+                        timeout_s=_CALL_TIMEOUT_S,
+                    )
+                except (OSError, ValueError) as error:
+                    logger.debug("Progress could not be told: %s", error)
                 self._stop.wait(_TELL_EVERY_S)
-
-    def _post(self, percent: float, phase: str, message: str) -> None:
-        body = {"progress": round(percent, 1), "phase": phase, "message": message}
-        request = urllib.request.Request(
-            self._url or "",
-            data=json.dumps(body).encode(),
-            headers={**authorization(self._token), "Content-Type": "application/json"},
-            method="POST",
-        )
-        try:
-            with opener().open(request, timeout=_CALL_TIMEOUT_S) as answer:
-                answer.read()
-        except (OSError, ValueError) as error:
-            logger.debug("Progress could not be told: %s", error)

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import platform
-from dataclasses import asdict
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
@@ -18,6 +17,21 @@ from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.errors import RunFailed
 
 SCHEMA = "edgeyard/result/v1"
+CATEGORIES = (
+    "user_model",
+    "user_input",
+    "engine_unsupported",
+    "out_of_memory",
+    "board_fault",
+    "thermal",
+    "network",
+    "cluster",
+    "upload",
+    "timeout",
+    "unknown",
+)
+"""Failure categories that a run can have; an engine that names another one is not believed."""
+
 REPORT = "report.json"
 LOG = "runner.log"
 _HASH_CHUNK = 1024 * 1024
@@ -153,11 +167,6 @@ def sha256_of(path: Path) -> str:
 def now() -> datetime:
     """The time on the board's clock, UTC."""
     return datetime.now(timezone.utc)
-
-
-def facts_json(board: BoardFacts) -> str:
-    """``EDGEYARD_BOARD`` of a board, for whoever starts a runner."""
-    return json.dumps(asdict(board))
 
 
 def _rfc3339(moment: datetime) -> str:

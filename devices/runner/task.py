@@ -38,6 +38,9 @@ _SHARE_OF_TIME = 0.8
 
 _WARMUP_SHARE = 0.25
 
+_LOADED_PERCENT, _TRAINING_SHARE = 5.0, 0.9
+"""An engine tells 0-100 of its training."""
+
 Report = Dict[str, object]
 
 
@@ -211,7 +214,8 @@ class _Task:
         from edgeyard.devices.runner.measure import Measurement
         from edgeyard.devices.runner.trust import judge
 
-        spec, report = self.spec, Report()
+        spec = self.spec
+        report: Report = {}
         file = spec.task_dir / spec.odt_config_filename if spec.odt_config_filename else None
         config = training.read_config(spec.odt_config, file)
         arrays = read_arrays(self._dataset(), ["x", "y"])
@@ -220,7 +224,7 @@ class _Task:
 
         def progress(percent: float, phase: str) -> None:
             watch.look()
-            self.progress(percent, phase)
+            self.progress(_LOADED_PERCENT + percent * _TRAINING_SHARE, phase)
 
         result = engine.train(
             spec.path(spec.model),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import logging
 import random
 import time
@@ -127,6 +128,27 @@ class Uploader:
 def authorization(token: Optional[str]) -> Mapping[str, str]:
     """The header that proves that we may."""
     return {"Authorization": f"Bearer {token}"} if token else {}
+
+
+def post_json(
+    url: str, token: Optional[str], body: Mapping[str, object], *, timeout_s: float
+) -> None:
+    """Tell the server something, once.
+
+    Raises:
+        OSError: It did not get there, or was refused.
+    """
+    request = urllib.request.Request(
+        url,
+        data=json.dumps(body).encode(),
+        headers={**authorization(token), "Content-Type": "application/json"},
+        method="POST",
+    )
+    try:
+        with opener().open(request, timeout=timeout_s) as answer:
+            answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"no HTTP answer: {error!r}") from error
 
 
 def opener() -> urllib.request.OpenerDirector:

@@ -16,7 +16,9 @@ from typing import Any
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 from edgeyard.devices.runner import pyz
 from tests.builders.runner import (
@@ -193,8 +195,6 @@ def test_accuracy_on_a_folder_of_images(server: UploadServer, tmp_path: Path) ->
         archive.writestr(
             "set/dataset.json", json.dumps({"version": 1, "labels": {"red": 0, "blue": 2}})
         )
-    from onnx import helper
-
     model = model_of(
         [
             helper.make_node("GlobalAveragePool", ["x"], ["pooled"]),
@@ -217,6 +217,75 @@ def test_accuracy_on_a_folder_of_images(server: UploadServer, tmp_path: Path) ->
     assert report["accuracy"]["top1"] == 1.0
     assert report["accuracy"]["classes"] == 3
     assert report["nb_inference"] == 3, "8 rows in batches of 3"
+
+
+@pytest.mark.parametrize("given", ["object", "file"])
+def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
+    server: UploadServer, tmp_path: Path, given: str
+) -> None:
+    # three clouds of points that a linear layer can tell apart, and weights that can't yet
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 3, 150)
+    x = np.eye(3)[labels] * 4 + rng.normal(0, 0.5, (150, 3))
+    np.savez(tmp_path / "train.npz", x=x.astype(np.float32), y=labels)
+    config = {"epochs": 5, "batch_size": 10, "learning_rate": 0.1, "validation_split": 0.2}
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(rng.normal(0, 0.1, (3, 3))),
+        datasets={"train.npz": tmp_path / "train.npz"},
+        benchmark_type="TYPE3",
+        odt_config=config if given == "object" else None,
+    )
+    (task.local / "odt.json").write_text(json.dumps(config))
+    code, output = task.run(ODT_CONFIG_FILENAME="odt.json" if given == "file" else "")
+    assert code == 0, output
+    report = report_of(server)
+    told = report["training"]
+    # 120 rows for training in batches of 10, five times over
+    assert told["steps"] == 60
+    assert report["nb_inference"] == 60
+    assert told["final_loss"] < told["first_loss"] / 2
+    assert told["validation_accuracy"][-1] > 0.9
+    curve = np.load(io.BytesIO(server.files["training.npz"]))
+    assert curve["step_losses"][-1] == pytest.approx(told["final_loss"])
+    trained = onnx.load_from_string(server.files[told["model_file"]])
+    onnx.checker.check_model(trained)
+    assert told["model_file"] in {file["name"] for file in report["files"]}
+
+
+def test_a_training_that_diverges_says_what_to_change(server: UploadServer, tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "train.npz",
+        x=np.full((40, 3), 1e30, np.float32),
+        y=np.arange(40) % 3,
+    )
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(3)),
+        datasets={"train.npz": tmp_path / "train.npz"},
+        benchmark_type="TYPE3",
+        odt_config={"epochs": 3, "learning_rate": 1e6},
+    )
+    failure = failure_of(task)
+    assert failure["category"] in ("user_input", "user_model")
+    assert "learning rate" in failure["sentence"].replace("_", " ")
+
+
+def test_an_unknown_key_of_a_training_configuration_is_named(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "train.npz", x=np.zeros((4, 3), np.float32), y=np.arange(4) % 3)
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(np.eye(3)),
+        datasets={"train.npz": tmp_path / "train.npz"},
+        benchmark_type="TYPE3",
+        odt_config={"epoch": 3},
+    )
+    assert "odt_config/epoch" in failure_of(task)["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -364,6 +433,19 @@ def test_a_signal_stops_runner_and_child(
     assert process.returncode == 143, output
     assert not alive(child)
     assert server.files == {}, "nobody wants the result of a stopped run"
+
+
+def test_a_signal_ends_a_long_upload_and_keeps_the_result(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    server.answer = lambda name, nth: 503
+    task = make_task(tmp_path, server, linear_model(np.eye(4)))
+    process = task.start()
+    eventually(lambda: server.calls, "the first upload")
+    process.terminate()
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 143, output
+    assert (task.local / "results/report.json").exists()
 
 
 def test_a_killed_runner_takes_its_child_along(server: UploadServer, tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 import edgeyard
 from edgeyard.devices.runner.engines import BUILT_IN, GROUP, find
+from edgeyard.devices.runner.result import CATEGORIES
 from edgeyard.errors import RunFailed
 
 PACKAGE = Path(edgeyard.__file__).parent
@@ -94,3 +97,14 @@ def test_an_installed_package_can_bring_an_engine(
     assert broken.value.category == "engine_unsupported"
     with pytest.raises(RunFailed, match="abacus, broken, ort, tflite"):
         find("sextant")
+
+
+def test_the_schema_of_results_knows_every_reason_and_category() -> None:
+    schema = json.loads(
+        (Path(__file__).parents[2] / "docs/reference/result.schema.json").read_text("utf-8")
+    )
+    reasons = schema["properties"]["verdict"]["properties"]["reasons"]["items"]["properties"]
+    trust = (PACKAGE / "devices/runner/trust.py").read_text("utf-8")
+    assert set(reasons["code"]["enum"]) == set(re.findall(r'code="(\w+)"', trust))
+    (failure,) = (one for one in schema["properties"]["failure"]["oneOf"] if "properties" in one)
+    assert set(failure["properties"]["category"]["enum"]) == set(CATEGORIES)

@@ -16,10 +16,13 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.board import board_facts, cpu_model, temperature_c
 from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.engines.ort import OrtEngine
+from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.measure import Measurement, Until, measure, timed_runs
 from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import MOST_WINDOWS, warm_up
 from edgeyard.errors import RunFailed
+from tests.builders.runner import linear_model
 
 QUIET = Conditions(wall_s=1.0, own_cpu_s=1.0, cpus=(0,), other_load=0.0, queued=0.0)
 
@@ -255,3 +258,36 @@ def test_temperature_and_processor_are_read_as_boards_tell_them(tmp_path: Path) 
     )
     assert temperature_c(tmp_path) == pytest.approx(48.312)
     assert cpu_model(tmp_path) == "Raspberry Pi 4"
+
+
+@pytest.mark.slow
+def test_the_timed_loop_adds_nothing_to_a_bare_one(tmp_path: Path) -> None:
+    """A model of 8 µs shows what a network of 8 ms would hide."""
+    import time
+
+    import onnxruntime
+
+    path = tmp_path / "m.onnx"
+    path.write_bytes(linear_model(np.eye(4)))
+    ours = OrtEngine().load(path, threads=1, parameters={})
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    bare = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feeds: Feeds = {"x": np.ones((1, 4), np.float32)}
+
+    def bare_runs(count: int) -> list[int]:
+        latencies = []
+        for _ in range(count):
+            started = time.perf_counter_ns()
+            bare.run(None, feeds)
+            latencies.append(time.perf_counter_ns() - started)
+        return latencies
+
+    ratios = []
+    for turn in range(40):
+        pair = (lambda: timed_runs(ours.run, feeds, 500), lambda: bare_runs(500))
+        order = (0, 1) if turn % 2 else (1, 0)
+        taken = {each: float(np.median(pair[each]())) for each in order}
+        ratios.append(taken[0] / taken[1])
+    # half a microsecond: twice what a Python call takes
+    assert np.median(ratios) < 1.06

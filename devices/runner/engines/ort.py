@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence, Tuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence, Tuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class OrtSession:
 
     def __init__(self, session: onnxruntime.InferenceSession, facts: Mapping[str, object]) -> None:
         self._session = session
-        self._run = session.run
+        self._run: Any = session.run
         self._facts = facts
         self._inputs = tuple(_spec(one) for one in session.get_inputs())
         self._outputs = tuple(_spec(one) for one in session.get_outputs())
@@ -78,7 +78,9 @@ class OrtSession:
             RunFailed: ``user_input`` for feeds that don't fit, ``out_of_memory``, ``user_model``.
         """
         try:
-            return cast(Sequence[NDArray[np.generic]], self._run(None, feeds))
+            # no cast(): its type would be built anew inside the timed call, which takes 5 µs
+            outputs: Sequence[NDArray[np.generic]] = self._run(None, feeds)
+            return outputs
         except Exception as error:
             # onnxruntime's exceptions share no base but Exception
             raise _translated(error, running=True) from error
