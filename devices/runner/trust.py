@@ -158,11 +158,12 @@ def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
     loads = (found.other_load, found.queued)
     load = max((one for one in loads if one is not None), default=0.0)
     if load > OTHER_LOAD_SUSPECT:
-        invalid = load > OTHER_LOAD_INVALID
+        # where the kernel tells how long we waited, load that did not make us wait spoils less
+        hindered = found.other_load if found.queued is None else found.queued
+        invalid = hindered is not None and hindered > OTHER_LOAD_INVALID
         yield Reason(
             code="other_load",
-            sentence=f"Other work had up to {load:.0%} of the time on the CPUs measured on"
-            f"{', most of it' if invalid else ''}.",
+            sentence=f"Other work had up to {load:.0%} of the time on the CPUs measured on.",
             invalid=invalid,
         )
     if found.steal is not None and found.steal > OTHER_LOAD_SUSPECT:
