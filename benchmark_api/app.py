@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.types import Lifespan
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import problems
@@ -82,6 +83,27 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         finally:
             await run_in_threadpool(tail.stop)
 
+    app = _routes(lifespan)
+    authenticator = Authenticator(services.store, services.clock)
+    app.state.authenticator = authenticator
+    app.state.context = Context(
+        services=services, metrics=metrics, authenticator=authenticator, tail=tail
+    )
+    metrics.watch(services)
+    if services.settings.allowed_hosts:
+        app.add_middleware(
+            TrustedHostMiddleware, allowed_hosts=list(services.settings.allowed_hosts)
+        )
+    app.add_middleware(Around, metrics=metrics)
+    return app
+
+
+def openapi_document() -> dict[str, Any]:
+    """What ``/openapi.json`` answers; needs no services."""
+    return _openapi(_routes(None))
+
+
+def _routes(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
     app = FastAPI(
         title="Edgeyard",
         version=__version__,
@@ -92,20 +114,9 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         responses=PROBLEMS,
         redirect_slashes=False,
     )
-    authenticator = Authenticator(services.store, services.clock)
-    app.state.authenticator = authenticator
-    app.state.context = Context(
-        services=services, metrics=metrics, authenticator=authenticator, tail=tail
-    )
-    metrics.watch(services)
     problems.install(app)
     for router in _ROUTERS:
         app.include_router(router)
-    if services.settings.allowed_hosts:
-        app.add_middleware(
-            TrustedHostMiddleware, allowed_hosts=list(services.settings.allowed_hosts)
-        )
-    app.add_middleware(Around, metrics=metrics)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app
 

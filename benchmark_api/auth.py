@@ -131,7 +131,8 @@ async def any_caller(request: Request) -> Caller:
     if token is None:
         raise NotAuthenticated
     authenticator: Authenticator = request.app.state.authenticator
-    return authenticator.recent(token) or await run_in_threadpool(authenticator.caller, token)
+    recent = authenticator.recent(token)
+    return recent if recent is not None else await run_in_threadpool(authenticator.caller, token)
 
 
 async def submitter(request: Request) -> Caller:

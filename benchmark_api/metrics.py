@@ -54,8 +54,8 @@ class Metrics:
         self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
         build = self._gauge("build_info", "Always 1.", ("version",))
         build.labels(__version__).set(1)
-        for kind in BenchmarkType:
-            self.submitted.labels(kind.value)
+        for benchmark_type in BenchmarkType:
+            self.submitted.labels(benchmark_type.value)
         for category in RETRIED:
             retries.labels(category.value)
         for status in TERMINAL:

@@ -41,7 +41,10 @@ from edgeyard.scheduler.model.quantities import duration_s
 PREFIX = "EDGEYARD_"
 
 _NOT_OURS = frozenset(
-    {"CONFIG", "URL", "TOKEN", "PROFILE", "FAILPOINT", "BOARD", "UPLOAD_TOKEN", "OUTPUT"}
+    {
+        *("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "PROFILE"),
+        *("FAILPOINT", "BOARD", "UPLOAD_TOKEN"),
+    }
 )
 """Variables of the client, the runner and the tests, which the server leaves alone."""
 
@@ -318,3 +321,29 @@ def _said(
     if error["type"] == "extra_forbidden":
         return f"{place}: no such setting{_nearest(name, set(fields))}"
     return f"{place}: {str(error['msg']).removeprefix('Value error, ')}"
+
+
+def settings_page() -> str:
+    """The reference of all settings, as Markdown."""
+    lines = [
+        "# Settings of the server",
+        "",
+        "Made from `benchmark_api/settings.py` by `make docs`; do not edit. A setting comes from,",
+        "first wins: arguments of `edgeyard up`, `EDGEYARD_<NAME>`, `EDGEYARD_<NAME>_FILE` (of",
+        "secrets: a file with the value), the TOML file that `--config` or `EDGEYARD_CONFIG`",
+        "names, its default. Sizes take `4 GiB` as well as bytes, durations `15 min` as well as",
+        "seconds.",
+        "",
+        "| setting | default | meaning |",
+        "| --- | --- | --- |",
+    ]
+    for name, field in Settings.model_fields.items():
+        default = "" if field.default is None or name == "data_dir" else _shown(field.default)
+        secret = " Secret." if name in _secret_names({name: field}) else ""
+        lines.append(f"| `{name}` | {default} | {field.description}{secret} |")
+    return "\n".join(lines) + "\n"
+
+
+def _shown(default: object) -> str:
+    text = ", ".join(default) if isinstance(default, tuple) else str(default)
+    return f"`{text}`" if text else ""

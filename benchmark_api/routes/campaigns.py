@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.schemas.fields import is_url
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.records import Campaign
 from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -100,7 +101,7 @@ def submit(
 def show(campaign_id: str, caller: Submitter, context: Ctx) -> Response:
     """A campaign with its benchmarks, oldest first."""
     services = context.services
-    found = []
+    found: list[Benchmark] = []
     with services.store.read() as uow:
         campaign = uow.lab.campaign(campaign_id)
         if not caller.may_see(campaign.user_id):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Literal
 
@@ -74,7 +75,9 @@ async def events(
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
 ) -> Response:
     """What happened, as JSON, or live as ``text/event-stream`` until the benchmark's end."""
-    since = max(after, int(last_event_id) if (last_event_id or "").isdecimal() else 0)
+    since = after
+    if last_event_id is not None and re.fullmatch(r"[0-9]{1,18}", last_event_id):
+        since = max(after, int(last_event_id))
     if "text/event-stream" not in request.headers.get("accept", ""):
         found = await run_in_threadpool(_past, context, caller, benchmark_id, since, limit)
         told = {
@@ -84,7 +87,7 @@ async def events(
         return answer(told)
     start = await run_in_threadpool(_log_end, context, caller, benchmark_id)
     return StreamingResponse(
-        _stream(context, caller, benchmark_id, min(since, 2**62), start),
+        _stream(context, caller, benchmark_id, since, start),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

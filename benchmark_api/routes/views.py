@@ -24,7 +24,7 @@ _PARTS = ("hcl", "explanation", "events", "logs", "results")
 def links(services: Services, benchmark_id: str) -> JsonObject:
     """Where the rest of a benchmark is."""
     base = url(services, "v1", "benchmarks", benchmark_id)
-    return {"self": base} | {part: f"{base}/{part}" for part in _PARTS}
+    return {"self": base, **{part: f"{base}/{part}" for part in _PARTS}}
 
 
 def listed(services: Services, benchmark: Benchmark) -> JsonObject:
@@ -79,9 +79,9 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
         "p99_ms": _number(latency, "p99"),
         "mean_ms": _number(latency, "mean"),
         "throughput_per_s": _number(told, "throughput_per_s"),
-        "accuracy": _number(told, "accuracy") or _number(accuracy, "top1"),
-        "top5": _number(told, "top5") or _number(accuracy, "top5"),
-        "final_loss": _number(told, "final_loss") or _number(training, "final_loss"),
+        "accuracy": _number(accuracy, "top1"),
+        "top5": _number(accuracy, "top5"),
+        "final_loss": _number(training, "final_loss"),
         "ram_peak_bytes": _number(told, "ram_peak"),
         "verdict": verdict.get("verdict"),
         "reasons": reasons if isinstance(reasons, list) else [],

@@ -73,7 +73,6 @@ class ListedBenchmark(TypedDict):
     priority: int | None
     target_uid: str | None
     held: bool
-    cancel_requested: bool
     description: dict[str, Any]
     submit_time: str
     started_at: str | None

@@ -66,7 +66,7 @@ def read_json(data: bytes) -> object:
     except ValueError as error:
         raise InvalidInput.at("", f"is not valid JSON: {error}", "JSON as of RFC 8259") from None
     check_tree(tree)
-    return tree  # type: ignore[no-any-return]
+    return tree
 
 
 def read_yaml(data: bytes) -> object:

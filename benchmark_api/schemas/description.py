@@ -262,7 +262,7 @@ def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> Job
         model, model_url = None, model
     dataset, dataset_urls = asked.dataset, tuple(asked.dataset_urls)
     if dataset is not None and is_url(dataset):
-        dataset, dataset_urls = None, (dataset,)
+        dataset_urls, dataset = (dataset,), None
     return JobDescription(
         model=model or name_from_url(model_url or "", "model"),
         model_url=model_url,

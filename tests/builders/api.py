@@ -146,7 +146,7 @@ class Api:
     _clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
     def as_(self, who: str | None = "alice") -> httpx.Client:
-        """A client with the token of ``alice``, ``bob``, ``operator`` or ``host``; None: without."""
+        """A client with a token of ``alice``, ``bob``, ``operator`` or ``host``; None: without."""
         if who not in self._clients:
             headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
             # `verify`: loading the system's certificates takes longer than most tests.

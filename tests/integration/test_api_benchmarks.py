@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -387,7 +386,7 @@ def test_boards_are_shown_drained_and_resumed(api: Api) -> None:
 def test_the_inventory_tells_families_and_expected_boards(api: Api) -> None:
     told = api.as_().get("/v1/inventory").json()
     assert set(told["families"]) == {"rpi4b", "rpi5"}
-    assert [board["target_uid"] for board in told["boards"]][0] == "rpi4b-0001-0001"
+    assert told["boards"][0]["target_uid"] == "rpi4b-0001-0001"
 
 
 def test_readiness_follows_the_twin(api: Api) -> None:

@@ -220,9 +220,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         else:
             self._answer(200, f"{self.path} of {self.headers['Host']}".encode())
 
-    def _answer(
-        self, status: int, body: bytes, location: str = "", encoding: str = ""
-    ) -> None:
+    def _answer(self, status: int, body: bytes, location: str = "", encoding: str = "") -> None:
         self.send_response(status)
         if location:
             self.send_header("Location", location)

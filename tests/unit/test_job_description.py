@@ -1,7 +1,6 @@
 """The job description: what is taken, what is refused, and how."""
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -215,7 +214,9 @@ def test_json_that_nobody_could_keep_is_refused(body: bytes) -> None:
         b"1: 2",
         b"- a",
         b"a: &a [x,x,x,x,x,x,x,x,x,x]\n"
-        + b"".join(b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 10)) for n in b"bcdefgh"),
+        + b"".join(
+            b"%c: &%c [%s]\n" % (n, n, b",".join([b"*%c" % (n - 1)] * 10)) for n in b"bcdefgh"
+        ),
         b"\x00",
         b"a: !!binary aGVsbG8=",
     ],
@@ -259,11 +260,11 @@ def test_whatever_is_sent_the_answer_is_a_description_or_a_named_field(
         assert isinstance(tree, dict)
         made = to_description(parse_description(tree))
     except InvalidInput as error:
-        assert error.errors
-        json.dumps([str(each) for each in error.errors]).encode()
+        told = [str(each) for each in error.errors]
     else:
-        assert replace(made) == made
-        json.dumps(description_to_json(made), allow_nan=False).encode()
+        told = [json.dumps(description_to_json(made), allow_nan=False)]
+    assert told
+    json.dumps(told).encode()
 
 
 @given(st.text())

@@ -93,7 +93,7 @@ def test_a_missing_secret_file_is_a_mistake_of_the_operator(
 @pytest.mark.parametrize("text", ["port = ", "[[["])
 def test_a_broken_file_is_told_with_its_name(tmp_path: Path, text: str) -> None:
     config = toml(tmp_path, text)
-    with pytest.raises(ConfigError, match="edgeyard.toml"):
+    with pytest.raises(ConfigError, match=r"edgeyard\.toml"):
         Settings.load(config)
 
 

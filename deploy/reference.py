@@ -1,0 +1,36 @@
+"""``make docs``: the pages and schemas of ``docs/reference`` that are made from the code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from edgeyard.benchmark_api.app import openapi_document
+from edgeyard.benchmark_api.schemas.description import description_schema
+from edgeyard.benchmark_api.settings import settings_page
+
+FOLDER = Path(__file__).parents[1] / "docs" / "reference"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    "openapi.json": lambda: _json(openapi_document()),
+    "job-description.schema.json": lambda: _json(description_schema()),
+    "settings.md": settings_page,
+}
+"""By file name; a test fails while one of them is not what the code makes."""
+
+
+def main() -> None:
+    """Write them all."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name, text in DOCUMENTS.items():
+        (FOLDER / name).write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""Every route against every kind of caller; another's thing looks like none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from edgeyard.scheduler.model.attempt import Attempt
+from tests.builders.api import Api, description, running
+
+UPLOAD_TOKEN = "upload-token-1"
+
+CALLERS = ("none", "bad", "expired", "upload", "bob", "alice", "operator", "host")
+"""``alice`` owns what the routes name; ``bob`` is another tenant."""
+
+PUBLIC = dict.fromkeys(CALLERS, 200)
+OWNERS = {"alice": 200, "operator": 200, "bob": 404, "host": 403}
+USERS = {"alice": 200, "operator": 200, "bob": 200, "host": 403}
+OPERATORS = {"alice": 403, "operator": 200, "bob": 403, "host": 403}
+ANYBODY = {"alice": 200, "operator": 200, "bob": 200, "host": 200}
+
+ROUTES: dict[tuple[str, str], dict[str, int]] = {
+    ("POST", "/v1/benchmarks"): USERS,
+    ("GET", "/v1/benchmarks"): USERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/cancel"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/hold"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/release"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/retry"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/clone"): OWNERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}/hcl"): OWNERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}/explanation"): OWNERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}/events"): OWNERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}/logs"): OWNERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}/results"): OWNERS,
+    ("GET", "/v1/benchmarks/{benchmark_id}/results/{attempt}/{name}"): OWNERS,
+    ("GET", "/v1/results"): OWNERS,
+    ("POST", "/v1/campaigns"): USERS,
+    ("GET", "/v1/campaigns/{campaign_id}"): OWNERS,
+    ("POST", "/v1/files"): USERS,
+    ("GET", "/v1/files"): USERS,
+    ("GET", "/v1/files/{file_id}"): OWNERS,
+    ("GET", "/v1/files/{file_id}/content"): OWNERS,
+    ("DELETE", "/v1/files/{file_id}"): OWNERS,
+    ("GET", "/v1/boards"): USERS,
+    ("GET", "/v1/boards/{target_uid}"): USERS,
+    ("POST", "/v1/boards/{target_uid}/drain"): OPERATORS,
+    ("POST", "/v1/boards/{target_uid}/resume"): OPERATORS,
+    ("GET", "/v1/inventory"): USERS,
+    ("GET", "/v1/queue"): USERS,
+    ("GET", "/v1/schedules"): USERS,
+    ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
+    ("DELETE", "/v1/schedules/{schedule_id}"): OWNERS,
+    ("GET", "/v1/me"): ANYBODY,
+    ("GET", "/v1/users"): OPERATORS,
+    ("POST", "/v1/users"): OPERATORS,
+    ("PATCH", "/v1/users/{user_id}"): OPERATORS,
+    ("GET", "/v1/tokens"): ANYBODY,
+    ("POST", "/v1/tokens"): ANYBODY,
+    ("DELETE", "/v1/tokens/{token_id}"): {"alice": 200, "operator": 200, "bob": 404, "host": 404},
+    ("POST", "/v1/runs/{job}/progress"): {
+        "upload": 200,
+        "operator": 200,
+        "host": 200,
+        "alice": 403,
+        "bob": 403,
+    },
+    ("PUT", "/upload/{job}/{filename}"): {
+        "upload": 200,
+        "operator": 200,
+        "host": 200,
+        "alice": 403,
+        "bob": 403,
+    },
+    ("POST", "/upload/{job}/"): {
+        "upload": 200,
+        "operator": 200,
+        "host": 200,
+        "alice": 403,
+        "bob": 403,
+    },
+    ("GET", "/download/{name}"): PUBLIC,
+    ("GET", "/livez"): PUBLIC,
+    ("GET", "/readyz"): PUBLIC,
+    ("GET", "/metrics"): PUBLIC,
+    ("GET", "/v1/version"): PUBLIC,
+}
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("api")) as found:
+        found.upload()
+        made = found.as_().post("/v1/tokens", json={"expires_at": _soon(found)}).json()
+        with found.store.write() as uow:
+            (token,) = [t for t in uow.accounts.tokens("alice") if t.token_id == made["token_id"]]
+            uow.accounts.save_token(
+                replace(token, expires_at=found.clock.now() - timedelta(seconds=1))
+            )
+        found.tokens |= {"bad": "ey_nobody-has-this-token", "expired": made["token"]}
+        found.tokens["upload"] = UPLOAD_TOKEN
+        yield found
+
+
+def _soon(api: Api) -> str:
+    return (api.clock.now() + timedelta(minutes=1)).isoformat()
+
+
+def test_the_matrix_holds_every_route(api: Api) -> None:
+    documented = {
+        (method.upper(), path)
+        for path, operations in api.app.openapi()["paths"].items()
+        for method in operations
+    }
+    assert documented == set(ROUTES)
+
+
+def names(api: Api) -> tuple[dict[str, str], Attempt]:
+    """Fresh things of alice, so that no cell of the matrix disturbs another."""
+    benchmark_id = api.submit()
+    attempt = api.dispatched(benchmark_id)
+    client = api.as_()
+    told = client.post("/v1/benchmarks", json=description(cron="0 0 * * *")).json()
+    campaign = client.post(
+        "/v1/campaigns",
+        json={
+            "matrix": {"target": ["rpi4b"]},
+            "description": {"model": "model.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
+        },
+    ).json()
+    return {
+        "benchmark_id": benchmark_id,
+        "campaign_id": campaign["campaign_id"],
+        "schedule_id": told["schedule_id"],
+        "file_id": api.upload("own.onnx")["file_id"],
+        "target_uid": "rpi4b-0001-0001",
+        "user_id": "bob",
+        "token_id": client.post("/v1/tokens", json={}).json()["token_id"],
+        "job": attempt.job_id.removeprefix("benchmark-"),
+        "attempt": "1",
+        "name": "absent",
+        "filename": "x.bin",
+    }, attempt
+
+
+BODIES: dict[str, dict[str, object]] = {
+    "/v1/benchmarks": {"json": description(model_url="https://example.org/m.onnx")},
+    "/v1/campaigns": {
+        "json": {
+            "matrix": {"target": ["rpi4b"]},
+            "description": {
+                "model_url": "https://example.org/m.onnx",
+                "runtime": "ort",
+                "benchmark_type": "TYPE1",
+            },
+        }
+    },
+    "/v1/files": {"files": {"file": ("x.onnx", b"x")}},
+    "/v1/users": {"json": {"user_id": "new"}},
+    "/v1/users/{user_id}": {"json": {"max_priority": 4}},
+    "/v1/tokens": {"json": {}},
+    "/v1/runs/{job}/progress": {"json": {"progress": 1}},
+    "/upload/{job}/{filename}": {"content": b"x"},
+    "/upload/{job}/": {"files": {"file": ("x.bin", b"x")}},
+    "/v1/benchmarks/{benchmark_id}/clone": {"json": {}},
+}
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+def test_every_caller_gets_what_is_theirs(api: Api, method: str, path: str) -> None:
+    allowed = ROUTES[method, path]
+    known, _ = names(api)
+    for caller in CALLERS:
+        body = {} if method == "GET" else BODIES.get(path, {})
+        params = {"benchmark_id": known["benchmark_id"]} if path == "/v1/results" else None
+        if path == "/v1/users" and method == "POST":
+            body = {"json": {"user_id": f"new-{caller}"}}
+        answer = api.as_(None if caller == "none" else caller).request(
+            method,
+            path.format(**known),
+            params=params,
+            **body,  # type: ignore[arg-type]
+        )
+        status, cell = answer.status_code, f"{method} {path} as {caller}: {answer.text[:300]}"
+        if allowed is PUBLIC:
+            assert status in (200, 404), cell
+            continue
+        expected = allowed.get(caller, 401)
+        if expected == 200:
+            # Right or wrong by the state of the thing, but not by who asks.
+            assert status < 300 or status in (404, 409), cell
+            if status == 404:
+                assert path.endswith(("{name}", "explanation", "logs")) or method == "DELETE", cell
+        else:
+            assert status == expected, cell
+            assert answer.json()["status"] == expected
+            if expected == 401:
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/benchmarks/{}",
+        "/v1/benchmarks/{}/events",
+        "/v1/benchmarks/{}/results",
+        "/v1/files/{}",
+        "/v1/campaigns/{}",
+        "/v1/schedules/{}",
+    ],
+)
+def test_anothers_thing_and_no_thing_look_the_same(api: Api, path: str) -> None:
+    known, _ = names(api)
+    kind = path.split("/")[2]
+    own = known[
+        {
+            "benchmarks": "benchmark_id",
+            "files": "file_id",
+            "campaigns": "campaign_id",
+            "schedules": "schedule_id",
+        }[kind]
+    ]
+    foreign = api.as_("bob").get(path.format(own))
+    absent = api.as_("bob").get(path.format("absent"))
+    assert foreign.status_code == absent.status_code == 404
+    assert foreign.json()["detail"].replace(own, "absent") == absent.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Bearer", "Bearer:x", "Basic YTpi", "bearer x y", "Bearer " + "x" * 600],
+)
+def test_a_malformed_header_is_no_token(api: Api, header: str) -> None:
+    answer = api.as_(None).get("/v1/me", headers={"Authorization": header})
+    assert answer.status_code == 401
+
+
+def test_a_disabled_account_is_out_at_once(api: Api) -> None:
+    made = api.as_("operator").post("/v1/users", json={"user_id": "carol"})
+    assert made.status_code == 201
+    token = api.as_("operator").post("/v1/tokens", json={"user_id": "carol"}).json()["token"]
+    headers = {"Authorization": f"Bearer {token}"}
+    assert api.as_(None).get("/v1/me", headers=headers).json()["user"]["user_id"] == "carol"
+    api.as_("operator").patch("/v1/users/carol", json={"disabled": True})
+    assert api.as_(None).get("/v1/me", headers=headers).status_code == 401
+
+
+def test_nobody_makes_themselves_more_than_they_are(api: Api) -> None:
+    assert api.as_().post("/v1/tokens", json={"role": "operator"}).status_code == 403
+    assert api.as_().post("/v1/tokens", json={"user_id": "operator"}).status_code == 404
+    assert api.as_("host").post("/v1/tokens", json={"role": "submitter"}).status_code == 403
+    assert api.as_().post("/v1/users", json={"user_id": "x"}).status_code == 403
+    locked = api.as_("operator").patch("/v1/users/operator", json={"disabled": True})
+    assert locked.status_code == 409
+    assert api.as_("operator").post("/v1/users", json={"user_id": "bob"}).status_code == 409
+
+
+def test_a_token_is_stored_only_as_its_hash(api: Api) -> None:
+    token = api.as_().post("/v1/tokens", json={"label": "x"}).json()["token"]
+    assert token.startswith("ey_")
+    assert len(token) == 3 + 43
+    folder = api.services.settings.data_dir
+    stored = b"".join(path.read_bytes() for path in folder.glob("edgeyard.db*"))
+    assert b"token-alice" in stored
+    assert token.encode() not in stored
