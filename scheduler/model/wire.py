@@ -212,12 +212,15 @@ def description_from_json(data: Mapping[str, object]) -> JobDescription:
 
     For what `description_to_json` wrote; what users send is checked in ``benchmark_api``.
     """
-    given: dict[str, Any] = {}
-    for name, value in data.items():
-        field = _SEED_NAMES.get(name, name)
-        if field in _FIELDS:
-            reader = _READERS.get(field)
-            given[field] = value if value is None or reader is None else reader(value)
+    given: dict[str, Any] = dict(data)
+    for name, field in _SEED_NAMES.items():
+        if name in given:
+            given[field] = given.pop(name)
+    for field, reader in _READERS.items():
+        if given.get(field) is not None:
+            given[field] = reader(given[field])
+    for name in given.keys() - _FIELDS:
+        del given[name]
     return JobDescription(**given)
 
 

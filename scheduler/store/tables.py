@@ -135,6 +135,7 @@ Index(
 )
 Index(
     "ix_benchmarks_live",
+    benchmarks.c.status,  # SQLite reads it, and would go to the rows for it
     benchmarks.c.benchmark_id,
     benchmarks.c.version,
     sqlite_where=text(LIVE_STATUSES),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -141,11 +143,12 @@ def test_a_unit_of_work_sees_its_own_changes_and_others_only_whole_ones(store: S
 
 def test_a_unit_of_work_for_reading_writes_nothing(store: SqlStore) -> None:
     with store.read() as uow:
-        for write in (
+        writes: list[Callable[[], object]] = [
             lambda: uow.benchmarks.add(make.a_benchmark()),
             lambda: uow.log.append(make.an_event()),
             lambda: uow.log.keep_explanation(make.an_explanation()),
-        ):
+        ]
+        for write in writes:
             with pytest.raises(TypeError):
                 write()
     with store.read() as uow:
@@ -655,7 +658,7 @@ def test_schedules_are_due_from_their_next_firing_on(store: SqlStore) -> None:
     ],
 )
 def test_what_no_database_holds_is_refused_before_it_is_there(
-    store: SqlStore, changes: dict[str, object]
+    store: SqlStore, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput), store.write() as uow:
         uow.benchmarks.add(make.a_benchmark(**changes))

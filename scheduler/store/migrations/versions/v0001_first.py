@@ -89,7 +89,7 @@ def _make_tables() -> None:
     op.create_index(
         "ix_benchmarks_live",
         "benchmarks",
-        ["benchmark_id", "version"],
+        ["status", "benchmark_id", "version"],
         unique=False,
         sqlite_where=sa.text("status IN ('pending', 'running', 'scheduled')"),
         postgresql_where=sa.text("status IN ('pending', 'running', 'scheduled')"),
