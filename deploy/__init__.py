@@ -1,0 +1,1 @@
+"""What an operator needs beside the package: demo, installers, processes."""

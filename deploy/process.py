@@ -101,7 +101,9 @@ class Server:
             raise RuntimeError("the server did not stop within 20 s of SIGTERM") from None
 
 
-def start(data_dir: Path, port: int | None = None, **environment: str) -> Server:
+def start(
+    data_dir: Path, environment: Mapping[str, str] | None = None, port: int | None = None
+) -> Server:
     """``edgeyard up`` with its log beside the data folder; returns when it is ready.
 
     Raises:
@@ -117,7 +119,7 @@ def start(data_dir: Path, port: int | None = None, **environment: str) -> Server
             ],
             stdout=log,
             stderr=log,
-            env={**os.environ, "EDGEYARD_LOG_LEVEL": "warning", **environment},
+            env={**os.environ, "EDGEYARD_LOG_LEVEL": "warning", **(environment or {})},
         )
     try:
         await_ready(process, port, "/readyz")
@@ -132,7 +134,7 @@ def start(data_dir: Path, port: int | None = None, **environment: str) -> Server
 @contextmanager
 def edgeyard(data_dir: Path, **environment: str) -> Iterator[Server]:
     """A server for the length of a ``with`` block."""
-    server = start(data_dir, **environment)
+    server = start(data_dir, environment)
     try:
         yield server
     finally:

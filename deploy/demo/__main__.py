@@ -146,8 +146,8 @@ def _report_latency(client: Client, submitted: Mapping[tuple[str, str], Benchmar
         table.add_row(network, *cells)
     out.print(table)
     out.print(
-        "Boards are [bold]emulated[/]: slices of this machine by thread count and CPU affinity; every "
-        "number is measured.\n~ suspect, ! invalid: how far to trust the number, told with each result"
+        "Boards are [bold]emulated[/]: slices of this machine by threads and CPU affinity; every "
+        "number is measured.\n~ suspect, ! invalid: how far to trust the number, told with it"
         + (":" if notes else ".")
     )
     for note in list(notes)[:4]:

@@ -9,9 +9,8 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from edgeyard.scheduler.decide.cycle import CycleResult, decide
-
 from edgeyard.errors import ClusterUnreachable, Conflict
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -116,6 +115,8 @@ class Cycle:
         )
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
         prepared = self._commit(result, overdue)
+        for fault in result.faults:
+            logger.error("plugin failed", extra={"event": "plugin.fault", "fault": str(fault)})
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
         return prepared
 
@@ -175,7 +176,9 @@ class Cycle:
             for each in found
         ]
 
-    def _commit(self, result: CycleResult, overdue: Mapping[str, str]) -> tuple[str, ...]:
+    def _commit(
+        self, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
+    ) -> tuple[str, ...]:
         told = [
             (benchmark_id, waiting)
             for benchmark_id, waiting in result.waiting.items()
@@ -186,8 +189,10 @@ class Cycle:
         now = self._clock.now()
         prepared: list[str] = []
         with self._store.write() as uow:
-            for benchmark_id, why in overdue.items():
-                _unless_changed(partial(lifecycle.expire, uow, benchmark_id, now, why))
+            for benchmark_id, (why, deadline) in overdue.items():
+                _unless_changed(
+                    partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
+                )
             for placement in result.placements:
                 job_id = _unless_changed(partial(self._prepare, uow, placement))
                 if job_id is not None:
@@ -198,7 +203,7 @@ class Cycle:
                 if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, now)):
                     uow.log.keep_explanation(result.explanation(benchmark_id))
         self._explained |= dict(told)
-        for name, count in (("placed", len(prepared)), ("waiting", len(result.waiting))):
+        for name, count in (("placed", len(prepared)), ("waiting", len(told))):
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
         return tuple(prepared)
 
@@ -297,15 +302,16 @@ def _tried(uow: UnitOfWork, benchmark: Benchmark) -> frozenset[str]:
     )
 
 
-def _overdue(benchmark: Benchmark, now: datetime) -> str | None:
-    """Why the benchmark's time is up; None while it is not."""
+def _overdue(benchmark: Benchmark, now: datetime) -> tuple[str, bool] | None:
+    """Why the benchmark's time is up, and whether its deadline is why; None while it is not."""
     asked = benchmark.description
     if asked.deadline is not None and now >= asked.deadline:
-        return f"its deadline {asked.deadline.isoformat()} passed while it was {benchmark.status}"
+        when = asked.deadline.isoformat()
+        return f"its deadline {when} passed while it was {benchmark.status}", True
     if benchmark.status is Status.PENDING and asked.queue_timeout_s is not None:
         due = max(benchmark.submit_time, asked.start_time or benchmark.submit_time)
         if now >= due + timedelta(seconds=asked.queue_timeout_s):
-            return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s"
+            return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False
     return None
 
 

@@ -100,15 +100,23 @@ def cancel(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchm
     return _move(uow, benchmark, Status.CANCELLED, now, {"by": by})
 
 
-def expire(uow: UnitOfWork, benchmark_id: str, now: datetime, why: str) -> Benchmark:
-    """End a benchmark whose deadline or queue time-out has passed.
+def expire(
+    uow: UnitOfWork, benchmark_id: str, now: datetime, why: str, *, deadline: bool
+) -> Benchmark:
+    """End a benchmark whose deadline (else: queue time-out) has passed.
 
     Raises:
         Conflict: It is at its end.
     """
     benchmark = _live(uow, benchmark_id, "expired")
     failure = Failure(category=FailureCategory.TIMEOUT, sentence=why)
-    return _move(uow, replace(benchmark, failure=failure), Status.EXPIRED, now, {"why": why})
+    return _move(
+        uow,
+        replace(benchmark, failure=failure),
+        Status.EXPIRED,
+        now,
+        {**_told(failure), "deadline_missed": deadline},
+    )
 
 
 def fail(uow: UnitOfWork, benchmark_id: str, failure: Failure, now: datetime) -> Benchmark:
@@ -219,7 +227,11 @@ def task_started(
             ),
             Status.RUNNING,
             now,
-            {"attempt": saved.number, "target_uid": saved.target_uid},
+            {
+                "attempt": saved.number,
+                "target_uid": saved.target_uid,
+                "wait_s": max(0.0, (started_at - benchmark.submit_time).total_seconds()),
+            },
         )
     return saved
 
@@ -416,8 +428,13 @@ def _attempt_event(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now:
         "job_id": attempt.job_id,
         "target_uid": attempt.target_uid,
     }
-    if attempt.state is AttemptState.ENDED and attempt.failure is not None:
-        data |= _told(attempt.failure)
+    if attempt.state is AttemptState.ENDED:
+        data |= {"family": attempt.family, "engine": benchmark.description.runtime}
+        if attempt.started_at is not None:
+            ended_at = attempt.task_ended_at or now
+            data["run_s"] = max(0.0, (ended_at - attempt.started_at).total_seconds())
+        if attempt.failure is not None:
+            data |= _told(attempt.failure)
     _log(uow, benchmark, now, "attempt.state", data)
 
 

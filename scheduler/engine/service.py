@@ -27,6 +27,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.preview import Preview, preview
 from edgeyard.scheduler.engine.reconcile import Reconciler
@@ -84,6 +85,7 @@ class Engine:
         self._fetches: Queue[str] = Queue()
         self._fetching: set[str] = set()
         self._threads: list[threading.Thread] = []
+        self._figures = Figures(parts.store, parts.observe)
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -167,6 +169,7 @@ class Engine:
             self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
+        self._figures.catch_up()
         for job_id in self._parts.cycle.run():
             self._dispatches.put(job_id)
         for benchmark_id in self._parts.cycle.fetching():

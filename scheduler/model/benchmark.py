@@ -32,9 +32,7 @@ TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.
 LIVE = frozenset(Status) - TERMINAL
 
 ALLOWED_MOVES: Mapping[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset(
-        {Status.SCHEDULED, Status.FAILED, Status.CANCELLED, Status.EXPIRED}
-    ),
+    Status.PENDING: frozenset({Status.SCHEDULED, Status.FAILED, Status.CANCELLED, Status.EXPIRED}),
     Status.SCHEDULED: frozenset(
         {
             Status.PENDING,

@@ -206,7 +206,8 @@ def _view(
     elif not board.healthy:
         state, reason = BoardState.UNHEALTHY, board.health_reason or "its host finds it unusable"
     elif holder is not None:
-        state, reason = BoardState.BUSY, f"runs {holder}"
+        # Not which one: the sentence reaches other users, who may not know that it exists.
+        state, reason = BoardState.BUSY, "runs a benchmark"
     elif board.busy:
         state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
     else:

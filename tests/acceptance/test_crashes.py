@@ -30,7 +30,7 @@ def test_a_killed_server_takes_its_tasks_with_it_and_tries_them_again(
     made = server.call(
         "POST",
         "/v1/benchmarks",
-        description(str(stored["name"]), nb_inference=3000, max_retries=0),
+        description(str(stored["name"]), nb_inference=500, max_retries=0),
     )
     assert isinstance(made, dict)
     benchmark_id = str(made["benchmark_id"])
