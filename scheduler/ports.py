@@ -244,6 +244,8 @@ class Benchmarks(Protocol):
     def save(self, benchmark: Benchmark) -> Benchmark:
         """Replace it if its ``version`` is the stored one; returns it with the next version.
 
+        What was submitted never changes: description, owner, campaign and time are not written.
+
         Raises:
             Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
         """

@@ -98,7 +98,7 @@ benchmarks = Table(
     Column("version", BigInteger, nullable=False),
 )
 Index("ix_benchmarks_page", benchmarks.c.submit_time, benchmarks.c.benchmark_id)
-for _column in ("status", "model", "family"):
+for _column in ("status", "model", "family", "engine"):
     Index(
         f"ix_benchmarks_{_column}",
         benchmarks.c[_column],

@@ -160,6 +160,7 @@ def _statements(store: SqlStore) -> Iterator[list[tuple[str, object]]]:
         BenchmarkFilter(user_id="ada"),
         BenchmarkFilter(user_id="ada", status=LIVE),
         BenchmarkFilter(family="rpi4b"),
+        BenchmarkFilter(engine="ort"),
         BenchmarkFilter(model="mobilenet.onnx"),
         BenchmarkFilter(target_uid="rpi4b-0001-0001"),
         BenchmarkFilter(tag="nightly"),

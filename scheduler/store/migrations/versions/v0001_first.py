@@ -81,6 +81,12 @@ def _make_tables() -> None:
         postgresql_where=sa.text("campaign_id IS NOT NULL"),
     )
     op.create_index(
+        "ix_benchmarks_engine",
+        "benchmarks",
+        ["engine", "submit_time", "benchmark_id"],
+        unique=False,
+    )
+    op.create_index(
         "ix_benchmarks_family",
         "benchmarks",
         ["family", "submit_time", "benchmark_id"],
