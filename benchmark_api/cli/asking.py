@@ -20,12 +20,13 @@ _WORDS = sorted(OPERATORS, key=len, reverse=True)
 """Longest first: ``>=`` is not ``>`` and a value that begins with ``=``."""
 
 
-def one_or_list(values: Sequence[str]) -> object:
-    """None, the only value, or the list of a matrix; commas part values, too."""
-    parts = [part.strip() for value in values for part in value.split(",") if part.strip()]
-    if not parts:
+def one_or_list(values: Sequence[str], *, commas: bool = True) -> object:
+    """None, the only value, or the list of a matrix; ``commas`` part values, too."""
+    parts = [part.strip() for value in values for part in value.split(",")] if commas else values
+    kept = [part for part in parts if part]
+    if not kept:
         return None
-    return parts[0] if len(parts) == 1 else parts
+    return kept[0] if len(kept) == 1 else kept
 
 
 def inputs(values: Sequence[str]) -> dict[str, object]:

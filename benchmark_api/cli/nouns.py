@@ -26,7 +26,12 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import InvalidInput
 
-Argument = Annotated[str, typer.Argument(show_default=False)]
+BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
+FileId = Annotated[str, typer.Argument(metavar="FILE_ID", show_default=False)]
+TokenId = Annotated[str, typer.Argument(metavar="TOKEN_ID", show_default=False)]
+UserId = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
+CampaignId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
+ScheduleId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
 def _record(answer: object) -> Row:
@@ -88,7 +93,7 @@ def boards_list(
     emit(session.output, rows, _BOARD_COLUMNS, "no boards")
 
 
-def boards_show(session: Session, target_uid: Argument) -> None:
+def boards_show(session: Session, target_uid: BoardId) -> None:
     """Show one board."""
     board = _record(session.client.api.get(_path("boards", target_uid)))
     if session.output is Output.TABLE:
@@ -101,7 +106,7 @@ def boards_show(session: Session, target_uid: Argument) -> None:
 
 def boards_drain(
     session: Session,
-    target_uid: Argument,
+    target_uid: BoardId,
     reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
 ) -> None:
     """Take a board out of service.
@@ -112,7 +117,7 @@ def boards_drain(
     emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
 
 
-def boards_resume(session: Session, target_uid: Argument) -> None:
+def boards_resume(session: Session, target_uid: BoardId) -> None:
     """Put a drained board back into service."""
     board = session.client.api.post(_path("boards", target_uid, "/resume"))
     emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
@@ -156,7 +161,7 @@ def files_upload(
 
 def files_download(
     session: Session,
-    file_id: Argument,
+    file_id: FileId,
     path: Annotated[Path | None, typer.Argument(help="File or folder; - is stdout.")] = None,
 ) -> None:
     """Download an uploaded file.
@@ -177,7 +182,7 @@ def files_download(
 
 
 def files_delete(
-    session: Session, file_ids: Annotated[list[str], typer.Argument(metavar="FILE...")]
+    session: Session, file_ids: Annotated[list[str], typer.Argument(metavar="FILE_ID...")]
 ) -> None:
     """Forget files; what benchmarks still need stays."""
     for file_id in file_ids:
@@ -243,7 +248,7 @@ def tokens_create(
         emit_one(session.output, made)
 
 
-def tokens_revoke(session: Session, token_id: Argument) -> None:
+def tokens_revoke(session: Session, token_id: TokenId) -> None:
     """End a token at once."""
     session.client.api.request("DELETE", _path("tokens", token_id))
     session.say(f"{token_id} is revoked")
@@ -261,7 +266,7 @@ MaxBudget = Annotated[float | None, typer.Option(help="Highest budget it may ask
 
 def users_create(
     session: Session,
-    user_id: Argument,
+    user_id: UserId,
     role: Role = "submitter",
     max_priority: MaxPriority = None,
     max_budget: MaxBudget = None,
@@ -280,7 +285,7 @@ def users_create(
 
 def users_update(
     session: Session,
-    user_id: Argument,
+    user_id: UserId,
     role: Role = None,
     max_priority: MaxPriority = None,
     max_budget: MaxBudget = None,
@@ -315,7 +320,7 @@ _SCHEDULE_COLUMNS = (
 )
 
 
-def campaigns_show(session: Session, campaign_id: Argument) -> None:
+def campaigns_show(session: Session, campaign_id: CampaignId) -> None:
     """Show a campaign's members."""
     campaign = _record(session.client.api.get(_path("campaigns", campaign_id)))
     members = campaign.get("benchmarks")
@@ -334,7 +339,7 @@ def schedules_list(session: Session) -> None:
     emit(session.output, rows, _SCHEDULE_COLUMNS, "no schedules")
 
 
-def schedules_delete(session: Session, schedule_id: Argument) -> None:
+def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
     """End a schedule; the benchmarks that it made stay."""
     session.client.api.request("DELETE", _path("schedules", schedule_id))
     session.say(f"{schedule_id} is deleted")

@@ -41,6 +41,8 @@ STATE_STYLE: Mapping[str, str] = {
     "problem": "red",
 }
 
+MARKS: Mapping[str, str] = {"suspect": "?", "invalid": "!"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -71,8 +73,15 @@ def console() -> Console:
 def show(*parts: RenderableType) -> None:
     """Print for people."""
     out = console()
-    for part in parts:
-        out.print(part)
+    if out.is_terminal:
+        for part in parts:
+            out.print(part)
+        return
+    with out.capture() as captured:
+        for part in parts:
+            out.print(part)
+    lines = captured.get().splitlines()
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))  # Rich fills lines up
 
 
 def emit(output: Output, rows: Sequence[Row], columns: Sequence[Column], nothing: str) -> None:
@@ -150,6 +159,29 @@ def styled(cell: str) -> Text:
     return Text(printable(cell), style=STATE_STYLE.get(word, ""))
 
 
+def note(about: str, told: str) -> Table:
+    """What is too long for a table's cell, below it: about what, and with a hanging indent."""
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text("·"), Text(printable(f"{about}: {told}")))
+    return grid
+
+
+def reasons_of(row: Row) -> str:
+    """The reasons of a verdict, as sentences."""
+    reasons = row.get("reasons")
+    if not isinstance(reasons, list):
+        return ""
+    return " ".join(
+        plain(one.get("sentence") or one.get("code")) if isinstance(one, Mapping) else f"{one}."
+        for one in reasons
+    )
+
+
 def printable(text: str) -> str:
     """Without control characters: names and sentences of others may hold escape sequences."""
     return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
@@ -208,6 +240,16 @@ def milliseconds(value: object) -> str:
     if value == 0:
         return "0"
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def marked(name: str) -> Callable[[Row], str]:
+    """A latency that never stands without its verdict: ``?`` suspect, ``!`` invalid."""
+
+    def of(row: Row) -> str:
+        text = milliseconds(row.get(name))
+        return text + MARKS.get(plain(row.get("verdict")), "") if text else ""
+
+    return of
 
 
 def age(value: object) -> str:

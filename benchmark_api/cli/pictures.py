@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 
 MOST_BOARDS = 30
 """More are counted by their reason instead of listed."""
+
+OTHER_FAMILY = "no_such_family"
 
 _SHOWN_FIRST = ("model", "runtime", "benchmark_type", "target", "target_uid")
 _HIDDEN = frozenset({"model_url", "dataset_urls"})
@@ -94,7 +95,8 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     else:
         yield Text(f"waits: {explanation.waiting or 'not decided yet'}", "yellow")
     decided = f"decided {local_time(explanation.decided_at)} by policy {explanation.policy}"
-    yield Text(f"{decided}; rank {explanation.rank} of the queue: {explanation.rank_reason}")
+    place = "" if explanation.rank is None else f"; number {explanation.rank + 1} of the queue"
+    yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
     yield Text()
     yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
@@ -107,7 +109,7 @@ def _verdicts(
         verdicts,
         key=lambda one: (one.target_uid != chosen, one.reason is not None, -(one.score or 0)),
     )
-    listed = ranked if every else ranked[:MOST_BOARDS]
+    listed = ranked if every else worth_listing(ranked)
     rows = [
         {
             "board": one.target_uid,
@@ -118,11 +120,17 @@ def _verdicts(
         for one in listed
     ]
     yield table(rows, _VERDICT_COLUMNS, console().width)
-    hidden = ranked[len(listed) :]
+    hidden = [one for one in ranked if one not in listed]
     if hidden:
         counts = Counter(one.reason or "fits" for one in hidden).most_common()
         told = ", ".join(f"{count} {reason}" for reason, count in counts)
         yield Text(f"and {len(hidden)} more: {told} (--all lists them)", style="dim")
+
+
+def worth_listing(ranked: Sequence[BoardVerdict]) -> Sequence[BoardVerdict]:
+    """Boards of the family that was asked for, where there are any, and not too many."""
+    related = [one for one in ranked if one.reason != OTHER_FAMILY]
+    return (related or ranked)[:MOST_BOARDS]
 
 
 _VERDICT_COLUMNS = (
@@ -152,7 +160,7 @@ def _why(verdict: BoardVerdict) -> str:
 
 
 def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
-    """What would happen to a submission: outcome, boards, priority, HCL."""
+    """What would happen to a submission: outcome, priority, boards."""
     would = {
         "run": ("would run now", "green"),
         "wait": ("would wait", "yellow"),
@@ -175,12 +183,12 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
     yield _priority(answer.get("priority"), points if isinstance(points, Mapping) else {})
     boards = answer.get("boards")
     if isinstance(boards, list):
+        related = [row for row in boards if row.get("reason") != OTHER_FAMILY] or boards
         yield Text()
-        yield table(boards, _BOARD_COLUMNS, console().width)
-    hcl = plain(answer.get("hcl"))
-    if hcl:
-        yield Text("\nThe job as it would be dispatched:", style="bold")
-        yield Padding(Text(printable(hcl.rstrip()), overflow="fold"), (0, 0, 0, 2))
+        yield table(related[:MOST_BOARDS], _BOARD_COLUMNS, console().width)
+        if len(boards) > len(related[:MOST_BOARDS]):
+            more = len(boards) - len(related[:MOST_BOARDS])
+            yield Text(f"and {more} more, of other families or alike (-o csv lists them)", "dim")
 
 
 _BOARD_COLUMNS = (

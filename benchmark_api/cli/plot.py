@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeyard.benchmark_api.cli.output import milliseconds, plain
+from edgeyard.benchmark_api.cli.output import MARKS, milliseconds, plain
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.errors import InvalidInput
 
@@ -84,15 +84,24 @@ def draw(bars: Sequence[Bar], path: Path) -> None:
     models = list(dict.fromkeys(bar.model for bar in bars))
     series = sorted({bar.series for bar in bars})
     slots = _slots(bars, models, series)
+    colours = _colours(series)
     width_in = min(16.0, max(6.4, 2.2 + 0.62 * (len(slots) + len(models))))
     figure = Figure(figsize=(width_in, 4.8), layout="constrained", dpi=150)
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     for bar, x in slots:
-        _bar(axes, bar, x, COLOURS[series.index(bar.series) % len(COLOURS)], len(slots))
+        _bar(axes, bar, x, colours[bar.series])
     _axes(axes, bars, models, slots)
-    _legend(figure, bars, series)
+    _legend(figure, bars, colours)
     figure.savefig(path)
+
+
+def _colours(series: Sequence[str]) -> dict[str, Any]:
+    if len(series) <= len(COLOURS):
+        return dict(zip(series, COLOURS, strict=False))
+    from matplotlib import colormaps
+
+    return {name: colormaps["turbo"](n / (len(series) - 1)) for n, name in enumerate(series)}
 
 
 def _slots(
@@ -112,7 +121,7 @@ def _slots(
     return slots
 
 
-def _bar(axes: Any, bar: Bar, x: float, colour: str, count: int) -> None:
+def _bar(axes: Any, bar: Bar, x: float, colour: str) -> None:
     invalid = bar.verdict == "invalid"
     hatch = _HATCHES.get(bar.verdict)
     axes.bar(
@@ -129,34 +138,28 @@ def _bar(axes: Any, bar: Bar, x: float, colour: str, count: int) -> None:
         axes.errorbar(
             x, bar.p50_ms, yerr=[[below], [above]], fmt="none", ecolor="#222222", capsize=5, lw=1.4
         )
-    top = max(bar.p50_ms, bar.high_ms or 0.0)
     if bar.p90_ms is not None:
         axes.vlines(x, bar.p50_ms, bar.p90_ms, color="#222222", lw=0.8, linestyles=(0, (2, 2)))
         axes.plot(x, bar.p90_ms, marker="v", ms=5, mfc="white", mec="#222222", mew=1.0)
-        top = max(top, bar.p90_ms)
-    if count <= MOST_LABELS:
-        mark = {"suspect": " ?", "invalid": " !"}.get(bar.verdict, "")
-        axes.annotate(
-            milliseconds(bar.p50_ms) + mark,
-            (x, top),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8.5,
-            color="#b00020" if mark else "#222222",
-            fontweight="bold" if mark else "normal",
-        )
 
 
 def _axes(
     axes: Any, bars: Sequence[Bar], models: Sequence[str], slots: Sequence[tuple[Bar, float]]
 ) -> None:
+    labelled = len(slots) <= MOST_LABELS
+    axes.set_xticks([x for _, x in slots], [_label(bar) if labelled else "" for bar, _ in slots])
+    axes.tick_params(axis="x", length=0, labelsize=8.5)
+    for (bar, _), text in zip(slots, axes.get_xticklabels(), strict=True):
+        if bar.verdict in MARKS:
+            text.set(color="#b00020", fontweight="bold")
     centres = []
     for model in models:
         places = [x for bar, x in slots if bar.model == model]
         centres.append(sum(places) / len(places))
-    axes.set_xticks(centres, models)
-    axes.tick_params(axis="x", length=0)
+    names = axes.secondary_xaxis(-0.07 if labelled else 0.0)
+    names.set_xticks(centres, models)
+    names.tick_params(axis="x", length=0)
+    names.spines["bottom"].set_visible(False)
     axes.set_xlim(-0.8, slots[-1][1] + 0.8)
     smallest = min(bar.p50_ms for bar in bars)
     largest = max(max(bar.p50_ms, bar.p90_ms or 0.0) for bar in bars)
@@ -175,14 +178,15 @@ def _axes(
     axes.set_title("Median latency by model and board (lower is better)", loc="left", fontsize=11)
 
 
-def _legend(figure: Any, bars: Sequence[Bar], series: Sequence[str]) -> None:
+def _label(bar: Bar) -> str:
+    return f"{milliseconds(bar.p50_ms)}{MARKS.get(bar.verdict, '')}"
+
+
+def _legend(figure: Any, bars: Sequence[Bar], colours: Mapping[str, Any]) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles: list[Any] = [
-        Patch(facecolor=COLOURS[number % len(COLOURS)], label=name)
-        for number, name in enumerate(series)
-    ]
+    handles: list[Any] = [Patch(facecolor=colours[name], label=name) for name in colours]
     if any(bar.low_ms is not None for bar in bars):
         label = "95 % interval of the p50"
         handles.append(Line2D([], [], color="#222222", lw=1.4, marker="_", ms=9, label=label))

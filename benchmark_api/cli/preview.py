@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,7 @@ import typer
 from rich.text import Text
 
 from edgeyard.benchmark_api.cli.exits import Exit
-from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show
+from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, printable, show
 from edgeyard.benchmark_api.cli.pictures import preview_picture
 from edgeyard.benchmark_api.cli.program import Output, Session
 
@@ -30,8 +31,13 @@ def preview(
     elif session.output is Output.CSV:
         emit_csv([row for answer in answers for row in _boards(answer)])
     else:
+        if len(answers) == 1 and answers[0].get("hcl"):
+            show(Text("The job as it would be dispatched:\n", style="bold"))
+            sys.stdout.write(printable(plain(answers[0].get("hcl")).rstrip()) + "\n\n")
         for number, answer in enumerate(answers):
             show(*([Text()] if number else []), *preview_picture(answer))
+        if len(answers) > 1:
+            session.say("\nthe jobs themselves: -o json")
     if any(answer.get("would") == "never" for answer in answers):
         raise typer.Exit(Exit.NOT_PLACEABLE)
 

@@ -15,9 +15,12 @@ from edgeyard.benchmark_api.cli.output import (
     emit_csv,
     emit_json,
     field,
+    marked,
     milliseconds,
+    note,
     plain,
     printable,
+    reasons_of,
     show,
     size,
     table,
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Results
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-_MARKS = {"suspect": "?", "invalid": "!"}
 
 
 def results(
@@ -77,20 +79,29 @@ def results(
 
 
 def compared(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Rows with ``ratio``: p50 over the smallest p50 of the same model that is not invalid."""
+    """Rows with ``ratio``: p50 over the smallest p50 of the same model; none for invalid ones."""
     fastest: dict[object, float] = {}
     for row in rows:
-        p50 = row.get("p50_ms")
-        if isinstance(p50, int | float) and p50 > 0 and row.get("verdict") != "invalid":
-            key = (row.get("model"), row.get("benchmark_type"))
-            fastest[key] = min(p50, fastest.get(key, p50))
+        p50 = _valid_p50(row)
+        if p50 is not None:
+            fastest[_same(row)] = min(p50, fastest.get(_same(row), p50))
     ratios = []
     for row in rows:
-        p50 = row.get("p50_ms")
-        best = fastest.get((row.get("model"), row.get("benchmark_type")))
-        known = isinstance(p50, int | float) and best is not None
-        ratios.append({**row, "ratio": round(p50 / best, 3) if known else None})  # type: ignore[operator]
+        p50 = _valid_p50(row)
+        ratios.append(
+            {**row, "ratio": None if p50 is None else round(p50 / fastest[_same(row)], 3)}
+        )
     return sorted(ratios, key=_model_then_speed)
+
+
+def _same(row: Row) -> object:
+    return row.get("model"), row.get("benchmark_type")
+
+
+def _valid_p50(row: Row) -> float | None:
+    p50 = row.get("p50_ms")
+    usable = isinstance(p50, int | float) and p50 > 0 and row.get("verdict") != "invalid"
+    return float(p50) if usable else None  # type: ignore[arg-type]
 
 
 def _model_then_speed(row: Row) -> tuple[str, str, float]:
@@ -100,29 +111,15 @@ def _model_then_speed(row: Row) -> tuple[str, str, float]:
 
 
 def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
-    from rich.text import Text
-
     parts: list[RenderableType] = [table(rows, _COLUMNS, console().width)]
     for row in rows:
-        reasons = row.get("reasons")
-        if isinstance(reasons, list) and reasons:
-            told = "; ".join(plain(reason) for reason in reasons)
-            who = f"{row.get('model')} on {row.get('target_uid') or row.get('target')}"
-            parts.append(
-                Text(printable(f"{plain(row.get('verdict'))}: {who}: {told}"), style="dim")
+        told = reasons_of(row)
+        if told:
+            who = (
+                f"{plain(row.get('model'))} on {plain(row.get('target_uid') or row.get('target'))}"
             )
+            parts.append(note(f"{who} is {plain(row.get('verdict'))}", told))
     return parts
-
-
-def _marked(name: str) -> Column:
-    """A latency that never stands without its verdict: ``?`` suspect, ``!`` invalid."""
-
-    def of(row: Row) -> str:
-        text = milliseconds(row.get(name))
-        return text + _MARKS.get(plain(row.get("verdict")), "") if text else ""
-
-    title = name.removesuffix("_ms").upper()
-    return Column(title=f"{title} ms", of=of, right=True, whole=True, always=False)
 
 
 def _ratio(row: Row) -> str:
@@ -140,8 +137,8 @@ _COLUMNS = (
     Column(title="BOARD", of=lambda row: plain(row.get("target_uid") or row.get("target"))),
     Column(title="ENGINE", of=field("runtime"), from_width=90),
     Column(title="TYPE", of=field("benchmark_type"), from_width=100),
-    _marked("p50_ms"),
-    _marked("p90_ms"),
+    Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
+    Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True, always=False),
     Column(title="RATIO", of=_ratio, right=True, whole=True, always=False),
     Column(title="ACCURACY", of=_accuracy, right=True, always=False),
     Column(
@@ -176,7 +173,8 @@ def _one(found: Results) -> list[RenderableType]:
         Text(printable(f"{plain(row.get('model'))} · {plain(row.get('runtime'))} · {where}"))
     )
     if found.verdict is not None:
-        why = f": {'; '.join(found.verdict.reasons)}" if found.verdict.reasons else ""
+        told = " ".join(one.sentence or one.code for one in found.verdict.reasons)
+        why = f": {told}" if told else ""
         style = STATE_STYLE.get(found.verdict.verdict, "")
         parts.append(Text(printable(found.verdict.verdict + why), style=style))
     parts.append(facts_table(_facts(found)))

@@ -94,7 +94,7 @@ def submit(
     """
     flags: dict[str, object] = {
         "benchmark_id": benchmark_id,
-        "model": asking.one_or_list(model or ()),
+        "model": asking.one_or_list(model or (), commas=False),
         "runtime": asking.one_or_list(runtime or ()),
         "benchmark_type": benchmark_type,
         "target": asking.one_or_list(target or ()),

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
-from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, milliseconds
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    emit,
+    emit_json,
+    field,
+    marked,
+    note,
+    plain,
+    reasons_of,
+    show,
+)
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import InvalidInput
 
@@ -18,16 +28,13 @@ if TYPE_CHECKING:
 
 IDS_COLUMNS = (
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
-    Column(title="STATUS", of=field("status")),
+    Column(title="STATUS", of=field("status"), whole=True),
 )
 _END_COLUMNS = (
     *IDS_COLUMNS,
-    Column(title="BOARD", of=field("target_uid"), always=False),
-    Column(
-        title="P50 ms", of=lambda row: milliseconds(row.get("p50_ms")), right=True, always=False
-    ),
-    Column(title="VERDICT", of=field("verdict"), always=False),
-    Column(title="WHY", of=field("why"), always=False),
+    Column(title="BOARD", of=field("target_uid"), always=False, from_width=100),
+    Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
+    Column(title="VERDICT", of=field("verdict"), whole=True, always=False),
 )
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)]
@@ -156,8 +163,10 @@ def _show_ends(session: Session, states: Benchmarks) -> None:
     for measured in session.client.result_rows(completed):
         row = rows[str(measured.get("benchmark_id"))]
         row |= {name: measured.get(name) for name in ("p50_ms", "verdict")}
-        row["why"] = row["why"] or "; ".join(map(str, measured.get("reasons") or ()))  # type: ignore[call-overload]
+        row["why"] = reasons_of(measured)
     emit(session.output, list(rows.values()), _END_COLUMNS, "nothing")
+    if session.output is Output.TABLE:
+        show(*(note(name, plain(row["why"])) for name, row in rows.items() if row["why"]))
 
 
 def _end_row(benchmark: Benchmark) -> dict[str, object]:

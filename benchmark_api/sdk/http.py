@@ -269,4 +269,5 @@ def _reason(error: httpx.TransportError) -> str:
         httpx.WriteTimeout: "sending took too long",
         httpx.RemoteProtocolError: "the connection was cut",
     }
-    return words.get(type(error)) or str(error) or type(error).__name__
+    said = str(error).partition("] ")[2] or str(error)  # without the errno in front
+    return words.get(type(error)) or said or type(error).__name__

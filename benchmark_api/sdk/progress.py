@@ -24,6 +24,8 @@ _STEPS: Mapping[str, int] = {
 }
 _STEP_COUNT = 5
 """The fifth is the end."""
+_QUEUED = frozenset({"priority", "board_busy"})
+"""Codes that take turns while others are placed: one state to who reads a log."""
 _ROWS = 20
 """Rows of the live table; the rest is counted below it."""
 STATUS_STYLE: Mapping[str, str] = {
@@ -101,13 +103,12 @@ class LineView(AbstractContextManager["LineView"]):
     def update(self, benchmarks: Sequence[Benchmark]) -> None:
         """Print those whose state is another one than when they were last shown."""
         for benchmark in benchmarks:
-            waiting = benchmark.waiting_reason
+            waiting = benchmark.waiting_reason.code if benchmark.waiting_reason else None
             state = (
                 benchmark.status,
                 benchmark.phase,
-                waiting.code if waiting else None,
+                "queued" if waiting in _QUEUED else waiting,
                 benchmark.target_uid,
-                len(benchmark.attempts),
             )
             if self._shown.get(benchmark.benchmark_id) != state:
                 self._shown[benchmark.benchmark_id] = state

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edgeyard.benchmark_api.sdk.fields import Record, number, record, records, text, texts, whole
+from edgeyard.benchmark_api.sdk.fields import (
+    Reason,
+    Record,
+    number,
+    reasons,
+    record,
+    records,
+    text,
+    whole,
+)
 from edgeyard.errors import InvalidInput
 
 Fetch = Callable[[str, "ResultFile", Path], Path]
@@ -39,7 +48,7 @@ class Trust:
     """How far a number can be trusted: ``comparable``, ``suspect`` or ``invalid``, and why."""
 
     verdict: str
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def comparable(self) -> bool:
@@ -150,7 +159,7 @@ def trust_of(report: Record) -> Trust | None:
     """The verdict of a report; None where it has none."""
     raw = record(report, "verdict")
     verdict = text(raw, "verdict")
-    return Trust(verdict=verdict, reasons=texts(raw, "reasons")) if verdict else None
+    return Trust(verdict=verdict, reasons=reasons(raw, "reasons")) if verdict else None
 
 
 def accuracy_of(report: Record) -> float | None:
