@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types imports unit bench docs lock clean deps help
+.PHONY: demo test lint types imports postgres unit bench docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -58,3 +58,6 @@ lock: $(STAMP) ## solve the dependencies again
 
 clean: ## remove what was built
 	@rm -rf build dist $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+runner: $(STAMP) ## build/edgeyard-runner.pyz, the runner as one file for boards
+	@mkdir -p build && $(BIN)/python -m edgeyard.devices.runner.pyz build/edgeyard-runner.pyz

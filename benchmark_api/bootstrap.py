@@ -8,14 +8,14 @@ import os
 import secrets
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from edgeyard.benchmark_api.app import create_app
 from fastapi import FastAPI
 
+from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.metrics import Metrics
@@ -91,7 +91,7 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
     inventory = load_inventory(settings)
-    policy = load_policy(settings.policy)
+    policy = replace(load_policy(settings.policy), twin_max_age_s=settings.twin_max_age_s)
     cluster = LocalCluster(
         tuple(board for board in inventory.boards if board.local is not None),
         settings.data_dir / "embedded",
@@ -105,7 +105,9 @@ def build(settings: Settings, port: int) -> System:
     metrics = Metrics()
     twin = Twin(inventory.boards)
     plugins = registry().resolve(policy)
-    cycle = Cycle(store, twin, cluster, policy, plugins, clock, metrics.observe)
+    cycle = Cycle(
+        store, twin, cluster, policy, plugins, clock, metrics.observe, settings.start_lead_s
+    )
     dispatcher = Dispatcher(store, cluster, render, limits, clock)
     reconciler = Reconciler(
         store,

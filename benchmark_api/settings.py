@@ -148,6 +148,13 @@ class Settings(BaseSettings):
     no_output_timeout_s: Seconds = Field(
         300.0, gt=0, le=86400, description="A run that says nothing for so long is ended, s."
     )
+    start_lead_s: Seconds = Field(
+        0.0,
+        ge=0,
+        le=86400,
+        description="How long before its start_time a benchmark is handed to the cluster, which "
+        "then starts it at the second (periodic block); 0: kept in the queue until due.",
+    )
     upload_grace_s: Seconds = Field(
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )

@@ -63,7 +63,14 @@ class Cycle:
         plugins: Plugins,
         clock: Clock,
         observe: Observe,
+        start_lead_s: float = 0.0,
     ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            start_lead_s: How long before its start time a benchmark may be handed to the cluster,
+                which then holds the start itself; 0: Edgeyard keeps it until it is due.
+        """
         self._store = store
         self._twin = twin
         self._nodes = nodes
@@ -71,6 +78,7 @@ class Cycle:
         self._plugins = plugins
         self._clock = clock
         self._observe = observe
+        self._start_lead = timedelta(seconds=start_lead_s)
         self._live: dict[str, _Live] = {}
         self._explained: dict[str, Waiting] = {}
         self._seed = 0
@@ -157,7 +165,7 @@ class Cycle:
         ]
         for benchmark in uow.benchmarks.get_many(changed):
             live[benchmark.benchmark_id] = _Live(
-                benchmark, pending_of(benchmark, _tried(uow, benchmark))
+                benchmark, pending_of(benchmark, _tried(uow, benchmark), self._start_lead)
             )
         # One assignment: `preview` reads this from other threads.
         self._live = live
@@ -255,7 +263,11 @@ def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
     return drained, holders
 
 
-def pending_of(benchmark: Benchmark, tried_uids: frozenset[str] = frozenset()) -> PendingBenchmark:
+def pending_of(
+    benchmark: Benchmark,
+    tried_uids: frozenset[str] = frozenset(),
+    start_lead: timedelta = timedelta(0),
+) -> PendingBenchmark:
     """What the core needs of a benchmark."""
     asked = benchmark.description
     not_ready = None
@@ -279,7 +291,7 @@ def pending_of(benchmark: Benchmark, tried_uids: frozenset[str] = frozenset()) -
         constraints=asked.constraints,
         user_priority=asked.user_priority,
         deadline=asked.deadline,
-        start_time=asked.start_time,
+        start_time=asked.start_time - start_lead if asked.start_time else None,
         user_time_s=asked.user_time_s,
         binding=asked.binding,
         not_ready=not_ready,

@@ -10,6 +10,7 @@ import secrets
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
@@ -41,6 +42,7 @@ logger = logging.getLogger(__name__)
 
 ODT_CONFIG_FILENAME = "odt_config.json"
 
+_CRON_MARGIN = timedelta(seconds=2)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 
@@ -170,7 +172,11 @@ class Dispatcher:
                 self._inline(uow, attempt, FileRole.ODT_CONFIG, ODT_CONFIG_FILENAME, content)
             )
         files.append(self._inline(uow, attempt, None, SPEC_FILENAME, spec))
-        return build_job(JobRequest.of(benchmark, attempt, files), self._settings)
+        start = benchmark.description.start_time
+        # A cron that is past by the time it is registered never fires.
+        early = start is not None and start > self._clock.now() + _CRON_MARGIN
+        request = JobRequest.of(benchmark, attempt, files, start_at=start if early else None)
+        return build_job(request, self._settings)
 
     def _granted(self, uow: UnitOfWork, attempt: Attempt, file: BenchmarkFile) -> JobFile:
         if file.sha256 is None:

@@ -61,7 +61,7 @@ class TestClock:
 class Lab:
     """Everything but threads: a test says who does what next."""
 
-    def __init__(self, folder: Path, *boards: str) -> None:
+    def __init__(self, folder: Path, *boards: str, start_lead_s: float = 0.0) -> None:
         self.clock = TestClock()
         self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
@@ -75,6 +75,7 @@ class Lab:
             registry().resolve(policy),
             self.clock,
             lambda name, value, labels: None,
+            start_lead_s,
         )
         limits = TaskLimits(user_time_s=100)
         self.dispatcher = Dispatcher(
@@ -431,3 +432,27 @@ def test_the_job_holds_no_secret_as_stored_and_the_cluster_gets_it_beside_the_jo
     assert token not in lab.cluster.texts[attempt.job_id]
     assert token not in attempt.hcl
     assert attempt.upload_token_sha256 == hashlib.sha256(token.encode()).hexdigest()
+
+
+def test_a_start_time_is_held_in_our_queue_by_default(lab: Lab) -> None:
+    benchmark_id = lab.submit(start_time=lab.clock.now() + timedelta(minutes=10))
+    lab.turn()
+    waiting = lab.show(benchmark_id).waiting
+    assert waiting is not None
+    assert waiting.reason is WaitingReason.START_TIME
+    lab.clock.forward(600)
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+    assert "periodic" not in attempt.hcl
+
+
+def test_a_start_time_may_be_left_to_the_cluster(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B, start_lead_s=120)
+    start = lab.clock.now() + timedelta(minutes=10)
+    benchmark_id = lab.submit(start_time=start)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.PENDING
+    lab.clock.forward(500)
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+    assert f'crons            = ["{start:%-S %-M %-H %-d %-m} * {start:%Y}"]' in attempt.hcl
