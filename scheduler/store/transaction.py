@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -237,8 +236,3 @@ def _check(values: Row | Sequence[Row]) -> None:
         for name, value in row.items():
             if isinstance(value, (str, int, float)):
                 wire.check_json(value, f"/{name}")
-
-
-def json_of(text: object) -> Mapping[str, object]:
-    """The JSON object in a text column."""
-    return cast("Mapping[str, object]", json.loads(cast(str, text)))
