@@ -9,11 +9,17 @@ import os
 import threading
 from typing import Optional
 
-_target: Optional[int] = (
-    int(os.environ["EDGEYARD_FAILPOINT"]) if os.environ.get("EDGEYARD_FAILPOINT") else None
-)
+_named = os.environ.get("EDGEYARD_FAILPOINT")
+_target: Optional[int] = int(_named) if _named else None
 _count = 0
 _lock = threading.Lock()
+
+
+def arm(number: int) -> None:
+    """Die at the ``number``-th call from now on, as the environment would have said."""
+    global _target, _count
+    with _lock:
+        _target, _count = number, 0
 
 
 def failpoint(name: str) -> None:
