@@ -33,6 +33,7 @@ from edgeyard.benchmark_api.routes import (
 )
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.documented import PROBLEMS
+from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
@@ -87,7 +88,11 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator
     app.state.context = Context(
-        services=services, metrics=metrics, authenticator=authenticator, tail=tail
+        services=services,
+        metrics=metrics,
+        authenticator=authenticator,
+        tail=tail,
+        group=GroupCommit(services.store),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

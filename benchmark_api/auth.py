@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -66,6 +67,29 @@ class Authenticator:
         self._store = store
         self._clock = clock
         self._recent: dict[str, tuple[float, Caller]] = {}
+        self._asked: dict[str, asyncio.Task[Caller]] = {}
+
+    async def authenticated(self, token: str) -> Caller:
+        """As `caller`, on the event loop: requests that come together ask the store once.
+
+        Raises:
+            NotAuthenticated: As `caller`.
+        """
+        recent = self.recent(token)
+        if recent is not None:
+            return recent
+        asking = self._asked.get(token)
+        if asking is None:
+            asking = asyncio.create_task(run_in_threadpool(self.caller, token))
+            self._asked[token] = asking
+            asking.add_done_callback(lambda task: self._answered(token, task))
+        # Shielded: whoever hangs up must not cancel it for the others.
+        return await asyncio.shield(asking)
+
+    def _answered(self, token: str, task: asyncio.Task[Caller]) -> None:
+        del self._asked[token]
+        if not task.cancelled():
+            task.exception()  # looked at, although nobody may be left to hear of it
 
     def recent(self, token: str) -> Caller | None:
         """The caller, if the token was good within `CACHE_S`; no I/O."""
@@ -131,8 +155,7 @@ async def any_caller(request: Request) -> Caller:
     if token is None:
         raise NotAuthenticated
     authenticator: Authenticator = request.app.state.authenticator
-    recent = authenticator.recent(token)
-    return recent if recent is not None else await run_in_threadpool(authenticator.caller, token)
+    return await authenticator.authenticated(token)
 
 
 async def submitter(request: Request) -> Caller:

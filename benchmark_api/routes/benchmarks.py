@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated
@@ -26,6 +26,7 @@ from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
     FileRole,
+    JobDescription,
     Status,
 )
 from edgeyard.scheduler.model.records import User
@@ -67,34 +68,7 @@ def submit(
     asked = check(body.tree(), caller, services, now)
     if dry_run:
         return answer(_would(asked, caller, services))
-    with services.store.write() as uow:
-        if (earlier := once.earlier_in(uow)) is not None:
-            return earlier
-        description, files = FileFinder(uow, caller, services).files_of(asked)
-        if description.cron is not None:
-            schedule = add_schedule(uow, description, caller.user_id, files, now)
-            told: JsonObject = {
-                "benchmark_id": None,
-                "schedule_id": schedule.schedule_id,
-                "status": "scheduled",
-                "next_fire": time_to_json(schedule.next_fire),
-                "links": {"self": url(services, "v1", "schedules", schedule.schedule_id)},
-                "warnings": list(asked.warnings),
-            }
-        else:
-            made = lifecycle.submit(
-                uow,
-                description,
-                caller.user_id,
-                files,
-                now,
-                benchmark_id=asked.benchmark_id,
-            )
-            told = accepted(services, made, asked.warnings)
-        once.remember(uow, told)
-    context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
-    services.engine.wake()
-    return started(told)
+    return _stored(asked, caller, context, once, now)
 
 
 @router.get("", responses=answers(200, shapes.BenchmarkPage))
@@ -308,22 +282,60 @@ def _again(
     asked = check(tree, caller, services, now)
     kept = [file for file in before.files if not _touches(file.role, changes)]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
-    with services.store.write() as uow:
-        if (earlier := once.earlier_in(uow)) is not None:
-            return earlier
-        description, files = FileFinder(uow, caller, services).files_of(asked, kept)
-        made = lifecycle.submit(
-            uow,
-            description,
-            caller.user_id,
-            files,
-            now,
-            benchmark_id=asked.benchmark_id,
-            retry_of=retry_of,
-        )
-        told = accepted(services, made, asked.warnings)
+    return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)
+
+
+def _stored(
+    asked: Asked,
+    caller: Caller,
+    context: Context,
+    once: Once,
+    now: datetime,
+    *,
+    kept: Sequence[BenchmarkFile] = (),
+    retry_of: str | None = None,
+) -> Response:
+    """Put it into the queue, or its cron among the schedules, and say so."""
+    services = context.services
+
+    def look(uow: UnitOfWork) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
+        earlier = once.earlier_in(uow)
+        return earlier or FileFinder(uow, caller, services).files_of(asked, kept)
+
+    def change(
+        uow: UnitOfWork, found: Response | tuple[JobDescription, Sequence[BenchmarkFile]]
+    ) -> Response | JsonObject:
+        if isinstance(found, Response):
+            return found
+        description, files = found
+        if description.cron is not None:
+            schedule = add_schedule(uow, description, caller.user_id, files, now)
+            told: JsonObject = {
+                "benchmark_id": None,
+                "schedule_id": schedule.schedule_id,
+                "status": "scheduled",
+                "next_fire": time_to_json(schedule.next_fire),
+                "links": {"self": url(services, "v1", "schedules", schedule.schedule_id)},
+                "warnings": list(asked.warnings),
+            }
+        else:
+            made = lifecycle.submit(
+                uow,
+                description,
+                caller.user_id,
+                files,
+                now,
+                benchmark_id=asked.benchmark_id,
+                retry_of=retry_of,
+            )
+            told = accepted(services, made, asked.warnings)
         once.remember(uow, told)
-    context.metrics.submitted.labels(description.benchmark_type.value).inc()
+        return told
+
+    told = context.group.run(look, change)
+    if isinstance(told, Response):
+        return told
+    context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
     services.engine.wake()
     return started(told)
 

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 
 from edgeyard.benchmark_api.auth import Authenticator, Caller
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import read_body
 from edgeyard.benchmark_api.services import Services
@@ -28,6 +29,7 @@ class Context:
     metrics: Metrics
     authenticator: Authenticator
     tail: LogTail
+    group: GroupCommit
 
 
 @dataclass(frozen=True, slots=True)

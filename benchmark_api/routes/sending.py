@@ -64,4 +64,4 @@ def inline(data: bytes, name: str, wanted: str | None) -> Response:
     )
 
 
-_SAFE = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, no-transform"}
+_SAFE = {"Cache-Control": "private, no-transform"}

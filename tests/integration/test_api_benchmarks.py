@@ -466,7 +466,7 @@ def test_the_reference_page_lists_the_routes(api: Api) -> None:
 def test_an_ended_benchmark_stays_as_it_is(api: Api) -> None:
     benchmark_id = api.submit()
     with api.store.write() as uow:
-        lifecycle.expire(uow, benchmark_id, api.clock.now(), "too late")
+        lifecycle.expire(uow, benchmark_id, api.clock.now(), "too late", deadline=True)
     refusal(api.as_().post(f"/v1/benchmarks/{benchmark_id}/cancel"), 409)
     shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()
     assert shown["failure"] == {"category": "timeout", "sentence": "too late"}

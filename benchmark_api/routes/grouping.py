@@ -1,0 +1,126 @@
+"""Writes of many requests in one transaction: they share the lock and the wait for the disk.
+
+A commit that survives a power cut costs more than all that a submission writes. So whoever finds
+nobody writing writes for all that have gathered; each is answered once the shared commit is safe.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, Protocol, TypeVar
+
+from edgeyard.errors import EdgeyardError, Unavailable
+from edgeyard.scheduler.ports import Store, UnitOfWork
+
+MOST = 64
+"""Changes of one transaction: the first waits for the last of them."""
+
+_Found = TypeVar("_Found")
+_Made = TypeVar("_Made")
+
+
+class GroupCommit:
+    """Runs changes of many threads, each in full or not at all. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._waiting: deque[_Runnable] = deque()
+        self._led = False
+
+    def run(
+        self, look: Callable[[UnitOfWork], _Found], change: Callable[[UnitOfWork, _Found], _Made]
+    ) -> _Made:
+        """Look and change in one transaction, maybe others' too; returns once it is committed.
+
+        Args:
+            look: Only reads; what it raises is this caller's alone.
+            change: Writes; where it raises, everybody's changes are tried again one by one.
+
+        Raises:
+            Unavailable: As `Store.write`; and whatever the two raise.
+        """
+        item = _Item(look, change)
+        with self._lock:
+            self._waiting.append(item)
+            leads = not self._led
+            self._led = True
+        if not leads:
+            item.turn.wait()
+        if not item.done:
+            self._lead()
+        return item.result()
+
+    def _lead(self) -> None:
+        with self._lock:
+            group = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+        try:
+            self._commit(group)
+        finally:
+            with self._lock:
+                successor = self._waiting[0] if self._waiting else None
+                self._led = successor is not None
+            for item in group:
+                item.done = True
+                item.turn.set()
+            if successor is not None:
+                successor.turn.set()
+
+    def _commit(self, group: Sequence[_Runnable]) -> None:
+        try:
+            with self._store.write() as uow:
+                for item in group:
+                    item.run(uow)
+        except Exception as error:
+            # Trying a store again that can't be had now would only keep everybody waiting.
+            alone = len(group) == 1 or isinstance(error, Unavailable)
+            if alone or not isinstance(error, EdgeyardError):
+                for item in group:
+                    item.failed(error)
+                return
+            for item in group:
+                self._commit([item])
+
+
+class _Runnable(Protocol):
+    done: bool
+    turn: threading.Event
+
+    def run(self, uow: UnitOfWork) -> None: ...
+    def failed(self, error: Exception) -> None: ...
+
+
+class _Item(Generic[_Found, _Made]):
+    """One caller's change, and what became of it."""
+
+    def __init__(
+        self, look: Callable[[UnitOfWork], _Found], change: Callable[[UnitOfWork, _Found], _Made]
+    ) -> None:
+        self._look = look
+        self._change = change
+        self._made: _Made | None = None
+        self._error: Exception | None = None
+        self.done = False
+        self.turn = threading.Event()
+
+    def run(self, uow: UnitOfWork) -> None:
+        """Do it; an error of looking stays here, one of changing goes out to undo everything."""
+        self._made, self._error = None, None
+        try:
+            found = self._look(uow)
+        except EdgeyardError as error:
+            self._error = error
+        else:
+            self._made = self._change(uow, found)
+
+    def failed(self, error: Exception) -> None:
+        """It was undone."""
+        self._error = error
+
+    def result(self) -> _Made:
+        """What the change gave."""
+        if self._error is not None:
+            raise self._error
+        return self._made  # type: ignore[return-value]  # set where no error is
