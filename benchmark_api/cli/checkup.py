@@ -156,6 +156,8 @@ def _clock(response: httpx.Response, before: datetime, after: datetime) -> Itera
         at = parsedate_to_datetime(response.headers.get("Date", ""))
     except ValueError:
         return
+    if at.tzinfo is None:
+        return
     # The header is cut to whole seconds.
     difference = max((before - at).total_seconds() - 1.0, (at - after).total_seconds(), 0.0)
     if difference <= MOST_CLOCK_DIFFERENCE_S:

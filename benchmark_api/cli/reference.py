@@ -103,9 +103,7 @@ def _names(parameter: Any) -> str:
     names = ", ".join(f"`{name}`" for name in [*parameter.opts, *parameter.secondary_opts])
     if parameter.is_flag:
         return names
-    kind = parameter.metavar or {"integer": "N", "float": "X", "path": "PATH"}.get(
-        parameter.type.name, "TEXT"
-    )
+    kind = parameter.metavar or "VALUE"
     more = " (repeatable)" if parameter.multiple else ""
     return f"{names} {kind}{more}"
 

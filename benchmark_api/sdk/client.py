@@ -82,13 +82,13 @@ class Client:
         profile: str | None = None,
         *,
         transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-        monotonic_s: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] | None = None,
+        monotonic_s: Callable[[], float] | None = None,
     ) -> None:
         self.settings = client_settings(url=url, token=token, profile=profile)
-        self.api = Api(self.settings, transport=transport, sleep=sleep)
-        self._sleep = sleep
-        self._monotonic_s = monotonic_s
+        self._sleep = sleep or time.sleep
+        self._monotonic_s = monotonic_s or time.monotonic
+        self.api = Api(self.settings, transport=transport, sleep=self._sleep)
 
     def close(self) -> None:
         """Release the connections."""

@@ -1,0 +1,187 @@
+"""Answers of the API as clients see them, with defaults for all that does not matter."""
+
+from __future__ import annotations
+
+UID = "rpi4b-0001-0001"
+ID = "rpi4b-ort-20261121080000-abcdefghij"
+LONG_ID = "jetsonorinnano-ort-20261121080000-abcdefghij"
+
+
+def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: object) -> dict:
+    """A benchmark as `GET /v1/benchmarks/{id}` shows it."""
+    placed = status not in ("pending", "cancelled", "expired")
+    ended = status in ("completed", "failed", "cancelled", "expired")
+    base: dict[str, object] = {
+        "benchmark_id": benchmark_id,
+        "user_id": "ada",
+        "campaign_id": None,
+        "status": status,
+        "phase": "measuring" if status == "running" else None,
+        "progress": 41.0 if status == "running" else None,
+        "waiting_reason": (
+            {"code": "board_offline", "sentence": "its board is offline"}
+            if status == "pending"
+            else None
+        ),
+        "failure": (
+            {"category": "user_model", "sentence": "the model can't be read"}
+            if status == "failed"
+            else None
+        ),
+        "priority": 80,
+        "target_uid": UID if placed else None,
+        "description": {
+            "model": "net.onnx",
+            "runtime": "ort",
+            "benchmark_type": "TYPE1",
+            "target": "rpi4b",
+            "nb_inference": 20,
+        },
+        "files": [{"role": "model", "name": "net.onnx", "sha256": "ab" * 32, "size_bytes": 2**20}],
+        "submit_time": "2026-11-21T08:00:00Z",
+        "started_at": "2026-11-21T08:00:01Z" if placed else None,
+        "ended_at": "2026-11-21T08:00:03Z" if ended else None,
+        "deadline": None,
+        "retry_of": None,
+        "attempts": (
+            [
+                {
+                    "number": 1,
+                    "job_id": "benchmark-rpi4b-ort-20261121080000-abcdefghij",
+                    "state": "ended" if ended else "running",
+                    "target_uid": UID,
+                    "started_at": "2026-11-21T08:00:01Z",
+                    "ended_at": None,
+                    "failure": None,
+                }
+            ]
+            if placed
+            else []
+        ),
+        "links": {},
+    }
+    return base | changes
+
+
+def accepted(benchmark_id: str = ID, **changes: object) -> dict:
+    """What a submission answers."""
+    return {
+        "benchmark_id": benchmark_id,
+        "status": "pending",
+        "links": {},
+        "warnings": [],
+    } | changes
+
+
+def problem(status: int, code: str, detail: str = "", errors: object = ()) -> dict:
+    """An RFC 9457 body."""
+    return {"status": status, "code": code, "title": code, "detail": detail, "errors": list(errors)}  # type: ignore[call-overload]
+
+
+def report(verdict: str = "comparable", **changes: object) -> dict:
+    """A report as the runner uploads it."""
+    told = {"code": "other_load", "sentence": "Other work had 40% of the time."}
+    return {
+        "schema": "edgeyard/result/v1",
+        "status": "ok",
+        "nb_inference": 20,
+        "inference_latency": {
+            "unit": "ms",
+            "mean": 12.5,
+            "std": 0.5,
+            "min": 11.0,
+            "max": 15.0,
+            "p50": 12.3,
+            "p50_ci95": [12.1, 12.6],
+            "p90": 13.5,
+            "p99": 14.9,
+        },
+        "verdict": {"verdict": verdict, "reasons": [] if verdict == "comparable" else [told]},
+    } | changes
+
+
+def row(benchmark_id: str = ID, **changes: object) -> dict:
+    """A row of `GET /v1/results`."""
+    return {
+        "benchmark_id": benchmark_id,
+        "model": "net.onnx",
+        "target": "rpi4b",
+        "target_uid": UID,
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "status": "completed",
+        "p50_ms": 12.3,
+        "p90_ms": 13.5,
+        "p99_ms": 14.9,
+        "mean_ms": 12.5,
+        "throughput_per_s": 80.0,
+        "accuracy": None,
+        "top5": None,
+        "final_loss": None,
+        "ram_peak_bytes": 120 * 2**20,
+        "verdict": "comparable",
+        "reasons": [],
+        "ended_at": "2026-11-21T08:00:03Z",
+    } | changes
+
+
+def results(benchmark_id: str = ID, verdict: str = "comparable") -> dict:
+    """What `GET …/results` answers."""
+    told = report(verdict)
+    return {
+        "benchmark_id": benchmark_id,
+        "status": "completed",
+        "summary": row(benchmark_id, verdict=verdict, reasons=told["verdict"]["reasons"]),
+        "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": told}],
+        "files": [
+            {"attempt": 1, "name": name, "sha256": "cd" * 32, "size_bytes": 1728, "url": "x"}
+            for name in ("latencies.npy", "report.json")
+        ],
+    }
+
+
+def board(target_uid: str = UID, state: str = "idle", **changes: object) -> dict:
+    """A board of `GET /v1/boards`."""
+    return {
+        "target_uid": target_uid,
+        "family": target_uid.split("-")[0],
+        "state": state,
+        "reason": "no host reports it" if state == "offline" else "",
+        "engines": [
+            {"name": "ort", "version": "1.31.1", "supported_types": ["TYPE1", "TYPE2"]},
+            {"name": "tflite", "version": "2.3.0", "supported_types": ["TYPE1", "TYPE3"]},
+        ],
+        "ram_bytes": 4 * 2**30,
+        "storage_bytes": 32 * 2**30,
+        "host": "host-1",
+        "progress": 0.0,
+        "benchmark_id": None,
+        "emulated": False,
+    } | changes
+
+
+def explanation(**changes: object) -> dict:
+    """What `GET …/explanation` answers for one that was placed."""
+
+    def verdict(uid: str, reason: str | None, sentence: str, **more: object) -> dict:
+        base = {"target_uid": uid, "reason": reason, "sentence": sentence}
+        return base | {"never": False, "score": None, "scores": {}} | more
+
+    scores = {"least_loaded": 0.9, "ilp": None}
+    return {
+        "benchmark_id": ID,
+        "decided_at": "2026-11-21T08:00:00Z",
+        "policy": "default/1",
+        "rank": 0,
+        "rank_reason": "priority 80, waiting for 14 s",
+        "priority": 80,
+        "priority_parts": {"type": 70.0, "user": 10.0, "age": 0.0, "deadline": 0.0},
+        "verdicts": [
+            verdict("rpi4b-0001-0002", "board_busy", "runs rpi4b-ort-1 and holds the whole board"),
+            verdict(UID, None, f"{UID} is free", score=0.9, scores=scores),
+            verdict("rpi5-0001-0001", "no_such_family", "is of family rpi5", never=True),
+        ],
+        "placement": {"target_uid": UID, "binding": "strict", "priority": 80},
+        "waiting": None,
+        "never": False,
+    } | changes

@@ -1,0 +1,786 @@
+"""The command line, against canned answers: output, exit statuses, and what is sent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard import __version__
+from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.cli.plot import Bar, draw
+from edgeyard.benchmark_api.cli.reference import PAGE, page
+from edgeyard.benchmark_api.cli.results import compared
+from tests.builders.answers import (
+    ID,
+    LONG_ID,
+    UID,
+    accepted,
+    benchmark,
+    board,
+    explanation,
+    problem,
+    results,
+    row,
+)
+from tests.fakes.api_server import Answer, FakeServer
+
+ONE = f"/v1/benchmarks/{ID}"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
+    """A server that the environment names; nobody sleeps."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("EDGEYARD_TOKEN", "ey_token")
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with FakeServer() as running:
+        monkeypatch.setenv("EDGEYARD_URL", running.url)
+        yield running
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def fits(text: str) -> bool:
+    """Nothing is wider than a terminal, and no line ends with blanks."""
+    return all(len(line) <= 80 and line == line.rstrip() for line in text.splitlines())
+
+
+def rows_of(result: Result) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+# --- the program ----------------------------------------------------------------------------------
+
+
+def test_help_loads_nothing_that_takes_long() -> None:
+    code = (
+        "import sys; from edgeyard.benchmark_api.cli import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = ('fastapi','sqlalchemy','pydantic','numpy','httpx','rich','matplotlib','pandas',"
+        "'onnxruntime','jinja2','yaml')\n"
+        "print([m for m in heavy if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr.strip() == "[]"
+    assert "submit" in done.stdout
+    assert fits(done.stdout)
+
+
+def test_the_version_is_told() -> None:
+    assert run("--version").stdout == f"edgeyard {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["list", "--nonsense"], "No such option: --nonsense"),
+        (["show"], "Missing argument 'ID'"),
+        (["list", "-o", "xml"], "'xml'"),
+        (["wait"], "nothing to wait for"),
+        (["cancel"], "nothing to cancel"),
+        (["results"], "no results to show"),
+        (["submit"], "nothing to submit"),
+        (["results", "x", "--plot", "x.bmp"], "can't draw 'x.bmp'"),
+        (["logs", "x", "--stream", "stdin"], "stdout or stderr"),
+        (["wait", "x", "--timeout", "soon"], "--timeout: 'soon' is not a duration"),
+        (["users", "update", "x"], "nothing to change"),
+        (["submit", "--input", "x"], "--input: can't read 'x'"),
+        (["submit", "--constraint", "ram more"], "--constraint: can't read"),
+        (["submit", "--odt-config", "{"], "--odt-config: is no JSON"),
+        (["submit", "nowhere.yaml"], "can't read nowhere.yaml"),
+    ],
+)
+def test_wrong_usage_is_exit_1_with_one_clear_message(
+    server: FakeServer, words: list[str], told: str
+) -> None:
+    result = run(*words)
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert result.stdout == ""
+    assert server.asked == []
+
+
+def test_without_a_word_the_help_is_shown() -> None:
+    result = run()
+    assert result.exit_code == 1
+    assert "Commands:" in result.stderr + result.stdout
+
+
+def test_an_error_of_the_api_names_field_and_fix(server: FakeServer) -> None:
+    errors = [
+        {"pointer": "/target", "reason": "is no family", "accepted": "rpi4b"},
+        {"pointer": "/ram", "reason": "is no size", "accepted": "4 GiB"},
+    ]
+    answer = Answer(problem(422, "invalid_input", "", errors), 422)
+    server.on("POST", "/v1/benchmarks", answer)
+    result = run("submit", "--model", "m", "--target", "x")
+    assert result.exit_code == 1
+    assert "/target: is no family (accepted: rpi4b)\n/ram: is no size" in result.stderr
+
+
+def test_a_missing_token_comes_with_what_to_do(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks", Answer(problem(401, "not_authenticated", "no token"), 401))
+    result = run("list")
+    assert result.exit_code == 1
+    assert "no token\nSet EDGEYARD_TOKEN" in result.stderr
+
+
+def test_a_server_that_is_not_there_is_named(server: FakeServer) -> None:
+    result = run("list", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert "no answer from http://127.0.0.1:9: Connection refused" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_flags_go_before_the_environment(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_URL", "http://127.0.0.1:9")
+    server.on("GET", "/v1/queue", {"items": []})
+    assert run("queue", "--url", server.url, "--token", "ey_other").exit_code == 0
+    assert server.asked[0].headers["authorization"] == "Bearer ey_other"
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> None:
+    many = {"items": [benchmark(f"b-{n}") for n in range(100)], "next_cursor": None}
+    server.on("GET", "/v1/benchmarks", many)
+    command = f"{sys.executable} -m edgeyard list -n 100 --json | head -1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout == "[\n"
+    assert done.stderr == ""
+
+
+# --- submit ---------------------------------------------------------------------------------------
+
+
+def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -> None:
+    Path("net.onnx").write_bytes(b"model")
+    server.on("POST", "/v1/files", {"name": "net.onnx", "url": "http://s/f", "size": 5})
+    server.on("POST", "/v1/benchmarks", Answer(accepted(warnings=["its board is offline"]), 202))
+    result = run(
+        *("submit", "--model", "net.onnx", "--runtime", "ort", "--type", "TYPE1"),
+        *("--target", "rpi4b", "--nb-inference", "50", "--ram", "2 GiB", "--priority", "3"),
+        *("--tag", "a", "--tag", "b", "--input", "ids=1x128:0..30522:int", "--parameter", "x=2"),
+        *("--constraint", "memory.ram>=5", "--deadline", "2027-01-01T00:00:00Z"),
+    )
+    assert result.exit_code == 0
+    assert result.stdout == f"{ID}\n"
+    assert "uploading net.onnx (5 B)" in result.stderr
+    assert "warning: its board is offline" in result.stderr
+    assert f"edgeyard wait {ID}" in result.stderr
+    assert server.of("POST", "/v1/benchmarks")[0].json == {
+        "model": "net.onnx",
+        "model_url": "http://s/f",
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": "rpi4b",
+        "nb_inference": 50,
+        "ram": "2 GiB",
+        "user_priority": 3,
+        "tags": ["a", "b"],
+        "input": {"ids": {"shape": [1, 128], "low": 0, "high": 30522, "integers": True}},
+        "parameters": {"x": 2},
+        "constraints": [{"attribute": "memory.ram", "operator": ">=", "value": "5"}],
+        "deadline": "2027-01-01T00:00:00Z",
+    }
+
+
+def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:
+    folder = Path("jobs")
+    folder.mkdir()
+    (folder / "net.onnx").write_bytes(b"model")
+    (folder / "job.yaml").write_text(
+        "version: 1\nmodel: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\n"
+        "target: rpi4b\nnb_inference: 10\ndeadline: 2027-01-01T00:00:00Z\n"
+    )
+    server.on("POST", "/v1/files", {"name": "net.onnx", "url": "http://s/f"})
+    server.on("POST", "/v1/benchmarks", accepted())
+    assert run("submit", "jobs/job.yaml", "--nb-inference", "99").exit_code == 0
+    sent = server.of("POST", "/v1/benchmarks")[0].json
+    assert isinstance(sent, dict)
+    assert (sent["model_url"], sent["nb_inference"]) == ("http://s/f", 99)
+    assert sent["deadline"] == "2027-01-01T00:00:00Z"
+    assert "version" not in sent
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("version: 2\n", "job.yaml is of version 2 (accepted: 1)"),
+        ("model: [\n", "job.yaml: is not valid YAML"),
+        ("- a\n", "job.yaml: the body is not an object"),
+        ("model: models/none.onnx\n", "there is no file"),
+        ("target: []\n", "/target: is an empty list"),
+    ],
+)
+def test_a_bad_job_file_is_told_with_its_name(server: FakeServer, text: str, told: str) -> None:
+    Path("job.yaml").write_text(text)
+    result = run("submit", "job.yaml")
+    assert result.exit_code == 1
+    assert told in result.stderr
+
+
+def test_several_targets_make_a_campaign(server: FakeServer) -> None:
+    members = [{"benchmark_id": one, "status": "pending"} for one in ("a", "b")]
+    server.on("POST", "/v1/campaigns", {"campaign_id": "campaign-1", "benchmarks": members})
+    result = run(
+        "submit", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1", "--target", "x,y", "-o", "csv"
+    )
+    assert [one["benchmark_id"] for one in rows_of(result)] == ["a", "b"]
+    result = run("submit", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1", "--target", "x,y")
+    assert "edgeyard wait --campaign campaign-1" in result.stderr
+
+
+def test_a_cron_makes_a_schedule(server: FakeServer) -> None:
+    told = accepted(benchmark_id=None, schedule_id="s-1", next_fire="2026-11-21T09:00:00Z")
+    server.on("POST", "/v1/benchmarks", told)
+    result = run("submit", "-m", "m", "--cron", "0 * * * *", "--wait")
+    assert result.stdout == "s-1\n"
+    assert "a schedule, not a benchmark" in result.stderr
+
+
+def test_clone_sends_the_changes_only(server: FakeServer) -> None:
+    server.on("POST", f"{ONE}/clone", accepted("copy"))
+    assert run("submit", "--clone", ID, "--nb-inference", "5").stdout == "copy\n"
+    assert server.asked[0].json == {"nb_inference": 5}
+
+
+def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
+    answer = {
+        "would": "wait",
+        "waiting_reason": {"code": "board_busy", "sentence": "its board is busy"},
+        "boards": [
+            {"target_uid": UID, "state": "busy", "fits": False, "reason": "board_busy",
+             "sentence": "it runs another benchmark, and will for a while"},
+            {"target_uid": "rpi5-0001-0001", "state": "idle", "fits": False, "never": True,
+             "reason": "no_such_family", "sentence": "is of family rpi5"},
+        ],
+        "priority": 80,
+        "priority_parts": {"type": 70.0, "user": 10.0},
+        "hcl": 'job "benchmark" {\n}\n',
+        "description": {"model": "net.onnx", "runtime": "ort", "target": "rpi4b"},
+        "warnings": ["its board is busy"],
+    }  # fmt: skip
+    server.on("POST", "/v1/benchmarks", answer)
+    result = run("submit", "-m", "m", "--target", "rpi4b", "--dry-run")
+    assert result.exit_code == 0
+    assert fits(result.stdout)
+    assert server.asked[0].query == {"dry_run": ["true"]}
+    assert 'job "benchmark" {\n}\n' in result.stdout
+    assert "would wait (board_busy: its board is busy)" in result.stdout
+    assert "priority 80 = type 70 + user 10" in result.stdout
+    assert "rpi5-0001-0001" not in result.stdout
+    assert "and 1 more, of other families" in result.stdout
+    assert "warning: its board is busy" in result.stderr
+    assert json.loads(run("submit", "-m", "m", "--dry-run", "--json").stdout) == answer
+
+
+def test_a_dry_run_that_can_never_run_is_exit_2(server: FakeServer) -> None:
+    server.on("POST", "/v1/benchmarks", {"would": "never", "boards": [], "hcl": ""})
+    result = run("submit", "-m", "m", "--target", "rpi4b", "--dry-run")
+    assert result.exit_code == 2
+    assert "can't ever run" in result.stdout
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("completed", 0), ("failed", 3), ("expired", 3), ("cancelled", 5)]
+)
+def test_wait_exits_as_the_benchmark_ended(server: FakeServer, status: str, code: int) -> None:
+    server.on("GET", ONE, benchmark(status="running"), benchmark(status=status))
+    server.on("GET", "/v1/results", {"items": [row()]})
+    result = run("wait", ID)
+    assert result.exit_code == code
+    assert fits(result.stdout)
+    assert ID in result.stdout
+    assert status in result.stdout
+    assert len(result.stderr.splitlines()) == 2  # one line a change, no spinner
+    assert "\x1b" not in result.output
+
+
+def test_a_failure_says_why_on_stdout_too(server: FakeServer) -> None:
+    server.on("GET", ONE, benchmark(status="failed"))
+    assert "user_model: the model can't be read" in run("wait", ID).stdout
+
+
+def test_the_result_of_a_wait_stands_beside_its_verdict(server: FakeServer) -> None:
+    reasons = [{"code": "other_load", "sentence": "Other work had 40% of the time."}]
+    server.on("GET", ONE, benchmark())
+    server.on("GET", "/v1/results", {"items": [row(verdict="suspect", reasons=reasons)]})
+    result = run("wait", ID)
+    assert "12.3?  suspect" in result.stdout
+    assert "Other work had 40% of the time." in result.stdout
+
+
+def test_a_failure_says_more_than_a_cancellation(server: FakeServer) -> None:
+    for name, status in (("a", "cancelled"), ("b", "failed"), ("c", "completed")):
+        server.on("GET", f"/v1/benchmarks/{name}", benchmark(name, status))
+    server.on("GET", "/v1/results", {"items": [row("c")]})
+    assert run("wait", "a", "b", "c").exit_code == 3
+
+
+def test_a_time_out_is_exit_4_and_leaves_the_benchmark_alone(server: FakeServer) -> None:
+    server.on("GET", ONE, benchmark(status="pending"))
+    result = run("wait", ID, "--timeout", "0")
+    assert result.exit_code == 4
+    assert f"Take it up again with: edgeyard wait {ID}" in result.stderr
+    assert server.of("POST", f"{ONE}/cancel") == []
+
+
+def test_cancel_on_timeout_cancels(server: FakeServer) -> None:
+    server.on("GET", ONE, benchmark(status="pending"))
+    server.on("POST", f"{ONE}/cancel", benchmark(status="cancelled"))
+    result = run("wait", ID, "--timeout", "0 s", "--cancel-on-timeout")
+    assert result.exit_code == 4
+    assert len(server.of("POST", f"{ONE}/cancel")) == 1
+
+
+def test_ctrl_c_ends_the_waiting_only(server: FakeServer) -> None:
+    server.on("GET", ONE, benchmark(status="running"))
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "edgeyard", "wait", ID],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell's background jobs ignore it, and tests may run in one.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert waiting.stderr is not None
+    assert "RUNNING" in waiting.stderr.readline()
+    waiting.send_signal(signal.SIGINT)
+    _, talk = waiting.communicate(timeout=20)
+    assert waiting.returncode == 130
+    assert f"it goes on. Take it up again with: edgeyard wait {ID}" in talk
+    assert "Traceback" not in talk
+    assert all(one.method == "GET" for one in server.asked)
+
+
+def test_submit_and_wait_prints_the_end_as_json(server: FakeServer) -> None:
+    server.on("POST", "/v1/benchmarks", accepted())
+    server.on("GET", ONE, benchmark())
+    result = run("submit", "-m", "m", "--target", "x", "--wait", "--json")
+    assert json.loads(result.stdout) == benchmark()
+
+
+def test_watch_without_ids_follows_ones_own(server: FakeServer) -> None:
+    server.on("GET", "/v1/me", {"user": {"user_id": "ada"}, "role": "operator"})
+    server.on("GET", "/v1/benchmarks", {"items": [benchmark(status="running")]})
+    server.on("GET", ONE, benchmark())
+    server.on("GET", "/v1/results", {"items": [row()]})
+    assert run("watch").exit_code == 0
+    asked = server.of("GET", "/v1/benchmarks")[0].query
+    assert asked["user_id"] == ["ada"]
+    server.on("GET", "/v1/benchmarks", {"items": []})
+    assert "nothing of yours" in run("watch").stderr
+
+
+def test_a_campaign_is_waited_for_as_a_whole(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns/c", {"benchmarks": [benchmark(status="running")]})
+    server.on("GET", ONE, benchmark())
+    server.on("GET", "/v1/results", {"items": [row()]})
+    assert run("wait", "--campaign", "c").exit_code == 0
+
+
+# --- looking --------------------------------------------------------------------------------------
+
+
+def test_list_keeps_ids_whole_within_80_columns(server: FakeServer) -> None:
+    items = [benchmark(LONG_ID, "running", target_uid="jetsonorinnano-0001-0001"), benchmark()]
+    server.on("GET", "/v1/benchmarks", {"items": items, "next_cursor": None})
+    result = run("list")
+    assert fits(result.stdout)
+    assert LONG_ID in result.stdout
+    assert "completed" in result.stdout
+
+
+def test_list_takes_filters_and_stops_at_its_limit(server: FakeServer) -> None:
+    page = {"items": [benchmark("a"), benchmark("b"), benchmark("c")], "next_cursor": "n"}
+    server.on("GET", "/v1/benchmarks", page)
+    result = run("list", "-n", "2", "--status", "running", "--status", "pending", "--json")
+    assert [one["benchmark_id"] for one in json.loads(result.stdout)] == ["a", "b"]
+    assert server.asked[0].query["status"] == ["running", "pending"]
+    assert len(server.asked) == 1
+
+
+def test_an_empty_list_is_no_data_in_any_form(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks", {"items": [], "next_cursor": None})
+    assert (run("list").stdout, run("list").stderr) == ("", "no benchmarks\n")
+    assert json.loads(run("list", "--json").stdout) == []
+    assert run("list", "-o", "csv").stdout == ""
+
+
+def test_csv_has_dotted_columns_that_programs_read(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks", {"items": [benchmark(status="failed")]})
+    [line] = rows_of(run("list", "-o", "csv"))
+    assert line["benchmark_id"] == ID
+    assert line["failure.category"] == "user_model"
+    assert line["description.model"] == "net.onnx"
+
+
+@pytest.mark.parametrize("status", ["pending", "running", "completed", "failed"])
+def test_show_is_readable_at_80_columns(server: FakeServer, status: str) -> None:
+    server.on("GET", ONE, benchmark(status=status))
+    result = run("show", ID)
+    assert fits(result.stdout)
+    assert status.upper() in result.stdout
+    assert "nb_inference" in result.stdout
+    assert json.loads(run("show", ID, "--json").stdout)["status"] == status
+
+
+def test_explain_shows_rank_priority_and_each_boards_verdict(server: FakeServer) -> None:
+    server.on("GET", f"{ONE}/explanation", explanation())
+    result = run("explain", ID)
+    assert fits(result.stdout)
+    assert f"was placed on {UID} (strict)" in result.stdout
+    assert "number 1 of the queue: priority 80" in " ".join(result.stdout.split())
+    assert "priority 80 = type 70 + user 10 + age 0 + deadline 0" in result.stdout
+    assert "least_loaded 0.900, ilp abstains" in " ".join(result.stdout.split())
+    assert "board_busy" in result.stdout
+    assert "and 1 more: 1 no_such_family" in result.stdout
+    assert "rpi5-0001-0001" in run("explain", ID, "--all").stdout
+    assert len(rows_of(run("explain", ID, "-o", "csv"))) == 3
+
+
+def test_explain_says_why_it_waits(server: FakeServer) -> None:
+    waiting = {"reason": "board_offline", "sentence": "its board is offline"}
+    server.on("GET", f"{ONE}/explanation", explanation(placement=None, waiting=waiting))
+    assert "waits: board_offline: its board is offline" in run("explain", ID).stdout
+
+
+def test_hcl_is_printed_as_it_is(server: FakeServer) -> None:
+    text = 'job "x" {\n  long = "' + "a" * 200 + '"\n}\n'
+    server.on("GET", f"{ONE}/hcl", Answer(text.encode()))
+    assert run("hcl", ID).stdout == text
+
+
+def test_logs_are_printed_and_followed(server: FakeServer) -> None:
+    server.on("GET", ONE, benchmark())
+    server.on("GET", f"{ONE}/logs", Answer(b"one\ntwo\n"), Answer(b""))
+    assert run("logs", ID).stdout == "one\ntwo\n"
+    server.on("GET", f"{ONE}/logs", Answer(b"one\ntwo\n"))
+    assert run("logs", "-f", ID).stdout == "one\ntwo\n"
+
+
+def test_events_are_a_line_each(server: FakeServer) -> None:
+    event = {"seq": 1, "at": "2026-11-21T08:00:00Z", "kind": "benchmark.status", "data": {"a": "b"}}
+    server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
+    assert "benchmark.status  a=b" in run("events", ID).stdout
+    server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
+    assert json.loads(run("events", ID, "--json").stdout) == event
+
+
+def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
+    items = [
+        {"position": 0, "benchmark_id": LONG_ID, "priority": 80,
+         "waiting_reason": {"code": "board_busy", "sentence": "all its boards are busy right now"}},
+        {"position": 1, "benchmark_id": None, "priority": 10, "waiting_reason": None},
+    ]  # fmt: skip
+    server.on("GET", "/v1/queue", {"items": items})
+    result = run("queue")
+    assert fits(result.stdout)
+    assert LONG_ID in result.stdout
+    assert "(another user's)" in result.stdout
+
+
+def test_control_characters_of_others_do_not_reach_the_terminal(server: FakeServer) -> None:
+    hostile = benchmark(status="failed", failure={"category": "x", "sentence": "\x1b]0;owned\x07"})
+    server.on("GET", ONE, hostile)
+    assert "\x1b" not in run("show", ID).stdout
+
+
+# --- acting ---------------------------------------------------------------------------------------
+
+
+def test_cancel_takes_many_and_reports_those_that_had_ended(server: FakeServer) -> None:
+    server.on("POST", "/v1/benchmarks/a/cancel", Answer(benchmark("a", "cancelled"), 202))
+    gone = Answer(problem(409, "conflict", "b has completed"), 409)
+    server.on("POST", "/v1/benchmarks/b/cancel", gone)
+    result = run("cancel", "a", "b")
+    assert result.exit_code == 1
+    assert "a" in result.stdout
+    assert "b has completed" in result.stderr
+
+
+def test_retry_prints_the_new_id(server: FakeServer) -> None:
+    server.on("POST", f"{ONE}/retry", accepted("again"))
+    assert run("retry", ID).stdout == "again\n"
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
+    server.on("GET", f"{ONE}/results", results(verdict="suspect"))
+    result = run("results", ID)
+    assert fits(result.stdout)
+    assert "suspect: Other work had 40% of the time." in result.stdout
+    assert "12.3 ms (95 %: 12.1 to 12.6) suspect" in result.stdout
+    assert "report.json" in result.stdout
+    assert json.loads(run("results", ID, "--json").stdout) == results(verdict="suspect")
+    [line] = rows_of(run("results", ID, "-o", "csv"))
+    assert (line["p50_ms"], line["verdict"]) == ("12.3", "suspect")
+
+
+def test_no_result_yet_says_so(server: FakeServer) -> None:
+    empty = {"benchmark_id": ID, "status": "running", "summary": None, "reports": [], "files": []}
+    server.on("GET", f"{ONE}/results", empty)
+    assert "is running and has no result yet" in run("results", ID).stderr
+
+
+def test_a_comparison_has_ratios_to_the_fastest_that_is_valid() -> None:
+    rows = [
+        row("a", p50_ms=10.0),
+        row("b", p50_ms=25.0, verdict="suspect"),
+        row("c", p50_ms=1.0, verdict="invalid"),
+        row("d", p50_ms=4.0, model="other.onnx"),
+        row("e", p50_ms=None),
+    ]
+    ratios = {one["benchmark_id"]: one["ratio"] for one in compared(rows)}
+    assert ratios == {"a": 1.0, "b": 2.5, "c": None, "d": 1.0, "e": None}
+
+
+def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
+    reasons = [{"code": "x", "sentence": "The clock was throttled half of the time."}]
+    names = {"a": "comparable", "b": "suspect", "c": "invalid"}
+    rows = [
+        row(one, target_uid=f"jetsonorinnano-0001-{one * 4}", verdict=verdict,
+            reasons=reasons if one != "a" else [])
+        for one, verdict in names.items()
+    ]  # fmt: skip
+    server.on("GET", "/v1/results", {"items": rows})
+    for name, verdict in names.items():
+        server.on("GET", f"/v1/benchmarks/{name}/results", results(name, verdict))
+    result = run("results", "a", "b", "c", "--plot", "out.png")
+    assert result.exit_code == 0
+    assert fits(result.stdout)
+    assert "12.3?" in result.stdout
+    assert "12.3!" in result.stdout
+    assert "1.00×" in result.stdout
+    assert result.stdout.count("throttled") == 2
+    assert Path("out.png").read_bytes().startswith(b"\x89PNG")
+    assert [one["ratio"] for one in json.loads(run("results", "a", "b", "c", "--json").stdout)]
+    assert len(rows_of(run("results", "a", "b", "c", "-o", "csv"))) == 3
+
+
+def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
+    server.on("GET", f"{ONE}/results", results())
+    for name in ("latencies.npy", "report.json"):
+        server.on("GET", f"{ONE}/results/1/{name}", Answer(name.encode()))
+    assert run("results", ID, "--download", "out").exit_code == 0
+    assert Path("out", ID, "report.json").read_bytes() == b"report.json"
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg"])
+def test_many_boards_of_very_different_speed_can_be_drawn(tmp_path: Path, suffix: str) -> None:
+    bars = [
+        Bar(model=f"m{m}", series=f"board-{b}", p50_ms=10.0 ** (b - 3), p90_ms=10.0 ** (b - 2))
+        for m in range(3)
+        for b in range(9)
+    ]
+    draw(bars, tmp_path / f"out.{suffix}")
+    assert (tmp_path / f"out.{suffix}").stat().st_size > 1000
+
+
+# --- nouns ----------------------------------------------------------------------------------------
+
+
+def test_boards_are_listed_shown_drained_and_resumed(server: FakeServer) -> None:
+    boards = [
+        board("jetsonorinnano-0001-0001", "busy", benchmark_id=LONG_ID, progress=40.0),
+        board(state="offline"),
+    ]
+    server.on("GET", "/v1/boards", {"items": boards})
+    result = run("boards", "list")
+    assert fits(result.stdout)
+    assert "no host reports it" in " ".join(result.stdout.split())
+    [line] = rows_of(run("boards", "list", "--state", "busy", "-o", "csv"))
+    assert line["target_uid"] == "jetsonorinnano-0001-0001"
+    server.on("GET", f"/v1/boards/{UID}", board())
+    assert "TYPE1, TYPE3" in run("boards", "show", UID).stdout
+    server.on("POST", f"/v1/boards/{UID}/drain", board(state="drained"))
+    server.on("POST", f"/v1/boards/{UID}/resume", board())
+    assert "drained" in run("boards", "drain", UID, "--reason", "fan").stdout
+    assert server.of("POST", f"/v1/boards/{UID}/drain")[0].json == {"reason": "fan"}
+    assert "idle" in run("boards", "resume", UID).stdout
+
+
+def test_files_go_up_and_down_and_away(server: FakeServer) -> None:
+    file = {"file_id": "file-1", "name": "net.onnx", "size": 5, "sha256": "ab" * 32, "url": "u"}
+    Path("net.onnx").write_bytes(b"model")
+    server.on("POST", "/v1/files", Answer(file, 201))
+    assert "file-1" in run("files", "upload", "net.onnx").stdout
+    server.on("GET", "/v1/files", {"items": [file]})
+    assert fits(run("files", "list").stdout)
+    server.on("GET", "/v1/files/file-1", {**file, "name": "../evil.onnx"})
+    server.on("GET", "/v1/files/file-1/content", Answer(b"model"))
+    assert run("files", "download", "file-1").exit_code == 0
+    assert Path("evil.onnx").read_bytes() == b"model"
+    assert run("files", "download", "file-1", "-").stdout == "model"
+    server.on("DELETE", "/v1/files/file-1", Answer(b"", 204))
+    assert run("files", "delete", "file-1").exit_code == 0
+
+
+def test_a_new_token_is_the_only_thing_on_stdout(server: FakeServer) -> None:
+    made = {"token_id": "token-1", "token": "ey_new", "user_id": "ada", "role": "submitter"}
+    server.on("POST", "/v1/tokens", Answer(made, 201))
+    result = run("tokens", "create", "--role", "submitter", "--label", "ci")
+    assert result.stdout == "ey_new\n"
+    assert server.asked[0].json == {"role": "submitter", "label": "ci"}
+    server.on("GET", "/v1/tokens", {"items": [{**made, "label": "ci"}]})
+    assert fits(run("tokens", "list").stdout)
+    server.on("DELETE", "/v1/tokens/token-1", Answer(b"", 204))
+    assert run("tokens", "revoke", "token-1").exit_code == 0
+
+
+def test_users_are_made_and_changed(server: FakeServer) -> None:
+    user = {"user_id": "ada", "role": "submitter", "max_priority": 5, "disabled": False}
+    server.on("POST", "/v1/users", Answer(user, 201))
+    server.on("PATCH", "/v1/users/ada", {**user, "disabled": True})
+    server.on("GET", "/v1/users", {"items": [user]})
+    assert "ada" in run("users", "create", "ada", "--max-priority", "5").stdout
+    assert "yes" in run("users", "update", "ada", "--disable").stdout
+    assert server.of("PATCH", "/v1/users/ada")[0].json == {"disabled": True}
+    assert fits(run("users", "list").stdout)
+
+
+def test_campaigns_and_schedules(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns/c", {"campaign_id": "c", "benchmarks": [benchmark()]})
+    assert ID in run("campaigns", "show", "c").stdout
+    schedule = {
+        "schedule_id": "s-1",
+        "cron": "0 * * * *",
+        "next_fire": "2026-11-21T09:00:00Z",
+        "description": {"model": "net.onnx"},
+        "active": True,
+    }
+    server.on("GET", "/v1/schedules", {"items": [schedule]})
+    assert fits(run("schedules", "list").stdout)
+    server.on("DELETE", "/v1/schedules/s-1", Answer(b"", 204))
+    assert run("schedules", "delete", "s-1").exit_code == 0
+
+
+# --- doctor, render, up, the reference ------------------------------------------------------------
+
+
+def _healthy(server: FakeServer) -> None:
+    server.on("GET", "/v1/version", {"version": __version__})
+    checks = {"database": "ok", "files": "ok", "cluster": "ok"}
+    server.on("GET", "/readyz", {"status": "ready", "checks": checks})
+    server.on("GET", "/v1/me", {"user": {"user_id": "ada"}, "role": "operator"})
+    server.on("GET", "/v1/boards", {"items": [board(), board("rpi5-0001-0001", "offline")]})
+    server.on("GET", "/v1/inventory", {"families": {}, "boards": [{}, {}]})
+
+
+def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:
+    _healthy(server)
+    result = run("doctor")
+    assert result.exit_code == 0
+    assert fits(result.stdout)
+    assert "rpi5-0001-0001 is offline" in result.stdout
+    assert "0 problems" in result.stderr
+    findings = json.loads(run("doctor", "--json").stdout)
+    assert {one["check"] for one in findings} >= {"settings", "server", "clock", "token", "boards"}
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "told"),
+    [
+        ("/v1/me", Answer(problem(401, "x", "no such token"), 401), "set EDGEYARD_TOKEN"),
+        (
+            "/readyz",
+            Answer({"status": "not ready", "checks": {"cluster": "no answer since 90 s"}}, 503),
+            "no answer since 90 s",
+        ),
+        ("/v1/boards", Answer({"items": []}), "start the hosts"),
+        ("/v1/version", Answer(b"<html>"), "start it (edgeyard up"),
+        ("/v1/inventory", Answer({"boards": []}), "name the boards in the inventory"),
+    ],
+)
+def test_doctor_tells_what_to_do(server: FakeServer, path: str, answer: Answer, told: str) -> None:
+    _healthy(server)
+    server.on("GET", path, answer)
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert told in " ".join(result.stdout.split())
+
+
+def test_doctor_sees_another_version_and_another_clock(server: FakeServer) -> None:
+    _healthy(server)
+    late = {"Date": "Sat, 21 Nov 2020 08:00:00 GMT"}
+    server.on("GET", "/v1/version", Answer({"version": "9.0.0"}, headers=late))
+    states = {one["check"]: one for one in json.loads(run("doctor", "--json").stdout)}
+    assert "edgeyard==9.0.0" in states["server"]["fix"]
+    assert states["clock"]["state"] == "warning"
+
+
+def test_doctor_works_without_a_server(server: FakeServer) -> None:
+    result = run("doctor", "--url", "http://127.0.0.1:9")
+    assert result.exit_code == 1
+    assert "no answer from http://127.0.0.1:9" in " ".join(result.stdout.split())
+
+
+def test_doctor_tells_of_a_bad_settings_file(server: FakeServer) -> None:
+    Path("edgeyard.toml").write_text("url = 3")
+    result = run("doctor")
+    assert result.exit_code == 1
+    assert "url has to be a string" in " ".join(result.stdout.split())
+
+
+def test_render_prints_the_job_without_a_server(server: FakeServer) -> None:
+    Path("net.onnx").write_bytes(b"model")
+    Path("job.yaml").write_text(
+        "model: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\ntarget: [rpi4b, rpi5]\n"
+    )
+    result = run("render", "job.yaml")
+    assert result.exit_code == 0
+    assert result.stdout.count('job "benchmark-rpi') == 2
+    assert 'value     = "rpi5"' in result.stdout
+    assert "priority = 80" in result.stdout
+    assert server.asked == []
+
+
+def test_render_names_what_is_wrong(server: FakeServer) -> None:
+    Path("job.yaml").write_text("model: net.onnx\nruntim: ort\nbenchmark_type: TYPE9\ntarget: x\n")
+    result = run("render", "job.yaml")
+    assert result.exit_code == 1
+    assert "/runtim" in result.stderr
+    assert "/benchmark_type" in result.stderr
+
+
+@pytest.mark.parametrize(("status", "code"), [(0, 0), (2, 1)])
+def test_up_hands_its_options_to_the_server(
+    monkeypatch: pytest.MonkeyPatch, status: int, code: int
+) -> None:
+    given: list[object] = []
+
+    def serve(*options: object) -> int:
+        given.extend(options)
+        return status
+
+    monkeypatch.setattr("edgeyard.benchmark_api.main.serve", serve)
+    result = run("up", "--data-dir", "d", "--port", "0", "--host", "::1", "--config", "c.toml")
+    assert result.exit_code == code
+    assert given == [Path("d"), 0, "::1", Path("c.toml")]
+
+
+def test_the_reference_page_is_current() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m …cli.reference"
