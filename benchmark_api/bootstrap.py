@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -29,6 +30,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.housekeeping import keep_house
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
@@ -129,7 +131,7 @@ def build(settings: Settings, port: int) -> System:
             fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
             clock=clock,
             observe=metrics.observe,
-            sweep=files.sweep_temporary,
+            sweep=partial(keep_house, store, files, clock, settings.retention_s),
             file_limits={
                 FileRole.MODEL: settings.model_limit_bytes,
                 FileRole.DATASET: settings.dataset_limit_bytes,

@@ -159,6 +159,13 @@ class Settings(BaseSettings):
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )
 
+    retention_s: Seconds = Field(
+        90 * 86400.0,
+        gt=0,
+        description="Age at which events and explanations of ended benchmarks are dropped, s; "
+        "benchmarks and their results stay.",
+    )
+
     # rendering
     driver: Literal["docker", "raw_exec"] | None = Field(
         None, description="Task driver; default: raw_exec embedded, docker on Nomad."

@@ -193,6 +193,18 @@ class FileStore(Protocol):
         """Room that is left."""
         ...
 
+    def contents(self) -> Iterator[StoredFile]:
+        """Content that nobody committed lately; for finding what nothing names."""
+        ...
+
+    def remove(self, sha256: str) -> bool:
+        """Drop content that nothing names any more; True if it went."""
+        ...
+
+    def sweep_temporary(self) -> int:
+        """Remove files that were begun and left; returns how many."""
+        ...
+
 
 class UrlFetcher(Protocol):
     """Brings what a user's URL names into the file store, within the address rules."""
@@ -349,6 +361,10 @@ class Files(Protocol):
 
     def reports(self, benchmark_id: str) -> Sequence[Report]: ...
 
+    def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:
+        """All reports of all of them, in no order; for tables."""
+        ...
+
     def referenced(self, sha256: str) -> bool:
         """Whether any name, grant, result or benchmark still uses the content."""
         ...
@@ -488,6 +504,10 @@ class Store(Protocol):
 
     def ping(self) -> None:
         """Raises Unavailable."""
+        ...
+
+    def prune(self, before: datetime) -> int:
+        """Drop old events and explanations of what has ended; returns how many rows went."""
         ...
 
     def close(self) -> None: ...

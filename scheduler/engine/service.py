@@ -8,7 +8,7 @@ dispatch hands prepared attempts to the cluster
 watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
-timers   APScheduler: full repair, cron schedules, orphaned temporary files
+timers   APScheduler: full repair, cron schedules, housekeeping
 ======== ===========================================================================
 
 Store and cluster are shared by all of them; nothing else is.
@@ -50,7 +50,7 @@ class EngineParts:
     """What the engine's threads drive; built by the composition root.
 
     Attributes:
-        sweep: Removes orphaned temporary files; called every ten minutes.
+        sweep: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: Between two full looks at the cluster.
     """
@@ -109,7 +109,7 @@ class Engine:
             lambda: self._hints.put(_ALL), "interval", seconds=self._parts.full_repair_s, **every
         )
         self._timers.add_job(self._fire_due, "interval", seconds=TICK_S, **every)
-        self._timers.add_job(self._parts.sweep, "interval", minutes=10, **every)
+        self._timers.add_job(self._parts.sweep, "interval", hours=1, **every)
         self._timers.start()
         self.wake()
 

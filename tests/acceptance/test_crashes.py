@@ -1,6 +1,7 @@
 """kill -9 of the server, anywhere: no benchmark is lost, none runs twice, none is half-written."""
 
 import contextlib
+import http.client
 import multiprocessing
 import os
 import shutil
@@ -110,7 +111,7 @@ def _dies_at(number: int, folder: Path, model: Path) -> bool:
             made = _submit(server, str(server.upload(model)["name"]), key)
             benchmark_id = str(made["benchmark_id"])
             server.wait(benchmark_id, timeout_s=60)
-        except (RuntimeError, OSError):
+        except (RuntimeError, OSError, http.client.HTTPException):
             life.process.join(10)
         died = life.end() == 137
     with _process(folder / "data", 0) as life:

@@ -34,35 +34,18 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.records import BoardOverride
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin
+from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import FakeCluster, board
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
 GOOD: Mapping[str, object] = {"status": "ok", "inference_latency": {"p50": 1.5}}
 
 
-class TestClock:
-    """Time that moves when the test says so."""
-
-    __test__ = False
-
-    def __init__(self) -> None:
-        self.at = datetime(2026, 11, 21, 12, tzinfo=UTC)
-
-    def now(self) -> datetime:
-        return self.at
-
-    def monotonic_s(self) -> float:
-        return self.at.timestamp()
-
-    def forward(self, seconds: float) -> None:
-        self.at += timedelta(seconds=seconds)
-
-
 class Lab:
     """Everything but threads: a test says who does what next."""
 
     def __init__(self, folder: Path, *boards: str, start_lead_s: float = 0.0) -> None:
-        self.clock = TestClock()
+        self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
         expected = (board(A), board(B))

@@ -1,0 +1,48 @@
+"""What nothing names is dropped; what anything names stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from edgeyard.errors import NotFound
+from edgeyard.scheduler.engine.housekeeping import keep_house
+from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.model.records import UserFile
+from edgeyard.scheduler.store import SqlStore
+from tests.fakes.clock import FixedClock
+
+
+def test_only_content_without_a_name_goes(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/lab.db")
+    files = ContentFiles(tmp_path / "files")
+    kept, dropped = (_stored(files, content) for content in (b"named", b"nameless"))
+    with store.write() as uow:
+        uow.files.add_user_file(
+            UserFile(
+                file_id="file-1",
+                user_id="ann",
+                name="net.onnx",
+                sha256=kept,
+                size_bytes=5,
+                created_at=datetime.now(UTC),
+            )
+        )
+    keep_house(store, files, FixedClock(datetime.now(UTC)), 3600)
+    assert files.path(kept).read_bytes() == b"named"
+    with pytest.raises(NotFound):
+        files.path(dropped)
+
+
+def _stored(files: ContentFiles, content: bytes) -> str:
+    """Content that was committed a day ago."""
+    writer = files.writer(1000)
+    writer.write(content)
+    stored = writer.commit()
+    yesterday = time.time() - 86400
+    os.utime(files.path(stored.sha256), (yesterday, yesterday))
+    return stored.sha256
