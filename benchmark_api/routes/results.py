@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.model.records import Report
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter
 
@@ -93,7 +94,8 @@ def rows(
             raise InvalidInput.at(
                 "", "asks for no benchmark", "benchmark_id=... or campaign_id=..."
             )
-        reports = {
-            each.benchmark_id: views.newest(uow.files.reports(each.benchmark_id)) for each in found
-        }
-    return answer({"items": [views.summary(each, reports[each.benchmark_id]) for each in found]})
+        every = uow.files.reports_of_many([each.benchmark_id for each in found])
+    newest: dict[str, Report] = {}
+    for report in sorted(every, key=lambda one: one.attempt):
+        newest[report.benchmark_id] = report
+    return answer({"items": [views.summary(each, newest.get(each.benchmark_id)) for each in found]})

@@ -41,6 +41,7 @@ MAX_REPORT_BYTES = 16 * 2**20
 _JOB_PREFIX = "benchmark-"
 
 
+@router.head("/download/{name}", include_in_schema=False)  # Nomad's getter asks so first
 @router.get(
     "/download/{name}",
     responses=content(200, "application/octet-stream", "The file; ranges are served."),

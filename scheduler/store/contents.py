@@ -32,6 +32,12 @@ _GRANT = (
     .where(grants.c.name == bindparam("name"), text(LIVE_STATES))
 )
 _NEWEST = (user_files.c.created_at.desc(), user_files.c.file_id.desc())
+_NAMED = (
+    select(user_files)
+    .where(user_files.c.user_id == bindparam("user_id"), user_files.c.name == bindparam("name"))
+    .order_by(*_NEWEST)
+    .limit(1)
+)
 _REFERENCED = select(
     or_(
         *(
@@ -40,6 +46,8 @@ _REFERENCED = select(
         )
     )
 )
+
+_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
 
 class SqlFiles:
@@ -63,13 +71,7 @@ class SqlFiles:
         Raises:
             NotFound: The user has none.
         """
-        row = self._tx.row(
-            select(user_files)
-            .where(user_files.c.user_id == user_id, user_files.c.name == name)
-            .order_by(*_NEWEST)
-            .limit(1)
-        )
-        return _user_file(row, name)
+        return _user_file(self._tx.row(_NAMED, {"user_id": user_id, "name": name}), name)
 
     def user_file_by_id(self, file_id: str) -> UserFile:
         """Raises NotFound."""
@@ -167,6 +169,15 @@ class SqlFiles:
             .order_by(reports.c.attempt)
         )
         return [report_of(row) for row in self._tx.rows(query)]
+
+    def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:
+        """All reports of all of them, in no order."""
+        found: list[Report] = []
+        for start in range(0, len(benchmark_ids), _CHUNK):
+            ids = benchmark_ids[start : start + _CHUNK]
+            query = select(reports).where(reports.c.benchmark_id.in_(ids))
+            found += [report_of(row) for row in self._tx.rows(query)]
+        return found
 
     def referenced(self, sha256: str) -> bool:
         """Whether any name, grant, result or benchmark still uses the content."""

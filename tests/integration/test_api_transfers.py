@@ -209,6 +209,9 @@ def test_a_download_lives_as_long_as_its_attempt(api: Api) -> None:
     answer = anybody.get(f"/download/{'a' * 32}-model.onnx")
     assert answer.content == MODEL
     assert "attachment" in answer.headers["content-disposition"]
+    head = anybody.head(f"/download/{'a' * 32}-model.onnx")
+    assert (head.status_code, head.headers["accept-ranges"]) == (200, "bytes")
+    assert (head.headers["content-length"], head.content) == (str(len(MODEL)), b"")
     part = anybody.get(f"/download/{'a' * 32}-model.onnx", headers={"Range": "bytes=2-4"})
     assert (part.status_code, part.content) == (206, MODEL[2:5])
     assert put(api, attempt, "report.json", report(attempt)).status_code == 201
@@ -235,6 +238,7 @@ def test_inline_content_has_ranges_too(
     attempt = api.dispatched(api.submit())
     name = f"{attempt.job_id[-10:]}-spec.json"
     api.grant(attempt, name, filename="spec.json", content=b'{"a":1}', size_bytes=7)
+    assert api.as_(None).head(f"/download/{name}").headers["content-length"] == "7"
     answer = api.as_(None).get(f"/download/{name}", headers={"Range": wanted} if wanted else {})
     assert (answer.status_code, answer.content) == (status, content)
 
