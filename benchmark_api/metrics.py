@@ -60,8 +60,8 @@ class Metrics:
             retries.labels(category.value)
         for status in TERMINAL:
             for cause in ("", *(each.value for each in FailureCategory)):
-                # Only what can be: a completed or cancelled benchmark has no cause.
-                if (status in (Status.FAILED, Status.EXPIRED)) == bool(cause):
+                # Only what can be: nothing but a failure has a cause.
+                if (status is Status.FAILED) == bool(cause):
                     self.finished.labels(status.value, cause)
         for kind in ("file", "result"):
             self.uploaded.labels(kind)
