@@ -19,7 +19,8 @@ from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.results import Results
 
 HERE = Path(__file__).parent
-NETWORKS = ("squeezenet", "shufflenet", "resnet50")
+RUNS = {"squeezenet": 100, "shufflenet": 100, "resnet50": 40}
+"""Inferences by network: enough for a narrow interval, few enough for a demo."""
 FAMILIES = {
     "emufast": "2 threads on 2 CPUs",
     "emumid": "1 thread on 1 CPU",
@@ -38,7 +39,10 @@ def main() -> int:
     given = parser.parse_args()
     data_dir = given.data_dir or Path(tempfile.mkdtemp(prefix="edgeyard-demo-")) / "data"
     began = time.monotonic()
-    out.print(f"[bold]Edgeyard demo[/] on its embedded cluster, data in {data_dir}\n")
+    out.print(
+        f"[bold]Edgeyard demo[/] on its embedded cluster, data in {data_dir}\n"
+        f"Admin token: {data_dir / 'admin.token'}\n"
+    )
     server = start(data_dir)
     try:
         with Client(url=server.url, token=server.token) as client:
@@ -69,10 +73,10 @@ def _run(client: Client) -> list[str]:
             runtime="ort",
             benchmark_type="TYPE1",
             target=family,
-            nb_inference=60,
+            nb_inference=runs,
             tags=["demo"],
         )
-        for network in NETWORKS
+        for network, runs in RUNS.items()
         for family in FAMILIES
     }
     accuracy = client.submit(
@@ -114,7 +118,9 @@ def _run(client: Client) -> list[str]:
         f"{len(awaited) + 1} benchmarks submitted over HTTP; boards that share a CPU never measure "
         "at the same time.\n"
     )
-    client.wait(awaited, timeout=600, check=False)
+    view = None if sys.stderr.isatty() else _Ends()
+    client.wait(awaited, timeout=600, check=False, view=view)
+    out.print()
     return [
         *_report_latency(client, latency),
         *_report_accuracy(client, accuracy),
@@ -124,14 +130,41 @@ def _run(client: Client) -> list[str]:
     ]
 
 
+class _Ends:
+    """Progress for who reads a log: a line for each benchmark that ended."""
+
+    def __init__(self) -> None:
+        self._ended: set[str] = set()
+
+    def update(self, benchmarks: Sequence[Benchmark]) -> None:
+        """One line more for each that is new at its end."""
+        for benchmark in benchmarks:
+            if benchmark.ended and benchmark.benchmark_id not in self._ended:
+                self._ended.add(benchmark.benchmark_id)
+                out.print(
+                    f"  {len(self._ended):>2}/{len(benchmarks)} {benchmark.status:<9} "
+                    f"{benchmark.target_uid}  [dim]{benchmark.benchmark_id}[/]"
+                )
+
+    def note(self, sentence: str) -> None:
+        """A remark."""
+        out.print(f"  {sentence}")
+
+    def __enter__(self) -> _Ends:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
 def _report_latency(client: Client, submitted: Mapping[tuple[str, str], Benchmark]) -> list[str]:
-    table = Table(title="TYPE1: latency, median of 60 runs in ms (smaller is faster)", min_width=76)
+    table = Table(title="TYPE1: median latency in ms (smaller is faster)", min_width=76)
     table.add_column("network")
     for family, how in FAMILIES.items():
         table.add_column(f"{family}\n[dim]{how}[/]", justify="right")
     wrong: list[str] = []
     notes: dict[str, None] = {}
-    for network in NETWORKS:
+    for network in RUNS:
         cells = []
         for family in FAMILIES:
             found = client.results(submitted[network, family])
@@ -142,7 +175,7 @@ def _report_latency(client: Client, submitted: Mapping[tuple[str, str], Benchmar
             verdict = found.verdict.verdict if found.verdict else "invalid"
             cells.append(f"{found.latency.p50_ms:.2f}{_MARKS[verdict]}")
             if found.verdict and verdict != "comparable":
-                notes |= {f"{verdict}: {reason}": None for reason in found.verdict.reasons}
+                notes |= dict.fromkeys(reason.sentence for reason in found.verdict.reasons)
         table.add_row(network, *cells)
     out.print(table)
     out.print(
