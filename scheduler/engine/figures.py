@@ -41,7 +41,8 @@ class Figures:
             return
         status, category = str(data.get("status")), str(data.get("category", ""))
         if status in _TERMINAL:
-            self._observe("finished_total", 1, {"status": status, "category": category})
+            cause = category if status == Status.FAILED else ""
+            self._observe("finished_total", 1, {"status": status, "category": cause})
         if data.get("deadline_missed") is True:
             self._observe("deadline_missed_total", 1, {})
         if data.get("retry") is True and category in _RETRIED:
