@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.routes import (
     lab,
     results,
     schedules,
+    submitting,
     tasks,
 )
 from edgeyard.benchmark_api.routes.context import Context
@@ -41,6 +42,7 @@ from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
 
 _ROUTERS = (
+    submitting.router,
     benchmarks.router,
     inspection.router,
     results.router,

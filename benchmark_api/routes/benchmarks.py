@@ -1,39 +1,26 @@
-"""Submit, list, show; cancel, retry, clone, hold, release."""
+"""List and show benchmarks; cancel, hold, release them."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, check
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, RawBody, answer, url, visible
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.context import Context, Ctx, answer, visible
+from edgeyard.benchmark_api.routes.documented import answers
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.services import Services
-from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.intake import add_schedule
 from edgeyard.scheduler.model.benchmark import (
-    TERMINAL,
     Benchmark,
-    BenchmarkFile,
-    FileRole,
-    JobDescription,
     Status,
 )
-from edgeyard.scheduler.model.records import User
 from edgeyard.scheduler.model.wire import (
     JsonObject,
-    description_to_json,
-    time_to_json,
 )
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -42,33 +29,6 @@ router = APIRouter(prefix="/v1/benchmarks", tags=["benchmarks"])
 MAX_PAGE = 1000
 
 _Change = Callable[[UnitOfWork, Benchmark, datetime], Benchmark]
-
-IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\x7e]+$")]
-
-
-@router.post(
-    "",
-    status_code=202,
-    responses=answers(202, shapes.Accepted) | answers(200, shapes.DryRun),
-    openapi_extra=accepts("JobDescriptionIn"),
-)
-def submit(
-    body: Body,
-    caller: Submitter,
-    context: Ctx,
-    dry_run: bool = False,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
-    """Submit a benchmark, or ask what would happen to it (``dry_run``)."""
-    services = context.services
-    once = Once(idempotency_key, caller.user_id, body, "/v1/benchmarks")
-    if not dry_run and (earlier := once.earlier(services)) is not None:
-        return earlier
-    now = services.clock.now()
-    asked = check(body.tree(), caller, services, now)
-    if dry_run:
-        return answer(_would(asked, caller, services))
-    return _stored(asked, caller, context, once, now)
 
 
 @router.get("", responses=answers(200, shapes.BenchmarkPage))
@@ -154,263 +114,6 @@ def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         benchmark_id,
         lambda uow, _, now: lifecycle.hold(uow, benchmark_id, now, caller.user_id, False),
     )
-
-
-@router.post("/{benchmark_id}/retry", status_code=202, responses=answers(202, shapes.Accepted))
-def retry(
-    benchmark_id: str,
-    body: Body,
-    caller: Submitter,
-    context: Ctx,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
-    """Run a benchmark that is at its end once more, as a new one."""
-    once = Once(idempotency_key, caller.user_id, body, f"retry/{benchmark_id}")
-    return _again(benchmark_id, {}, caller, context, once, retry_of=benchmark_id)
-
-
-@router.post(
-    "/{benchmark_id}/clone",
-    status_code=202,
-    responses=answers(202, shapes.Accepted),
-    openapi_extra=accepts(None),
-)
-def clone(
-    benchmark_id: str,
-    body: Body,
-    caller: Submitter,
-    context: Ctx,
-    idempotency_key: IdempotencyKey = None,
-) -> Response:
-    """Submit a benchmark again with changes: the body holds the fields that differ."""
-    once = Once(idempotency_key, caller.user_id, body, f"clone/{benchmark_id}")
-    return _again(benchmark_id, body.tree(), caller, context, once, retry_of=None)
-
-
-class Once:
-    """One POST's idempotency key: the same key and body get the same answer."""
-
-    def __init__(self, key: str | None, user_id: str, body: RawBody, what: str) -> None:
-        self._key = key
-        self._user_id = user_id
-        self._sha256 = hashlib.sha256(what.encode() + b"\0" + body.data).hexdigest()
-
-    def earlier(self, services: Services) -> Response | None:
-        """The answer that was given before, if it was.
-
-        Raises:
-            Conflict: The key came with another body.
-        """
-        if self._key is None:
-            return None
-        with services.store.read() as uow:
-            return self.earlier_in(uow)
-
-    def earlier_in(self, uow: UnitOfWork) -> Response | None:
-        """As `earlier`, within a unit of work."""
-        if self._key is None:
-            return None
-        known = uow.log.remembered(self._key, self._user_id)
-        if known is None:
-            return None
-        if known[0] != self._sha256:
-            raise Conflict("this Idempotency-Key came with another request before")
-        return started(known[1], {"Idempotent-Replayed": "true"})
-
-    def remember(self, uow: UnitOfWork, told: Mapping[str, object]) -> None:
-        """Keep the answer; in the same transaction as what it tells of."""
-        if self._key is not None:
-            uow.log.remember(self._key, self._user_id, self._sha256, told)
-
-
-def accepted(services: Services, made: Benchmark, warnings: tuple[str, ...]) -> JsonObject:
-    """What a submission answers."""
-    return {
-        "benchmark_id": made.benchmark_id,
-        "status": made.status.value,
-        "links": views.links(services, made.benchmark_id),
-        "warnings": list(warnings),
-    }
-
-
-def started(told: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Response:
-    """202 with the place to look at."""
-    found = told.get("links")
-    location = found.get("self") if isinstance(found, Mapping) else None
-    return answer(
-        told, 202, {**(headers or {}), **({"Location": str(location)} if location else {})}
-    )
-
-
-_BELONGS: Mapping[str, tuple[str, ...]] = {
-    "model": ("model_url",),
-    "model_url": ("model",),
-    "dataset": ("dataset_urls",),
-    "dataset_urls": ("dataset",),
-    "target": ("target_uid",),
-    "target_uid": ("target",),
-    "precision": ("nb_inference",),
-    "nb_inference": ("precision",),
-}
-"""A change of one field makes the old value of the other meaningless."""
-
-_FIELDS_OF_ROLE = {
-    FileRole.MODEL: ("model", "model_url"),
-    FileRole.DATASET: ("dataset", "dataset_urls"),
-    FileRole.ODT_CONFIG: ("odt_config",),
-}
-
-
-def _again(
-    benchmark_id: str,
-    changes: Mapping[str, object],
-    caller: Caller,
-    context: Context,
-    once: Once,
-    *,
-    retry_of: str | None,
-) -> Response:
-    services = context.services
-    if (earlier := once.earlier(services)) is not None:
-        return earlier
-    now = services.clock.now()
-    with services.store.read() as uow:
-        before = visible(uow, benchmark_id, caller)
-    if retry_of is not None and before.status not in TERMINAL:
-        raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
-    tree, warnings = _merged(before, changes, caller.user, now)
-    asked = check(tree, caller, services, now)
-    kept = [file for file in before.files if not _touches(file.role, changes)]
-    asked = replace(asked, warnings=(*asked.warnings, *warnings))
-    return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)
-
-
-def _stored(
-    asked: Asked,
-    caller: Caller,
-    context: Context,
-    once: Once,
-    now: datetime,
-    *,
-    kept: Sequence[BenchmarkFile] = (),
-    retry_of: str | None = None,
-) -> Response:
-    """Put it into the queue, or its cron among the schedules, and say so."""
-    services = context.services
-
-    def look(uow: UnitOfWork) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
-        earlier = once.earlier_in(uow)
-        return earlier or FileFinder(uow, caller, services).files_of(asked, kept)
-
-    def change(
-        uow: UnitOfWork, found: Response | tuple[JobDescription, Sequence[BenchmarkFile]]
-    ) -> Response | JsonObject:
-        if isinstance(found, Response):
-            return found
-        description, files = found
-        if description.cron is not None:
-            schedule = add_schedule(uow, description, caller.user_id, files, now)
-            told: JsonObject = {
-                "benchmark_id": None,
-                "schedule_id": schedule.schedule_id,
-                "status": "scheduled",
-                "next_fire": time_to_json(schedule.next_fire),
-                "links": {"self": url(services, "v1", "schedules", schedule.schedule_id)},
-                "warnings": list(asked.warnings),
-            }
-        else:
-            made = lifecycle.submit(
-                uow,
-                description,
-                caller.user_id,
-                files,
-                now,
-                benchmark_id=asked.benchmark_id,
-                retry_of=retry_of,
-            )
-            told = accepted(services, made, asked.warnings)
-        once.remember(uow, told)
-        return told
-
-    told = context.group.run(look, change)
-    if isinstance(told, Response):
-        return told
-    context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
-    services.engine.wake()
-    return started(told)
-
-
-def _touches(role: FileRole, changes: Mapping[str, object]) -> bool:
-    return any(name in changes for name in _FIELDS_OF_ROLE[role])
-
-
-def _merged(
-    before: Benchmark, changes: Mapping[str, object], user: User, now: datetime
-) -> tuple[dict[str, object], tuple[str, ...]]:
-    """The old description with changes, without what has lost its meaning."""
-    tree = description_to_json(before.description)
-    dropped = {other for name in changes for other in _BELONGS.get(name, ())}
-    if before.description.precision is not None:
-        dropped.add("nb_inference")
-    warnings = []
-    for name, value in (
-        ("deadline", before.description.deadline),
-        ("start_time", before.description.start_time),
-    ):
-        if value is not None and value <= now and name not in changes:
-            dropped.add(name)
-            warnings.append(f"{name} has passed and was left out")
-    if before.description.user_priority > user.max_priority:
-        dropped.add("user_priority")
-    kept = {name: value for name, value in tree.items() if name not in dropped}
-    merged = {**kept, **changes}
-    return {name: value for name, value in merged.items() if value is not None}, tuple(warnings)
-
-
-def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
-    """A dry run's answer; files are looked up, nothing is stored."""
-    with services.store.read() as uow:
-        description, files = FileFinder(uow, caller, services).files_of(asked)
-    try:
-        preview = services.engine.preview(description, caller.user_id)
-    except (HclError, InvalidInput) as error:
-        raise InvalidInput.at("", f"the job can't be rendered: {error}") from error
-    explanation = preview.explanation
-    states = {view.board.target_uid: view for view in services.engine.boards()}
-    boards = []
-    for verdict in explanation.verdicts:
-        view = states.get(verdict.target_uid)
-        boards.append(
-            {
-                "target_uid": verdict.target_uid,
-                "family": view.board.family if view else verdict.target_uid.split("-", 1)[0],
-                "state": view.state.value if view else "unknown",
-                "fits": verdict.reason is None,
-                "never": verdict.never,
-                "reason": verdict.reason.value if verdict.reason else None,
-                "sentence": verdict.sentence,
-            }
-        )
-    would = "run" if explanation.placement else "never" if explanation.never else "wait"
-    waiting = explanation.waiting
-    if would == "run" and any(_unfetched(file) for file in files):
-        would = "wait"
-    return {
-        "would": would,
-        "boards": boards,
-        "waiting_reason": (
-            {"code": waiting.reason.value, "sentence": waiting.sentence} if waiting else None
-        ),
-        "priority": explanation.priority,
-        "priority_parts": dict(explanation.priority_parts),
-        "hcl": preview.hcl,
-        "description": description_to_json(description),
-        "warnings": list(asked.warnings),
-    }
-
-
-def _unfetched(file: BenchmarkFile) -> bool:
-    return file.sha256 is None
 
 
 def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Change) -> Response:

@@ -11,10 +11,10 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.benchmarks import IdempotencyKey, Once, started
 from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, check
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
 from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.submitting import IdempotencyKey, Once, started
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import is_url
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
