@@ -233,8 +233,8 @@ def size(value: object) -> str:
     )
 
 
-def milliseconds(value: object) -> str:
-    """A latency with three digits that mean something."""
+def three_digits(value: object) -> str:
+    """A measured number with the three digits that mean something."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     if value == 0:
@@ -246,7 +246,7 @@ def marked(name: str) -> Callable[[Row], str]:
     """A latency that never stands without its verdict: ``?`` suspect, ``!`` invalid."""
 
     def of(row: Row) -> str:
-        text = milliseconds(row.get(name))
+        text = three_digits(row.get(name))
         return text + MARKS.get(plain(row.get("verdict")), "") if text else ""
 
     return of

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeyard.benchmark_api.cli.output import MARKS, milliseconds, plain
+from edgeyard.benchmark_api.cli.output import MARKS, plain, three_digits
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.errors import InvalidInput
 
@@ -179,7 +179,7 @@ def _axes(
 
 
 def _label(bar: Bar) -> str:
-    return f"{milliseconds(bar.p50_ms)}{MARKS.get(bar.verdict, '')}"
+    return f"{three_digits(bar.p50_ms)}{MARKS.get(bar.verdict, '')}"
 
 
 def _legend(figure: Any, bars: Sequence[Bar], colours: Mapping[str, Any]) -> None:

@@ -16,7 +16,6 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     marked,
-    milliseconds,
     note,
     plain,
     printable,
@@ -24,6 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     size,
     table,
+    three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, chosen_ids
@@ -142,7 +142,7 @@ _COLUMNS = (
     Column(title="RATIO", of=_ratio, right=True, whole=True, always=False),
     Column(title="ACCURACY", of=_accuracy, right=True, always=False),
     Column(
-        title="LOSS", of=lambda row: milliseconds(row.get("final_loss")), right=True, always=False
+        title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False
     ),
     Column(title="RAM", of=lambda row: size(row.get("ram_peak_bytes")), right=True, from_width=100),
     Column(title="VERDICT", of=lambda row: plain(row.get("verdict") or row.get("status"))),
@@ -199,9 +199,9 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts: dict[str, str] = {}
     latency = found.latency
     if latency is not None:
-        low, high = milliseconds(latency.p50_low_ms), milliseconds(latency.p50_high_ms)
+        low, high = three_digits(latency.p50_low_ms), three_digits(latency.p50_high_ms)
         interval = f" (95 %: {low} to {high})" if low and high else ""
-        facts["p50"] = f"{milliseconds(latency.p50_ms)} ms{interval}{mark}"
+        facts["p50"] = f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
         for name, value in (
             ("p90", latency.p90_ms),
             ("p99", latency.p99_ms),
@@ -209,16 +209,14 @@ def _facts(found: Results) -> Mapping[str, str]:
             ("min", latency.min_ms),
             ("max", latency.max_ms),
         ):
-            facts[name] = f"{milliseconds(value)} ms{mark}" if value is not None else ""
+            facts[name] = f"{three_digits(value)} ms{mark}" if value is not None else ""
         facts["inferences"] = plain(latency.count)
     row = found.summary
-    throughput = row.get("throughput_per_s")
-    facts["throughput"] = (
-        f"{throughput:.3g} /s{mark}" if isinstance(throughput, int | float) else ""
-    )
+    rate = three_digits(row.get("throughput_per_s"))
+    facts["throughput"] = f"{rate} /s{mark}" if rate else ""
     facts["accuracy"] = f"{found.accuracy:.2%}{mark}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))
-    facts["final loss"] = milliseconds(row.get("final_loss"))
+    facts["final loss"] = three_digits(row.get("final_loss"))
     facts["peak memory"] = size(row.get("ram_peak_bytes"))
     return {name: value for name, value in facts.items() if value}
 

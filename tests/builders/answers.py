@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+Body = dict[str, Any]
+
 UID = "rpi4b-0001-0001"
 ID = "rpi4b-ort-20261121080000-abcdefghij"
 LONG_ID = "jetsonorinnano-ort-20261121080000-abcdefghij"
 
 
-def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: object) -> dict:
+def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: object) -> Body:
     """A benchmark as `GET /v1/benchmarks/{id}` shows it."""
     placed = status not in ("pending", "cancelled", "expired")
     ended = status in ("completed", "failed", "cancelled", "expired")
@@ -63,7 +67,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
     return base | changes
 
 
-def accepted(benchmark_id: str = ID, **changes: object) -> dict:
+def accepted(benchmark_id: str | None = ID, **changes: object) -> Body:
     """What a submission answers."""
     return {
         "benchmark_id": benchmark_id,
@@ -73,12 +77,12 @@ def accepted(benchmark_id: str = ID, **changes: object) -> dict:
     } | changes
 
 
-def problem(status: int, code: str, detail: str = "", errors: object = ()) -> dict:
+def problem(status: int, code: str, detail: str = "", errors: object = ()) -> Body:
     """An RFC 9457 body."""
     return {"status": status, "code": code, "title": code, "detail": detail, "errors": list(errors)}  # type: ignore[call-overload]
 
 
-def report(verdict: str = "comparable", **changes: object) -> dict:
+def report(verdict: str = "comparable", **changes: object) -> Body:
     """A report as the runner uploads it."""
     told = {"code": "other_load", "sentence": "Other work had 40% of the time."}
     return {
@@ -100,7 +104,7 @@ def report(verdict: str = "comparable", **changes: object) -> dict:
     } | changes
 
 
-def row(benchmark_id: str = ID, **changes: object) -> dict:
+def row(benchmark_id: str = ID, **changes: object) -> Body:
     """A row of `GET /v1/results`."""
     return {
         "benchmark_id": benchmark_id,
@@ -125,7 +129,7 @@ def row(benchmark_id: str = ID, **changes: object) -> dict:
     } | changes
 
 
-def results(benchmark_id: str = ID, verdict: str = "comparable") -> dict:
+def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:
     """What `GET …/results` answers."""
     told = report(verdict)
     return {
@@ -140,7 +144,7 @@ def results(benchmark_id: str = ID, verdict: str = "comparable") -> dict:
     }
 
 
-def board(target_uid: str = UID, state: str = "idle", **changes: object) -> dict:
+def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body:
     """A board of `GET /v1/boards`."""
     return {
         "target_uid": target_uid,
@@ -160,10 +164,10 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> dict
     } | changes
 
 
-def explanation(**changes: object) -> dict:
+def explanation(**changes: object) -> Body:
     """What `GET …/explanation` answers for one that was placed."""
 
-    def verdict(uid: str, reason: str | None, sentence: str, **more: object) -> dict:
+    def verdict(uid: str, reason: str | None, sentence: str, **more: object) -> Body:
         base = {"target_uid": uid, "reason": reason, "sentence": sentence}
         return base | {"never": False, "score": None, "scores": {}} | more
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -43,15 +43,12 @@ class Answer:
         return json.dumps(self.body).encode(), "application/json"
 
 
-Reply = Answer | Callable[[Asked], Answer]
-
-
 class FakeServer:
     """Answers in the order that was stated; the last answer of a route stays."""
 
     def __init__(self) -> None:
         self.asked: list[Asked] = []
-        self._replies: dict[tuple[str, str], list[Reply]] = defaultdict(list)
+        self._replies: dict[tuple[str, str], list[Answer]] = defaultdict(list)
         self._lock = threading.Lock()
         server = self
 
@@ -73,12 +70,11 @@ class FakeServer:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._http.server_address[1]}"
 
-    def on(self, method: str, path: str, *replies: Reply | object) -> None:
+    def on(self, method: str, path: str, *replies: object) -> None:
         """State the answers of a route; plain values are bodies of 200."""
-        ready = [
-            one if isinstance(one, Answer) or callable(one) else Answer(one) for one in replies
+        self._replies[method, path] = [
+            one if isinstance(one, Answer) else Answer(one) for one in replies
         ]
-        self._replies[method, path] = ready
 
     def of(self, method: str, path: str) -> list[Asked]:
         """The requests of a route so far."""
@@ -98,8 +94,7 @@ class FakeServer:
             self.asked.append(asked)
             replies = self._replies.get((asked.method, asked.path))
             missing = Answer({"detail": f"no route {asked.path}", "code": "not_found"}, 404)
-            reply = (replies.pop(0) if len(replies) > 1 else replies[0]) if replies else missing
-        answer = reply if isinstance(reply, Answer) else reply(asked)
+            answer = (replies.pop(0) if len(replies) > 1 else replies[0]) if replies else missing
         data, kind = answer.data()
         http.send_response_only(answer.status)
         if "Date" not in answer.headers:

@@ -541,7 +541,13 @@ def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
 
 
 def test_no_result_yet_says_so(server: FakeServer) -> None:
-    empty = {"benchmark_id": ID, "status": "running", "summary": None, "reports": [], "files": []}
+    empty: dict[str, object] = {
+        "benchmark_id": ID,
+        "status": "running",
+        "summary": None,
+        "reports": [],
+        "files": [],
+    }
     server.on("GET", f"{ONE}/results", empty)
     assert "is running and has no result yet" in run("results", ID).stderr
 

@@ -236,7 +236,7 @@ def test_names_and_urls_are_left_to_the_server() -> None:
     client = client_of(server)
     client.submit(model="known.onnx", runtime="ort", benchmark_type="TYPE1", target_uid="x-1")
     client.submit(model="https://h/net.onnx", runtime="ort", benchmark_type="TYPE1", target="x")
-    assert [one["model"] for one in server.bodies] == ["known.onnx", "https://h/net.onnx"]  # type: ignore[index, call-overload]
+    assert [one["model"] for one in server.bodies] == ["known.onnx", "https://h/net.onnx"]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("model", ["models/net.onnx", Path("net.onnx")])
@@ -286,7 +286,7 @@ def test_a_preview_asks_once_for_each_combination() -> None:
     server = Server({"would": "run"})
     answers = client_of(server).preview({"model": "m", "target": ["a", "b"], "runtime": ["ort"]})
     assert [one["would"] for one in answers] == ["run", "run"]
-    assert [one["target"] for one in server.bodies] == ["a", "b"]  # type: ignore[index, call-overload]
+    assert [one["target"] for one in server.bodies] == ["a", "b"]  # type: ignore[index]
     assert all(one.url.params["dry_run"] == "true" for one in server.requests)
 
 
@@ -370,7 +370,7 @@ def test_followed_logs_go_on_after_a_cut_and_through_the_next_attempt() -> None:
 
 
 def test_followed_events_are_read_from_the_stream_and_taken_up_after_a_cut() -> None:
-    def event(seq: int, status: str) -> dict:
+    def event(seq: int, status: str) -> dict[str, object]:
         return {"seq": seq, "kind": "benchmark.status", "data": {"status": status}}
 
     asked: list[str | None] = []
@@ -409,7 +409,13 @@ def test_results_are_typed() -> None:
 
 
 def test_no_result_yet_is_no_error() -> None:
-    empty = {"benchmark_id": ID, "status": "running", "summary": None, "reports": [], "files": []}
+    empty: dict[str, object] = {
+        "benchmark_id": ID,
+        "status": "running",
+        "summary": None,
+        "reports": [],
+        "files": [],
+    }
     found = client_of(Server(empty)).results(ID)
     assert (found.latency, found.verdict, found.files) == (None, None, ())
 

@@ -9,9 +9,11 @@ import pytest
 from edgeyard.benchmark_api.sdk.config import DEFAULT_URL, ClientSettings, client_settings
 from edgeyard.errors import ConfigError
 
+Places = tuple[Path, dict[str, str]]
+
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, dict[str, str]]:
+def places(tmp_path: Path) -> Places:
     """An empty folder and an environment whose user configuration is empty, too."""
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -31,13 +33,13 @@ token = "ey_lab"
 """
 
 
-def test_without_anything_the_server_of_this_machine_is_meant(places: tuple) -> None:
+def test_without_anything_the_server_of_this_machine_is_meant(places: Places) -> None:
     folder, environ = places
     found = client_settings(environ=environ, folder=folder)
     assert (found.url, found.token) == (DEFAULT_URL, None)
 
 
-def test_each_source_goes_before_the_next(places: tuple) -> None:
+def test_each_source_goes_before_the_next(places: Places) -> None:
     folder, environ = places
     _user_file(environ, 'url = "http://user"\ntoken = "u"\n')
     assert client_settings(environ=environ, folder=folder).url == "http://user"
@@ -56,7 +58,7 @@ def test_each_source_goes_before_the_next(places: tuple) -> None:
 
 
 @pytest.mark.parametrize("how", ["argument", "environment", "default"])
-def test_a_profile_is_named_by_argument_environment_or_file(places: tuple, how: str) -> None:
+def test_a_profile_is_named_by_argument_environment_or_file(places: Places, how: str) -> None:
     folder, environ = places
     _user_file(environ, ('profile = "lab"\n' if how == "default" else "") + LAB)
     if how == "environment":
@@ -67,7 +69,7 @@ def test_a_profile_is_named_by_argument_environment_or_file(places: tuple, how: 
     assert (found.url, found.token, found.profile) == ("https://lab.example", "ey_lab", "lab")
 
 
-def test_a_profile_named_for_this_call_goes_before_the_environment(places: tuple) -> None:
+def test_a_profile_named_for_this_call_goes_before_the_environment(places: Places) -> None:
     folder, environ = places
     _user_file(environ, LAB)
     environ |= {"EDGEYARD_URL": "http://other", "EDGEYARD_TOKEN": "other"}
@@ -75,7 +77,7 @@ def test_a_profile_named_for_this_call_goes_before_the_environment(places: tuple
     assert (found.url, found.token) == ("https://lab.example", "ey_lab")
 
 
-def test_a_folders_url_is_not_handed_the_token_of_the_users_profile(places: tuple) -> None:
+def test_a_folders_url_is_not_handed_the_token_of_the_users_profile(places: Places) -> None:
     folder, environ = places
     _user_file(environ, 'profile = "lab"\n' + LAB)
     (folder / "edgeyard.toml").write_text('url = "http://elsewhere"\n')
@@ -85,7 +87,7 @@ def test_a_folders_url_is_not_handed_the_token_of_the_users_profile(places: tupl
     assert client_settings(environ=environ, folder=folder).token == "ey_lab"
 
 
-def test_tokens_come_from_files_too(places: tuple) -> None:
+def test_tokens_come_from_files_too(places: Places) -> None:
     folder, environ = places
     (folder / "admin.token").write_text("ey_admin\n")
     (folder / "edgeyard.toml").write_text('url = "http://x"\ntoken_file = "admin.token"\n')
@@ -108,7 +110,7 @@ def test_tokens_come_from_files_too(places: tuple) -> None:
         ("profile = 'x'\n[profiles.lab]", "there are: lab"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(places: tuple, text: str, told: str) -> None:
+def test_what_is_wrong_is_named_with_its_place(places: Places, text: str, told: str) -> None:
     folder, environ = places
     (folder / "edgeyard.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"edgeyard\.toml") as caught:
