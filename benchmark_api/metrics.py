@@ -60,10 +60,8 @@ class Metrics:
             retries.labels(category.value)
         for status in TERMINAL:
             for cause in ("", *(each.value for each in FailureCategory)):
-                # Only what can be: who expired ran out of time, and only failures have causes.
-                expired = status is Status.EXPIRED and cause == FailureCategory.TIMEOUT
-                unhurt = status in (Status.COMPLETED, Status.CANCELLED) and not cause
-                if expired or unhurt or (status is Status.FAILED and cause):
+                # Only what can be: nothing but a failure has a cause.
+                if (status is Status.FAILED) == bool(cause):
                     self.finished.labels(status.value, cause)
         for kind in ("file", "result"):
             self.uploaded.labels(kind)
