@@ -80,7 +80,7 @@ class Cycle:
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
         self._live: dict[str, _Live] = {}
-        self._explained: dict[str, Waiting] = {}
+        self._explained: dict[str, tuple[Waiting, int]] = {}
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
 
@@ -187,11 +187,12 @@ class Cycle:
     def _commit(
         self, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
     ) -> tuple[str, ...]:
-        told = [
-            (benchmark_id, waiting)
+        told = {
+            benchmark_id: said
             for benchmark_id, waiting in result.waiting.items()
-            if self._explained.get(benchmark_id) != waiting
-        ]
+            if self._explained.get(benchmark_id)
+            != (said := (waiting, result.priority(benchmark_id)))
+        }
         if not (result.placements or told or overdue):
             return ()
         now = self._clock.now()
@@ -206,11 +207,11 @@ class Cycle:
                 if job_id is not None:
                     prepared.append(job_id)
                     uow.log.keep_explanation(result.explanation(placement.benchmark_id))
-            for benchmark_id, waiting in told:
+            for benchmark_id, (waiting, priority) in told.items():
                 benchmark = self._live[benchmark_id].benchmark
-                if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, now)):
+                if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
                     uow.log.keep_explanation(result.explanation(benchmark_id))
-        self._explained |= dict(told)
+        self._explained |= told
         for name, count in (("placed", len(prepared)), ("waiting", len(told))):
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
         return tuple(prepared)

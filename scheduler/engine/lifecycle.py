@@ -146,11 +146,13 @@ def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool)
     return saved
 
 
-def wait(uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, now: datetime) -> Benchmark:
+def wait(
+    uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, priority: int, now: datetime
+) -> Benchmark:
     """Note why a pending benchmark waits; a new reason code is an event, a new sentence is not."""
-    if benchmark.waiting == waiting:
+    if benchmark.waiting == waiting and benchmark.priority == priority:
         return benchmark
-    saved = uow.benchmarks.save(replace(benchmark, waiting=waiting))
+    saved = uow.benchmarks.save(replace(benchmark, waiting=waiting, priority=priority))
     if benchmark.waiting is None or benchmark.waiting.reason is not waiting.reason:
         _log(
             uow,

@@ -277,7 +277,7 @@ class _AlignedBuffer:
 
 
 def _packed(model: Any) -> bytes:
-    import flatbuffers  # type: ignore[import-untyped]
+    import flatbuffers
 
     model.buffers = [_AlignedBuffer(buffer) for buffer in model.buffers]
     builder = flatbuffers.Builder(1024)
