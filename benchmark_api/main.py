@@ -80,6 +80,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # X-Forwarded-For may say anything
                 timeout_graceful_shutdown=_GRACE_S,
                 timeout_keep_alive=30,
             )

@@ -38,6 +38,10 @@ from edgeyard.scheduler.twin.twin import BoardView, Twin
 
 logger = logging.getLogger(__name__)
 
+BREATH_S = 0.05
+"""Between two turns that news asked for: a flood of submissions is decided on in batches, while a
+single one finds the engine idle and is decided on at once."""
+
 TICK_S = 1.0
 """The longest that a submission made by another process waits to be seen."""
 
@@ -167,6 +171,7 @@ class Engine:
             if self._stop.is_set():
                 return
             self._guarded("cycle", self._turn)
+            self._stop.wait(BREATH_S)
 
     def _turn(self) -> None:
         self._figures.catch_up()

@@ -192,7 +192,7 @@ def test_models_without_the_signatures_are_told_so(tmp_path: Path, model: Path, 
 
 def renamed(folder: Path, change: Any) -> Path:
     """The trainable model with something changed in its signatures."""
-    import flatbuffers  # type: ignore[import-untyped]
+    import flatbuffers
 
     model = parsed(TRAINABLE)
     change({bytes(each.signatureKey): each for each in model.signatureDefs})
