@@ -28,6 +28,7 @@ from edgeyard.errors import ConfigError, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clusters.local import LocalCluster
+from edgeyard.scheduler.clusters.observed import ObservedCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.housekeeping import keep_house
@@ -38,7 +39,7 @@ from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.records import ApiToken, Role, User
-from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.ports import Cluster, Store
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -64,7 +65,7 @@ class System:
 
     app: FastAPI
     engine: Engine
-    cluster: LocalCluster
+    cluster: Cluster
     store: Store
     public_url: str
     lock: IO[bytes]
@@ -94,9 +95,13 @@ def build(settings: Settings, port: int) -> System:
     files = ContentFiles(settings.data_dir / "files")
     inventory = load_inventory(settings)
     policy = replace(load_policy(settings.policy), twin_max_age_s=settings.twin_max_age_s)
-    cluster = LocalCluster(
-        tuple(board for board in inventory.boards if board.local is not None),
-        settings.data_dir / "embedded",
+    metrics = Metrics()
+    cluster = ObservedCluster(
+        LocalCluster(
+            tuple(board for board in inventory.boards if board.local is not None),
+            settings.data_dir / "embedded",
+        ),
+        metrics.observe,
     )
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
@@ -104,7 +109,6 @@ def build(settings: Settings, port: int) -> System:
         user_time_s=settings.default_user_time_s, no_output_timeout_s=settings.no_output_timeout_s
     )
     rules = AddressRules(settings.allow_hosts)
-    metrics = Metrics()
     twin = Twin(inventory.boards)
     plugins = registry().resolve(policy)
     cycle = Cycle(

@@ -179,9 +179,9 @@ def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:
         "VERSION_TAG": description.version_tag,
         "NB_INFERENCE": str(description.nb_inference) if inferences else "",
         "BENCHMARK_TYPE": description.benchmark_type.value,
-        "MODEL_FILENAME": _filenames(request, FileRole.MODEL),
-        "DATASET_FILENAME": _filenames(request, FileRole.DATASET),
-        "ODT_CONFIG_FILENAME": _filenames(request, FileRole.ODT_CONFIG),
+        "MODEL_FILENAME": _filename(request, FileRole.MODEL),
+        "DATASET_FILENAME": _filename(request, FileRole.DATASET),
+        "ODT_CONFIG_FILENAME": _filename(request, FileRole.ODT_CONFIG),
         "RESULTS_PUB_URL": f"{public_url}/upload/{upload}/",
     }
 
@@ -264,8 +264,9 @@ def _secret_template(request: JobRequest) -> Template:
     return secret_template(request.job_id, request.secrets)
 
 
-def _filenames(request: JobRequest, role: FileRole) -> str:
-    return ",".join(file.filename for file in request.files if file.role is role)
+def _filename(request: JobRequest, role: FileRole) -> str:
+    """The first file of a role; the variable holds one name, `spec.json` all of them."""
+    return next((file.filename for file in request.files if file.role is role), "")
 
 
 def _refuse_what_cannot_be_carried(request: JobRequest) -> None:

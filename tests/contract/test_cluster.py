@@ -10,6 +10,7 @@ import pytest
 
 from edgeyard.errors import HclError, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.clusters.local import LocalCluster
+from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.hcl.job import DeviceConstraint
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun, NodeSource
@@ -25,9 +26,11 @@ BOARDS = (
 UNTIL_STOPPED = "import sys, time; print('up', flush=True); time.sleep(600)"
 
 
-@pytest.fixture(params=["local"])
+@pytest.fixture(params=["local", "observed"])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Submitter]:
-    cluster = LocalCluster(BOARDS, tmp_path)
+    cluster: ClusterWithNodes = LocalCluster(BOARDS, tmp_path)
+    if request.param == "observed":
+        cluster = ObservedCluster(cluster, lambda metric, value, labels: None)
     yield Submitter(cluster)
     cluster.close()
 
