@@ -27,8 +27,8 @@ from edgeyard.benchmark_api.schemas.fields import (
     is_url,
     refusal,
 )
+from edgeyard.devices.attributes import OPERATORS
 from edgeyard.errors import FieldError, InvalidInput
-from edgeyard.scheduler.hcl.job import OPERATORS
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
