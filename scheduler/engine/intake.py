@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -14,6 +14,7 @@ from edgeyard.errors import Conflict, InvalidInput, RunFailed, TooLarge, UrlRefu
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import (
+    RETRIED,
     TERMINAL,
     BenchmarkFile,
     Failure,
@@ -28,14 +29,22 @@ from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
 logger = logging.getLogger(__name__)
 
 
+FETCH_PAUSES_S = (2.0, 10.0, 30.0)
+"""Before each further try of a download that failed on the way."""
+
+
 def fetch_files(
     store: Store,
     fetcher: UrlFetcher,
     benchmark_id: str,
     clock: Clock,
     limits_bytes: Mapping[FileRole, int],
+    pause: Callable[[float], object],
 ) -> None:
     """Download what a benchmark still misses; what can't be had ends it.
+
+    Args:
+        pause: Waits for so many seconds, or less when the engine stops.
 
     Raises:
         Unavailable: The store can't take it now; try again later.
@@ -45,26 +54,40 @@ def fetch_files(
     for file in benchmark.files:
         if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
             continue
+        found = _fetched(fetcher, file, limits_bytes[file.role], pause)
+        if isinstance(found, BenchmarkFile):
+            _note_fetched(store, benchmark_id, found, clock)
+            continue
+        with store.write() as uow:
+            try:
+                lifecycle.fail(uow, benchmark_id, found, clock.now())
+            except Conflict:
+                logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
+        return
+
+
+def _fetched(
+    fetcher: UrlFetcher, file: BenchmarkFile, limit_bytes: int, pause: Callable[[float], object]
+) -> BenchmarkFile | Failure:
+    """The file with its content known, or why it can't be had."""
+    assert file.url is not None
+    pauses = iter(FETCH_PAUSES_S)
+    while True:
         try:
             failpoint("fetch:before")
-            stored = fetcher.fetch(file.url, limits_bytes[file.role])
+            stored = fetcher.fetch(file.url, limit_bytes)
             failpoint("fetch:after")
+            return replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
         except (UrlRefused, TooLarge) as error:
-            failure = Failure(category=FailureCategory.USER_INPUT, sentence=str(error))
+            return Failure(category=FailureCategory.USER_INPUT, sentence=str(error))
         except RunFailed as error:
             failure = Failure(
                 category=FailureCategory(error.category), sentence=f"{file.name}: {error.sentence}"
             )
-        else:
-            fetched = replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
-            _note_fetched(store, benchmark_id, fetched, clock)
-            continue
-        with store.write() as uow:
-            try:
-                lifecycle.fail(uow, benchmark_id, failure, clock.now())
-            except Conflict:
-                logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
-        return
+        wait_s = next(pauses, None)
+        if failure.category not in RETRIED or wait_s is None:
+            return failure
+        pause(wait_s)
 
 
 def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock) -> None:

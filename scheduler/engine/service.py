@@ -225,7 +225,14 @@ class Engine:
     def _fetch(self, benchmark_id: str) -> None:
         parts = self._parts
         try:
-            fetch_files(parts.store, parts.fetcher, benchmark_id, parts.clock, parts.file_limits)
+            fetch_files(
+                parts.store,
+                parts.fetcher,
+                benchmark_id,
+                parts.clock,
+                parts.file_limits,
+                self._stop.wait,
+            )
         finally:
             self._fetching.discard(benchmark_id)
             self.wake()

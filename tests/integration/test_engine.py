@@ -439,3 +439,13 @@ def test_a_start_time_may_be_left_to_the_cluster(tmp_path: Path) -> None:
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)
     assert f'crons            = ["{start:%-S %-M %-H %-d %-m} * {start:%Y}"]' in attempt.hcl
+
+
+def test_a_job_that_can_never_be_made_ends_its_benchmark(lab: Lab) -> None:
+    benchmark_id = lab.submit(version_tag="${attr.unique.hostname}")
+    lab.turn()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure is not None
+    assert "version_tag" in shown.failure.sentence
+    assert lab.cluster.dispatched == []
