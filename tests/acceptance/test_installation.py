@@ -102,7 +102,8 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
         assert '"completed"' in told.stdout
     finally:
         server.terminate()
-        assert server.wait(20) == 0
+        server.communicate(timeout=20)
+    assert server.returncode == 0
 
 
 def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
