@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 from edgeyard import __version__
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
-from edgeyard.benchmark_api.cli.reference import PAGE, page
 from edgeyard.benchmark_api.cli.results import compared
 from tests.builders.answers import (
     ID,
@@ -786,7 +785,3 @@ def test_up_hands_its_options_to_the_server(
     result = run("up", "--data-dir", "d", "--port", "0", "--host", "::1", "--config", "c.toml")
     assert result.exit_code == code
     assert given == [Path("d"), 0, "::1", Path("c.toml")]
-
-
-def test_the_reference_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m …cli.reference"
