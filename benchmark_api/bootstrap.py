@@ -94,7 +94,9 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
     inventory = load_inventory(settings)
-    policy = replace(load_policy(settings.policy), twin_max_age_s=settings.twin_max_age_s)
+    policy = load_policy(settings.policy)
+    if settings.twin_max_age_s is not None:
+        policy = replace(policy, twin_max_age_s=settings.twin_max_age_s)
     metrics = Metrics()
     cluster = ObservedCluster(
         LocalCluster(
@@ -154,6 +156,7 @@ def build(settings: Settings, port: int) -> System:
         inventory=inventory,
         public_url=public_url,
         rules=rules,
+        twin_max_age_s=policy.twin_max_age_s,
     )
     return System(create_app(services, metrics), engine, cluster, store, public_url, lock)
 

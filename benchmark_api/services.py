@@ -82,6 +82,7 @@ class Services:
 
     Attributes:
         public_url: Base of every URL that is handed out, without a slash at its end.
+        twin_max_age_s: Age of the boards' state past which dispatch holds.
         rules: Address rules for users' URLs.
     """
 
@@ -93,4 +94,5 @@ class Services:
     settings: Settings
     inventory: Inventory
     public_url: str
+    twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)

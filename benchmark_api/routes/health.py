@@ -66,7 +66,7 @@ def _checks(services: Services) -> Iterator[tuple[str, str]]:
     trouble = services.engine.trouble()
     if math.isinf(age_s):
         yield "cluster", trouble or "it has not answered yet"
-    elif age_s > services.settings.twin_max_age_s:
+    elif age_s > services.twin_max_age_s:
         yield "cluster", f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
     else:
         yield "cluster", ""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from apscheduler.triggers.cron import CronTrigger
 
-from edgeyard.errors import Conflict, InvalidInput, RunFailed, TooLarge, UrlRefused
+from edgeyard.errors import Conflict, InvalidInput, NotFound, RunFailed, TooLarge, UrlRefused
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import (
@@ -78,8 +78,13 @@ def _fetched(
             stored = fetcher.fetch(file.url, limit_bytes)
             failpoint("fetch:after")
             return replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
-        except (UrlRefused, TooLarge) as error:
-            return Failure(category=FailureCategory.USER_INPUT, sentence=str(error))
+        except UrlRefused as error:
+            reason = error.errors[0].reason
+            sentence = f"{file.name}: its URL, or one that it redirects to, {reason}"
+            return Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
+        except TooLarge as error:
+            sentence = f"{file.name}: {error}"
+            return Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
         except RunFailed as error:
             failure = Failure(
                 category=FailureCategory(error.category), sentence=f"{file.name}: {error.sentence}"
@@ -171,6 +176,8 @@ def add_schedule(
 def fire_due(store: Store, clock: Clock) -> int:
     """Make the benchmarks of schedules that are due; each firing and its next time commit together.
 
+    A schedule of an account that is disabled or gone makes nothing; its bounds are those of now.
+
     Returns:
         How many were made. Firings missed while the server was down are made up for once.
     """
@@ -178,20 +185,38 @@ def fire_due(store: Store, clock: Clock) -> int:
     with store.read() as uow:
         if not uow.lab.due_schedules(now):
             return 0
+    made = 0
     with store.write() as uow:
-        due = uow.lab.due_schedules(now)
-        for schedule in due:
-            kept = schedule.description
-            files = kept.get("files")
-            description = kept.get("description")
-            assert isinstance(files, list)
-            assert isinstance(description, Mapping)
-            lifecycle.submit(
-                uow,
-                description_from_json(description),
-                schedule.user_id,
-                [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],
-                now,
-            )
+        for schedule in uow.lab.due_schedules(now):
+            made += _fire(uow, schedule, now)
             uow.lab.save_schedule(replace(schedule, next_fire=next_fire(schedule.cron, now)))
-    return len(due)
+    return made
+
+
+def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> bool:
+    """Make one benchmark; whether the account may."""
+    try:
+        owner = uow.accounts.user(schedule.user_id)
+    except NotFound:
+        return False
+    if owner.disabled:
+        return False
+    kept = schedule.description
+    files, told = kept["files"], kept["description"]
+    assert isinstance(files, list)
+    assert isinstance(told, Mapping)
+    asked = description_from_json(told)
+    budget = asked.user_budget
+    if budget is not None and owner.max_budget is not None:
+        budget = min(budget, owner.max_budget)
+    lifecycle.submit(
+        uow,
+        replace(
+            asked, user_priority=min(asked.user_priority, owner.max_priority), user_budget=budget
+        ),
+        schedule.user_id,
+        [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],
+        now,
+        schedule_id=schedule.schedule_id,
+    )
+    return True

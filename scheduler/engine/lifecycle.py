@@ -56,8 +56,12 @@ def submit(
     benchmark_id: str | None = None,
     campaign_id: str | None = None,
     retry_of: str | None = None,
+    schedule_id: str | None = None,
 ) -> Benchmark:
     """Put a checked job description into the queue.
+
+    Args:
+        schedule_id: The schedule whose firing this is.
 
     Raises:
         Conflict: ``benchmark_id`` is taken.
@@ -83,6 +87,7 @@ def submit(
                 "benchmark_type": description.benchmark_type.value,
                 "runtime": description.runtime,
                 "target": description.family,
+                **({"schedule_id": schedule_id} if schedule_id else {}),
             },
         )
     )

@@ -74,7 +74,7 @@ class EngineParts:
     limits: TaskLimits
     full_repair_s: float = 5.0
     dispatch_threads: int = 2
-    fetch_threads: int = 2
+    fetch_threads: int = 8  # mostly waiting; slow addresses must not hold up the others
 
 
 class Engine:

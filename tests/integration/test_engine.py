@@ -449,3 +449,13 @@ def test_a_job_that_can_never_be_made_ends_its_benchmark(lab: Lab) -> None:
     assert shown.failure is not None
     assert "version_tag" in shown.failure.sentence
     assert lab.cluster.dispatched == []
+
+
+def test_a_queue_time_out_counts_from_the_last_time_in_the_queue(lab: Lab) -> None:
+    benchmark_id = lab.submit(queue_timeout_s=10, max_retries=1)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(15)
+    lab.cluster.end(job_id, failure(FailureCategory.BOARD_FAULT))
+    lab.reconciler.run()
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.SCHEDULED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.records import CronSchedule, Role, StoredFile, User
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.fakes.clock import FixedClock
@@ -116,13 +118,26 @@ def test_what_the_user_must_mend_is_not_tried_again(
     assert pauses == []
 
 
-def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedClock) -> None:
-    from dataclasses import replace
-
+def scheduled(store: SqlStore, clock: FixedClock, **account: object) -> CronSchedule:
+    owner = User(user_id="ann", role=Role.SUBMITTER, created_at=clock.now())
     with store.write() as uow:
-        schedule = add_schedule(
-            uow, replace(DESCRIPTION, cron="* * * * *"), "ann", [FOREIGN], clock.now()
+        uow.accounts.add_user(replace(owner, **account))  # type: ignore[arg-type]
+        return add_schedule(
+            uow,
+            replace(DESCRIPTION, cron="* * * * *", user_priority=5),
+            "ann",
+            [replace(FOREIGN, sha256=FILE.sha256, size_bytes=5)],
+            clock.now(),
         )
+
+
+def made(store: SqlStore) -> Sequence[Benchmark]:
+    with store.read() as uow:
+        return uow.benchmarks.page(BenchmarkFilter(), limit=10, cursor=None)[0]
+
+
+def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedClock) -> None:
+    schedule = scheduled(store, clock)
     assert schedule.next_fire == clock.now() + timedelta(seconds=30)
     assert fire_due(store, clock) == 0
     for _ in range(3):
@@ -131,10 +146,40 @@ def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedCloc
         assert fire_due(store, clock) == 0
     clock.forward(86400)  # the server was down for a day: made up for once
     assert fire_due(store, clock) == 1
+    assert len(made(store)) == 4
+    assert all(each.description.cron is None for each in made(store))
     with store.read() as uow:
-        made, _ = uow.benchmarks.page(BenchmarkFilter(), limit=10, cursor=None)
-    assert len(made) == 4
-    assert all(each.description.cron is None for each in made)
+        events = uow.log.events(after=0, limit=10)
+    assert {event.data["schedule_id"] for event in events} == {schedule.schedule_id}
+
+
+def test_a_disabled_account_makes_nothing_and_keeps_its_schedule(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    scheduled(store, clock, disabled=True)
+    clock.forward(60)
+    assert fire_due(store, clock) == 0
+    assert not made(store)
+    with store.read() as uow:
+        (kept,) = uow.lab.schedules("ann")
+    assert kept.active
+    assert kept.next_fire > clock.now()
+
+
+def test_a_firing_is_within_the_accounts_bounds_of_then(store: SqlStore, clock: FixedClock) -> None:
+    scheduled(store, clock, max_priority=2)
+    clock.forward(60)
+    fire_due(store, clock)
+    (benchmark,) = made(store)
+    assert benchmark.description.user_priority == 2
+
+
+def test_content_that_only_a_schedule_names_stays(store: SqlStore, clock: FixedClock) -> None:
+    schedule = scheduled(store, clock)
+    with store.write() as uow:
+        assert uow.files.referenced(FILE.sha256)
+        uow.lab.save_schedule(replace(schedule, active=False))
+        assert not uow.files.referenced(FILE.sha256)
 
 
 @pytest.mark.parametrize("cron", ["", "every day", "61 * * * *", "* * * * * *", "0 0 31 2 *"])
