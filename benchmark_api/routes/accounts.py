@@ -9,7 +9,7 @@ from datetime import datetime
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator, new_token, token_hash
+from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator, allows, new_token, token_hash
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -113,7 +113,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
     with services.store.write() as uow:
         user = uow.accounts.user(user_id)
         role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
-        if not _within(role, user.role) or not _within(role, caller.role):
+        if not allows(user.role, role) or not allows(caller.role, role):
             raise Forbidden(f"a token may not be {role.value} here: that is above its account")
         token = ApiToken(
             token_id=f"token-{secrets.token_hex(8)}",
@@ -146,11 +146,7 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
 
 
 def _default_role(user: User, caller: Caller) -> Role:
-    return user.role if _within(user.role, caller.role) else caller.role
-
-
-def _within(role: Role, bound: Role) -> bool:
-    return bound is Role.OPERATOR or role is bound
+    return user.role if allows(caller.role, user.role) else caller.role
 
 
 def _event(now: datetime, kind: str, caller: Caller, **data: str) -> Event:

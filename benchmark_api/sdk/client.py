@@ -312,7 +312,7 @@ class Client:
         benchmark: Named,
         *,
         follow: bool = False,
-        stream: str = "stdout",
+        stream: str = "stderr",
         attempt: int | None = None,
     ) -> Iterator[str]:
         """Lines of its task's log, without their ends; with ``follow`` until its end."""

@@ -399,9 +399,7 @@ def test_a_report_that_is_none_is_refused(api: Api, content: bytes) -> None:
         ({"inference_latency": {"unit": "ms", "mean": {}}}, "/inference_latency/mean"),
     ],
 )
-def test_a_report_is_what_it_says_it_is(
-    api: Api, changes: dict[str, object], pointer: str
-) -> None:
+def test_a_report_is_what_it_says_it_is(api: Api, changes: dict[str, object], pointer: str) -> None:
     attempt = api.dispatched(api.submit())
     answer = put(api, attempt, "report.json", report(attempt, **changes))
     assert answer.status_code == 422
