@@ -160,7 +160,9 @@ def logs(
     session: Session,
     benchmark_id: Id,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until its end.")] = False,
-    stream: Annotated[str, typer.Option(help="stdout or stderr.")] = "stderr",
+    stream: Annotated[
+        str, typer.Option(help="stderr, where the task's log is, or stdout.")
+    ] = "stderr",
     attempt: Attempt = None,
 ) -> None:
     """Print the log of a benchmark's task."""
