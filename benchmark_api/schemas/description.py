@@ -28,7 +28,8 @@ from edgeyard.benchmark_api.schemas.fields import (
     refusal,
 )
 from edgeyard.devices.attributes import OPERATORS
-from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.devices.runner import training
+from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
@@ -190,10 +191,12 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
             FieldError("/target_uid", f"is not a board of {asked.target}", "a board of that family")
         )
     has_data = asked.dataset is not None or bool(asked.dataset_urls)
-    if asked.benchmark_type == "TYPE2" and not has_data:
+    if asked.benchmark_type != "TYPE1" and not has_data:
         found.append(
             FieldError(
-                "/dataset", "TYPE2 needs a dataset", "an uploaded file's name, or dataset_urls"
+                "/dataset",
+                f"{asked.benchmark_type} needs a dataset",
+                "an uploaded file's name, or dataset_urls",
             )
         )
     if asked.dataset is not None and is_url(asked.dataset) and asked.dataset_urls:
@@ -206,6 +209,15 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
                 'an uploaded file\'s name, a URL, or an object such as {"epochs": 1}',
             )
         )
+    if asked.benchmark_type == "TYPE3" and isinstance(asked.odt_config, dict):
+        try:
+            training.parse_config(asked.odt_config)
+        except RunFailed as error:
+            found.append(
+                FieldError(
+                    "/odt_config", error.sentence, "an object of " + ", ".join(training.KEYS)
+                )
+            )
     if asked.precision is not None and asked.nb_inference not in (None, DEFAULT_RUNS):
         found.append(FieldError("/precision", "is given beside nb_inference", "one of the two"))
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
@@ -237,7 +249,7 @@ def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) 
         return JobDescriptionIn.model_validate(tree)
     except ValidationError as error:
         raise InvalidInput(
-            field_errors(error.errors(include_url=False), FIELD_NAMES, prefix)
+            field_errors(error.errors(include_url=False), JobDescriptionIn.model_fields, prefix)
         ) from None
     except InvalidInput as error:
         raise InvalidInput(

@@ -158,7 +158,7 @@ def test_a_training_that_can_not_be_is_refused_at_once(
 def test_a_training_needs_a_dataset(api: Api) -> None:
     asked = description(benchmark_type="TYPE3", odt_config={"epochs": 1})
     errors = api.as_().post("/v1/benchmarks", json=asked).json()["errors"]
-    assert ["/dataset"] == [each["pointer"] for each in errors if each["accepted"]]
+    assert [each["pointer"] for each in errors if each["accepted"]] == ["/dataset"]
 
 
 def test_a_bigger_board_of_the_family_counts_not_of_another(api: Api) -> None:
