@@ -396,7 +396,9 @@ class _Reader:
         for key in ("identity_file", "known_hosts_file"):
             file = entry.get(key, "")
             if not isinstance(file, str) or (file and not _PLAIN_PATH.fullmatch(file)):
-                self._wrong(f"{path}.{key}", "is not an absolute path without blanks, quotes, % or $")
+                self._wrong(
+                    f"{path}.{key}", "is not an absolute path without blanks, quotes, % or $"
+                )
         if len(self._problems) > before:
             return None
         return SshAddress(
