@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,12 +17,13 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
+    FailureCategory,
     FileRole,
     Status,
     Waiting,
     WaitingReason,
 )
-from edgeyard.scheduler.model.decision import PendingBenchmark, Placement
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Placement, Preemption
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -52,7 +53,12 @@ class QueueView:
 
 
 class Cycle:
-    """Owns the queue's cache; runs on one thread, `preview` on any."""
+    """Owns the queue's cache; runs on one thread, `preview` on any.
+
+    Attributes:
+        queue: As the last cycle saw it.
+        preempted: Job ids that the last cycle wants stopped; the reconciler does that.
+    """
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class Cycle:
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
+        self.preempted: tuple[str, ...] = ()
 
     def look(self) -> None:
         """Ask the cluster for its boards."""
@@ -105,6 +112,7 @@ class Cycle:
             self._reload(uow)
             drained, holders = board_holds(uow)
             waiting_room = self._pending(uow)
+            running = self._running(uow, waiting_room)
         overdue = {
             benchmark_id: why
             for benchmark_id, live in self._live.items()
@@ -118,6 +126,7 @@ class Cycle:
             now,
             self._policy,
             self._plugins,
+            holders=running,
             seed=self._seed,
             monotonic_s=self._clock.monotonic_s,
         )
@@ -143,13 +152,15 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
-            waiting_room = self._pending(uow)
+            waiting_room = [*self._pending(uow), candidate]
+            running = self._running(uow, waiting_room)
         return decide(
             self._twin.snapshot(now, drained=drained, holders=holders),
-            [*waiting_room, candidate],
+            waiting_room,
             now,
             self._policy,
             self._plugins,
+            holders=running,
             seed=self._seed,
             monotonic_s=self._clock.monotonic_s,
         )
@@ -184,6 +195,51 @@ class Cycle:
             for each in found
         ]
 
+    def _running(
+        self, uow: UnitOfWork, pending: Sequence[PendingBenchmark]
+    ) -> tuple[BoardHolder, ...]:
+        """Who holds boards, told only where somebody may have them stopped."""
+        if not any(each.job_completion_threshold for each in pending):
+            return ()
+        return tuple(
+            self._holder(uow, attempt, attempt.target_uid)
+            for attempt in uow.attempts.live()
+            if attempt.target_uid is not None
+        )
+
+    def _holder(self, uow: UnitOfWork, attempt: Attempt, target_uid: str) -> BoardHolder:
+        live = self._live.get(attempt.benchmark_id)  # None: it is at its end
+        stopping = attempt.stopping
+        return BoardHolder(
+            benchmark_id=attempt.benchmark_id,
+            target_uid=target_uid,
+            priority=attempt.priority,
+            progress=attempt.progress,
+            preemptible=live is not None
+            and live.benchmark.description.preemptible
+            and attempt.state is AttemptState.RUNNING
+            and attempt.result_at is None
+            and not self._spared(uow, attempt),
+            ending=live is None
+            or stopping is not None
+            or attempt.state is AttemptState.UPLOADING
+            or attempt.result_at is not None,
+            preempted=stopping is not None and stopping.category is FailureCategory.PREEMPTED,
+        )
+
+    def _spared(self, uow: UnitOfWork, attempt: Attempt) -> bool:
+        """Whether it was preempted as often as may be."""
+        most = self._policy.most_preemptions
+        if attempt.number <= most:  # most need no query
+            return False
+        before = [each.failure for each in uow.attempts.of(attempt.benchmark_id)]
+        preempted = [
+            each
+            for each in before
+            if each is not None and each.category is FailureCategory.PREEMPTED
+        ]
+        return len(preempted) >= most
+
     def _commit(
         self, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
     ) -> tuple[str, ...]:
@@ -193,10 +249,12 @@ class Cycle:
             if self._explained.get(benchmark_id)
             != (said := (waiting, result.priority(benchmark_id)))
         }
-        if not (result.placements or told or overdue):
+        self.preempted = ()
+        if not (result.placements or result.preemptions or told or overdue):
             return ()
         now = self._clock.now()
         prepared: list[str] = []
+        preempted: list[str] = []
         with self._store.write() as uow:
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
@@ -207,12 +265,18 @@ class Cycle:
                 if job_id is not None:
                     prepared.append(job_id)
                     uow.log.keep_explanation(result.explanation(placement.benchmark_id))
+            for preemption in result.preemptions:
+                stopped = _unless_changed(partial(self._preempt, uow, preemption))
+                if stopped is not None:
+                    preempted.append(stopped)
             for benchmark_id, (waiting, priority) in told.items():
                 benchmark = self._live[benchmark_id].benchmark
                 if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
                     uow.log.keep_explanation(result.explanation(benchmark_id))
         self._explained |= told
-        for name, count in (("placed", len(prepared)), ("waiting", len(told))):
+        self.preempted = tuple(preempted)
+        counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
+        for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
         return tuple(prepared)
 
@@ -246,6 +310,20 @@ class Cycle:
                 "benchmark_id": benchmark.benchmark_id,
                 "job_id": attempt.job_id,
                 "target_uid": placement.target_uid,
+            },
+        )
+        return attempt.job_id
+
+    def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> str:
+        attempt = lifecycle.preempt(uow, preemption, self._clock.now())
+        logger.info(
+            "benchmark preempted",
+            extra={
+                "event": "preempted",
+                "benchmark_id": preemption.victim_id,
+                "by": preemption.benchmark_id,
+                "job_id": attempt.job_id,
+                "target_uid": preemption.target_uid,
             },
         )
         return attempt.job_id
@@ -301,6 +379,7 @@ def pending_of(
         model_sha256=next(
             (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
+        job_completion_threshold=asked.job_completion_threshold,
     )
 
 

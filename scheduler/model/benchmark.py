@@ -90,6 +90,7 @@ class FailureCategory(StrEnum):
     CLUSTER = "cluster"
     UPLOAD = "upload"
     TIMEOUT = "timeout"
+    PREEMPTED = "preempted"  # of an attempt: stopped for a more urgent one, uses up no retry
     PREEMPTED_TOO_OFTEN = "preempted_too_often"
     UNKNOWN = "unknown"
 
