@@ -66,6 +66,7 @@ class JobState:
         reason: Why it is queued, in words; "" otherwise.
         failure: Why it ended, None when it ended well.
         stopped: It ended because it was asked to.
+        preempted: The cluster ended it for a more urgent job; ``failure`` says so.
     """
 
     job_id: str
@@ -76,6 +77,7 @@ class JobState:
     reason: str = ""
     failure: Failure | None = None
     stopped: bool = False
+    preempted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
