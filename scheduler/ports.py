@@ -64,9 +64,9 @@ class JobState:
     Attributes:
         target_uid: Board that it was placed on; None before it was.
         reason: Why it is queued, in words; "" otherwise.
-        failure: Why it ended, None when it ended well.
+        failure: Why it ended, None when it ended well; ``preempted`` where the cluster itself
+            gave its board to a more urgent job.
         stopped: It ended because it was asked to.
-        preempted: The cluster ended it for a more urgent job; ``failure`` says so.
     """
 
     job_id: str
@@ -77,7 +77,6 @@ class JobState:
     reason: str = ""
     failure: Failure | None = None
     stopped: bool = False
-    preempted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +133,10 @@ class Cluster(Protocol):
 
         A hint, never the truth: may be lost, doubled or late.
         """
+        ...
+
+    def page_of(self, job_id: str) -> str | None:
+        """Address of the cluster's own page on the job, for people; None where it has none."""
         ...
 
     def close(self) -> None:

@@ -62,7 +62,6 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
         ended_at=moment(task.get("FinishedAt")) or _at_ns(allocation.get("ModifyTime")),
         failure=failure,
         stopped=stopped,
-        preempted=preempted,
     )
 
 
@@ -143,7 +142,7 @@ def _failure(
     host = allocation.get("NodeName") or "its host"
     if preempted:
         sentence = "a more urgent job took its board"
-        return Failure(category=FailureCategory.CLUSTER, sentence=sentence)
+        return Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
     if allocation.get("ClientStatus") == "lost":
         sentence = f"the host {host} was lost while it ran"
         return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)

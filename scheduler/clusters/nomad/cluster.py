@@ -28,7 +28,7 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
+from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper, is_live
 from edgeyard.scheduler.clusters.nomad.nodes import hosts_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import moment_of
@@ -149,7 +149,7 @@ class NomadCluster:
         if _JOB_ID.fullmatch(job_id) is None:
             return
         for job in self._client.jobs(job_id):
-            if _belongs(job, job_id) and job.get("Status") != "dead" and not job.get("Stop"):
+            if _belongs(job, job_id) and is_live(job):
                 self._client.deregister(str(job["ID"]))
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
@@ -185,9 +185,7 @@ class NomadCluster:
                     [
                         str(job["ID"])
                         for job in jobs.values()
-                        if _belongs(job, job_id)
-                        and job.get("Status") != "dead"
-                        and not job.get("Stop")
+                        if _belongs(job, job_id) and is_live(job)
                     ],
                 )
         self._explain(states)

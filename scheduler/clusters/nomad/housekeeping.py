@@ -95,18 +95,19 @@ class Housekeeper:
         """
         now = self._now()
         jobs = {str(job["ID"]): job for job in self._client.jobs(PREFIX)}
-        parents = {job_id.partition("/")[0] for job_id in jobs}
-        ended = set(self._ended(parents))
+        live = [job_id for job_id, job in jobs.items() if is_live(job) and _age(job, now) > YOUNG]
+        old = [
+            job_id
+            for job_id, job in jobs.items()
+            if not is_live(job) and _age(job, now) > self._purge_age
+        ]
+        ended = set(self._ended({job_id.partition("/")[0] for job_id in (*live, *old)}))
         purged = stopped = 0
-        for job_id, job in jobs.items():
-            if job_id.partition("/")[0] not in ended or _age(job, now) < YOUNG:
-                continue
-            if job.get("Status") != "dead" and not job.get("Stop"):
-                self._client.deregister(job_id)
-                stopped += 1
-            elif _age(job, now) > self._purge_age:
-                self._client.deregister(job_id, purge=True)
-                purged += 1
+        for job_id in (*live, *old):
+            if job_id.partition("/")[0] in ended:
+                purge = not is_live(jobs[job_id])
+                self._client.deregister(job_id, purge=purge)
+                purged, stopped = purged + purge, stopped + (not purge)
         secrets = [each for each in self._client.jobs_with_secrets() if each.startswith(PREFIX)]
         for job_id in self._ended(secrets):
             self._client.remove_secrets(job_id)
@@ -155,6 +156,11 @@ class Housekeeper:
             )
         except Exception:
             logger.exception("clearing up in Nomad broke", extra={"event": "nomad.untidy"})
+
+
+def is_live(job: Json) -> bool:
+    """Whether Nomad may still run it."""
+    return job.get("Status") != "dead" and not job.get("Stop")
 
 
 def _age(job: Json, now: datetime) -> timedelta:
