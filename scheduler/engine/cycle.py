@@ -12,6 +12,7 @@ from typing import TypeVar
 from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.pins import Pins
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
@@ -70,12 +71,14 @@ class Cycle:
         clock: Clock,
         observe: Observe,
         start_lead_s: float = 0.0,
+        pin_grace_s: float = 300.0,
     ) -> None:
         """Nothing is read before `run`.
 
         Args:
             start_lead_s: How long before its start time a benchmark may be handed to the cluster,
                 which then holds the start itself; 0: Edgeyard keeps it until it is due.
+            pin_grace_s: See `edgeyard.scheduler.engine.pins`.
         """
         self._store = store
         self._twin = twin
@@ -85,6 +88,7 @@ class Cycle:
         self._clock = clock
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
+        self._pins = Pins(pin_grace_s)
         self._live: dict[str, _Live] = {}
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._seed = 0
@@ -243,16 +247,22 @@ class Cycle:
     def _commit(
         self, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
     ) -> tuple[str, ...]:
-        told = {
-            benchmark_id: said
-            for benchmark_id, waiting in result.waiting.items()
-            if self._explained.get(benchmark_id)
-            != (said := (waiting, result.priority(benchmark_id)))
-        }
-        self.preempted = ()
-        if not (result.placements or result.preemptions or told or overdue):
-            return ()
         now = self._clock.now()
+        told: dict[str, tuple[Waiting, int]] = {}
+        missed: dict[str, Waiting] = {}
+        for benchmark_id, found in result.waiting.items():
+            waiting, over = found, False
+            if benchmark_id not in result.never:
+                waiting, over = self._pins.look(self._live[benchmark_id].benchmark, found, now)
+            if over:
+                missed[benchmark_id] = found
+            said = (waiting, result.priority(benchmark_id))
+            if self._explained.get(benchmark_id) != said:
+                told[benchmark_id] = said
+        self._pins.forget_all_but(self._live)
+        self.preempted = ()
+        if not (result.placements or result.preemptions or told or missed or overdue):
+            return ()
         prepared: list[str] = []
         preempted: list[str] = []
         with self._store.write() as uow:
@@ -272,7 +282,12 @@ class Cycle:
             for benchmark_id, (waiting, priority) in told.items():
                 benchmark = self._live[benchmark_id].benchmark
                 if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
-                    uow.log.keep_explanation(result.explanation(benchmark_id))
+                    explanation = replace(result.explanation(benchmark_id), waiting=waiting)
+                    uow.log.keep_explanation(explanation)
+            for benchmark_id, waiting in missed.items():
+                current = uow.benchmarks.get(benchmark_id)
+                if current.status is Status.PENDING and not current.unpinned:
+                    lifecycle.unavailable(uow, current, waiting, now)
         self._explained |= told
         self.preempted = tuple(preempted)
         counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
@@ -366,7 +381,7 @@ def pending_of(
         benchmark_type=asked.benchmark_type,
         ram_bytes=asked.ram,
         storage_bytes=asked.storage,
-        target_uid=asked.target_uid,
+        target_uid=None if benchmark.unpinned else asked.target_uid,
         constraints=asked.constraints,
         user_priority=asked.user_priority,
         deadline=asked.deadline,
@@ -390,7 +405,10 @@ def _tried(uow: UnitOfWork, benchmark: Benchmark) -> frozenset[str]:
     return frozenset(
         attempt.target_uid
         for attempt in uow.attempts.of(benchmark.benchmark_id)
-        if attempt.target_uid is not None and attempt.failure is not None and attempt.counts
+        if attempt.target_uid is not None
+        and attempt.failure is not None
+        # also a board that never took the job: the cluster may know more than the twin
+        and (attempt.counts or (attempt.queued_at is not None and attempt.started_at is None))
     )
 
 

@@ -27,6 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     FailureCategory,
     FileRole,
+    IfUnavailable,
     JobDescription,
     Status,
     Waiting,
@@ -41,6 +42,8 @@ MAX_LOST_ATTEMPTS = 20
 MAX_PREEMPTED_ATTEMPTS = 10
 """Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
 before (``[preemption] most_preemptions`` of the policy); a cluster that preempts can't be told."""
+
+_MANY_EVENTS = 10_000
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -169,6 +172,36 @@ def wait(
     return saved
 
 
+def unavailable(
+    uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, now: datetime
+) -> Benchmark:
+    """The board that it is pinned to can't be had, and the grace time is over.
+
+    As its ``if_unavailable`` says, it loses its pin (``benchmark.unpinned``), or its owner is told
+    once for each reason (``benchmark.unavailable``).
+
+    Raises:
+        Conflict: It changed meanwhile.
+    """
+    asked = benchmark.description
+    data: dict[str, object] = {
+        "target_uid": asked.target_uid,
+        "reason": waiting.reason.value,
+        "sentence": waiting.sentence,
+    }
+    if asked.if_unavailable is IfUnavailable.RESCHEDULE:
+        benchmark = uow.benchmarks.save(replace(benchmark, unpinned=True))
+        _log(uow, benchmark, now, "benchmark.unpinned", data)
+        return benchmark
+    told = uow.log.events(after=0, limit=_MANY_EVENTS, benchmark_id=benchmark.benchmark_id)
+    if not any(
+        event.kind == "benchmark.unavailable" and event.data.get("reason") == data["reason"]
+        for event in told
+    ):
+        _log(uow, benchmark, now, "benchmark.unavailable", data)
+    return benchmark
+
+
 def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> Benchmark:
     """Commit to one dispatch: the benchmark is scheduled, its attempt prepared.
 
@@ -192,6 +225,10 @@ def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: dateti
     )
     uow.attempts.add(attempt)
     _attempt_event(uow, saved, attempt, now)
+    pinned = benchmark.description.target_uid
+    if pinned is not None and attempt.target_uid not in (pinned, None):
+        data = {"attempt": attempt.number, "from": pinned, "target_uid": attempt.target_uid}
+        _log(uow, saved, now, "benchmark.rescheduled", data)
     return saved
 
 
@@ -349,6 +386,12 @@ def task_ended(
             now,
         )
     return settle(uow, attempt, now)
+
+
+def never_ran(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
+    """Its job was stopped before its task began: no retry is used up."""
+    if attempt.state is not AttemptState.ENDED:
+        _end(uow, replace(attempt, counts=False), failure, now)
 
 
 def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, counts: bool) -> None:

@@ -37,7 +37,13 @@ GOOD: Mapping[str, object] = {"status": "ok", "inference_latency": {"p50": 1.5}}
 class Lab:
     """Everything but threads: a test says who does what next."""
 
-    def __init__(self, folder: Path, *boards: str, start_lead_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *boards: str,
+        start_lead_s: float = 0.0,
+        pin_grace_s: float = 300.0,
+    ) -> None:
         self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
@@ -52,6 +58,7 @@ class Lab:
             self.clock,
             lambda name, value, labels: None,
             start_lead_s,
+            pin_grace_s,
         )
         limits = TaskLimits(user_time_s=100)
         self.dispatcher = Dispatcher(
@@ -67,7 +74,7 @@ class Lab:
             self.store,
             self.cluster,
             self.dispatcher,
-            ReconcileRules(upload_grace_s=30),
+            ReconcileRules(upload_grace_s=30, pin_grace_s=pin_grace_s),
             limits,
             self.clock,
         )
