@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -28,18 +29,21 @@ from edgeyard.errors import ConfigError, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clusters.local import LocalCluster
-from edgeyard.scheduler.clusters.observed import ObservedCluster
+from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.cycle import Cycle
-from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
 from edgeyard.scheduler.engine.housekeeping import keep_house
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.hcl.build import RenderSettings
+from edgeyard.scheduler.hcl.check import check_round_trip
+from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.records import ApiToken, Role, User
-from edgeyard.scheduler.ports import Cluster, Store
+from edgeyard.scheduler.ports import Cluster, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -98,13 +102,8 @@ def build(settings: Settings, port: int) -> System:
     if settings.twin_max_age_s is not None:
         policy = replace(policy, twin_max_age_s=settings.twin_max_age_s)
     metrics = Metrics()
-    cluster = ObservedCluster(
-        LocalCluster(
-            tuple(board for board in inventory.boards if board.local is not None),
-            settings.data_dir / "embedded",
-        ),
-        metrics.observe,
-    )
+    inner, verify = build_cluster(settings, inventory, store)
+    cluster = ObservedCluster(inner, metrics.observe)
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
     limits = TaskLimits(
@@ -114,14 +113,22 @@ def build(settings: Settings, port: int) -> System:
     twin = Twin(inventory.boards)
     plugins = registry().resolve(policy)
     cycle = Cycle(
-        store, twin, cluster, policy, plugins, clock, metrics.observe, settings.start_lead_s
+        store,
+        twin,
+        cluster,
+        policy,
+        plugins,
+        clock,
+        metrics.observe,
+        settings.start_lead_s,
+        settings.pin_grace_s,
     )
-    dispatcher = Dispatcher(store, cluster, render, limits, clock)
+    dispatcher = Dispatcher(store, cluster, render, limits, clock, verify)
     reconciler = Reconciler(
         store,
         cluster,
         dispatcher,
-        ReconcileRules(upload_grace_s=settings.upload_grace_s),
+        ReconcileRules(upload_grace_s=settings.upload_grace_s, pin_grace_s=settings.pin_grace_s),
         limits,
         clock,
     )
@@ -161,6 +168,54 @@ def build(settings: Settings, port: int) -> System:
     return System(create_app(services, metrics), engine, cluster, store, public_url, lock)
 
 
+def build_cluster(
+    settings: Settings, inventory: Inventory, store: Store
+) -> tuple[ClusterWithNodes, Verify]:
+    """Where jobs run, and who says what their text means.
+
+    Raises:
+        ConfigError: A file of certificates can't be used.
+    """
+    if settings.cluster == "embedded":
+        boards = tuple(board for board in inventory.boards if board.local is not None)
+        return LocalCluster(boards, settings.data_dir / "embedded"), check_round_trip
+
+    def ended(job_ids: Collection[str]) -> Collection[str]:
+        with store.read() as uow:
+            return {job_id for job_id in job_ids if _has_ended(uow, job_id)}
+
+    nomad = NomadCluster(
+        nomad_access(settings), purge_age_s=settings.nomad_purge_age_s, ended=ended
+    )
+    return nomad, nomad.verify
+
+
+def _has_ended(uow: UnitOfWork, job_id: str) -> bool:
+    """False also for jobs that are none of ours."""
+    try:
+        return uow.attempts.by_job_id(job_id).state is AttemptState.ENDED
+    except NotFound:
+        return False
+
+
+def nomad_access(settings: Settings) -> NomadAccess:
+    """How Nomad is spoken to."""
+    token = settings.nomad_token
+    return NomadAccess(
+        address=settings.nomad_address,
+        token=token.get_secret_value() if token is not None else None,
+        namespace=settings.nomad_namespace,
+        region=settings.nomad_region,
+        ca_cert=settings.nomad_ca_cert,
+        client_cert=settings.nomad_client_cert,
+        client_key=settings.nomad_client_key,
+        tls_server_name=settings.nomad_tls_server_name,
+        ui_url=settings.nomad_ui_url,
+        device=settings.nomad_device,
+        timeout_s=settings.nomad_timeout_s,
+    )
+
+
 def open_store(settings: Settings) -> SqlStore:
     """The database that the settings name, brought to this version's schema."""
     url = settings.database_url
@@ -173,6 +228,8 @@ def load_inventory(settings: Settings) -> Inventory:
     """The expected boards: of the file that is set, or what this machine can emulate."""
     if settings.inventory is not None:
         return Inventory.from_file(settings.inventory)
+    if settings.cluster == "nomad":
+        raise ConfigError(["inventory: needed with cluster = nomad: the JSON file of its boards"])
     return default_embedded_inventory(
         sorted(os.sched_getaffinity(0)),
         os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -200,7 +257,7 @@ def render_settings(settings: Settings, public_url: str) -> RenderSettings:
     """What the operator decides about every job."""
     command = settings.raw_exec_command or (sys.executable, "-m", "edgeyard.devices.runner")
     password = settings.docker_auth_password
-    return RenderSettings(
+    render = RenderSettings(
         public_url=public_url,
         driver=settings.chosen_driver,
         image=settings.docker_image,
@@ -211,6 +268,15 @@ def render_settings(settings: Settings, public_url: str) -> RenderSettings:
         command=command[0],
         args=tuple(command[1:]),
         datacenters=settings.datacenters,
+    )
+    if settings.cluster == "embedded":
+        return render
+    return replace(
+        render,
+        namespace=settings.nomad_namespace,
+        device=settings.nomad_device,
+        cpu_mhz=settings.nomad_cpu_mhz,
+        memory_mib=settings.nomad_memory_mib,
     )
 
 

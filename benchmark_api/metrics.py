@@ -50,6 +50,7 @@ class Metrics:
         self._counter("decisions_total", "Benchmarks decided on.", ("policy", "result"))
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that passed unmet.")
+        self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")
         requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
         self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
         build = self._gauge("build_info", "Always 1.", ("version",))
@@ -60,7 +61,9 @@ class Metrics:
             retries.labels(category.value)
         for status in TERMINAL:
             for cause in ("", *(each.value for each in FailureCategory)):
-                # Only what can be: nothing but a failure has a cause.
+                # Only what can be: nothing but a failure has a cause, and no end is a preemption.
+                if cause == FailureCategory.PREEMPTED:
+                    continue
                 if (status is Status.FAILED) == bool(cause):
                     self.finished.labels(status.value, cause)
         for kind in ("file", "result"):

@@ -158,6 +158,15 @@ class Settings(BaseSettings):
         description="How long before its start_time a benchmark is handed to the cluster, which "
         "then starts it at the second (periodic block); 0: kept in the queue until due.",
     )
+    pin_grace_s: Seconds = Field(
+        300.0,
+        ge=0,
+        le=30 * 86400,
+        description="How long the board that a benchmark names may be offline, unhealthy or "
+        "drained, or busy past the benchmark's start_time, before its if_unavailable applies: "
+        "another board that fits may run it, or its owner is told; s. A job that was bound to a "
+        "board and did not get it for so long is taken back from the cluster.",
+    )
     upload_grace_s: Seconds = Field(
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )
@@ -191,8 +200,46 @@ class Settings(BaseSettings):
     nomad_address: str = Field("http://127.0.0.1:4646", description="Address of Nomad's API.")
     nomad_namespace: str = Field("default", description="Namespace of our jobs.")
     nomad_token: SecretStr | None = Field(None, description="Nomad ACL token.")
+    nomad_region: str | None = Field(None, description="Region of Nomad; default: the agent's own.")
+    nomad_ca_cert: Path | None = Field(
+        None, description="PEM file of the CA of Nomad's certificates; default: the system's CAs."
+    )
+    nomad_client_cert: Path | None = Field(
+        None, description="PEM file of our certificate, where Nomad asks for one (mTLS)."
+    )
+    nomad_client_key: Path | None = Field(
+        None, description="PEM file of the key of nomad_client_cert."
+    )
+    nomad_tls_server_name: str | None = Field(
+        None,
+        description="Name that Nomad's certificate carries, e.g. server.global.nomad; "
+        "default: the host of nomad_address.",
+    )
+    nomad_ui_url: str | None = Field(
+        None, description="Where people reach Nomad's UI; default: nomad_address."
+    )
+    nomad_device: str = Field(
+        "daiedge/edgedevice",
+        pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$",
+        description="Vendor and type of the boards' device plugin.",
+    )
+    nomad_timeout_s: Seconds = Field(
+        10.0, gt=0, le=300, description="Bound on one call of Nomad's API, s."
+    )
+    nomad_purge_age_s: Seconds = Field(
+        7 * 86400.0,
+        gt=0,
+        description="Age at which jobs that have ended are removed from Nomad, s; their benchmarks "
+        "stay.",
+    )
+    nomad_cpu_mhz: int | None = Field(
+        None, ge=1, description="CPU that a job asks of its host, MHz; default: Nomad's, 100."
+    )
+    nomad_memory_mib: int | None = Field(
+        None, ge=10, description="Memory that a job asks of its host, MiB; default: Nomad's, 300."
+    )
 
-    @field_validator("public_url")
+    @field_validator("public_url", "nomad_address", "nomad_ui_url")
     @classmethod
     def _plain_url(cls, value: str | None) -> str | None:
         if value is None:
@@ -213,9 +260,11 @@ class Settings(BaseSettings):
         return value
 
     @model_validator(mode="after")
-    def _login_is_whole(self) -> Self:
+    def _pairs_are_whole(self) -> Self:
         if (self.docker_auth_username is None) != (self.docker_auth_password is None):
             raise ValueError("docker_auth_username and docker_auth_password belong together")
+        if (self.nomad_client_cert is None) != (self.nomad_client_key is None):
+            raise ValueError("nomad_client_cert and nomad_client_key belong together")
         return self
 
     @property

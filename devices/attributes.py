@@ -9,6 +9,9 @@
 ``target_uid``                       ``rpi4b-0001-0001``
 ``dynamic.progress``                 0-100; 0 when idle; missing when the board doesn't tell
 ``dynamic.status``                   ``idle``, ``busy`` or ``unhealthy``
+``dynamic.last_error``               why it was last found unhealthy, in words; missing before that
+``dynamic.temperature_c``            of its hottest zone, °C, where the board tells
+``dynamic.power_w``                  what it draws, W, where the board tells
 ===================================  =======================================================
 
 Imported on boards too: only the standard library, Python 3.10.
@@ -43,6 +46,10 @@ OPERATORS: Tuple[str, ...] = (
     "is_not_set",
 )
 """Operators that `compare` knows, named as Nomad names them."""
+
+LAST_ERROR = "dynamic.last_error"
+TEMPERATURE_C = "dynamic.temperature_c"
+POWER_W = "dynamic.power_w"
 
 
 def attributes_of(board: Board) -> Dict[str, AttributeValue]:

@@ -7,15 +7,17 @@ The file has the shape of the platform's ``target.json``::
                 "engines": {"ort": {"version": "1.20", "supported_types": ["TYPE1", "TYPE2"]}},
                 "local": {"cpus": [0], "threads": 1}}]}
 
-``local`` is ours: the board is a slice of this machine. What the platform adds for its hosts
-(``image``, ``devices``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept.
+``local`` is ours: the board is a slice of this machine. So is ``ssh``, for a board behind its host:
+``{"host", "port", "user", "identity_file", "known_hosts_file"}``. What the platform adds for its
+hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
+``devices`` the paths are, since a board whose files are gone is gone.
 """
 
 import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple, TypeGuard
@@ -27,11 +29,16 @@ from edgeyard.devices.model import (
     Board,
     BoardEngine,
     LocalSlice,
+    SshAddress,
 )
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import ConfigError
 
 _SKIPPED = frozenset({"image", "devices", "volumes", "env", "auth"})
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9_])?|::1|::")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,31}")
+_PLAIN_PATH = re.compile(r"/[^\x00-\x20\x7f\"'%$]{1,1023}")
+"""An absolute path without what ssh would expand or take apart."""
 _TYPE = re.compile(r"TYPE[0-9]{1,2}")
 _MAX_CPU = 4096
 _GIB = 1 << 30
@@ -154,6 +161,8 @@ class Inventory:
                     "cpus": list(board.local.cpus),
                     "threads": board.local.threads,
                 }
+            if board.ssh is not None:
+                entry["ssh"] = {key: value for key, value in asdict(board.ssh).items() if value}
             found.setdefault(board.family, []).append(entry)
         return found
 
@@ -282,7 +291,8 @@ class _Reader:
 
     def _board(self, path: str, family: str, value: object) -> Optional[Board]:
         before = len(self._problems)
-        entry = self._object(path, value, frozenset({"target_uid", "memory", "engines", "local"}))
+        keys = frozenset({"target_uid", "memory", "engines", "local", "ssh"})
+        entry = self._object(path, value, keys)
         if not entry:
             if isinstance(value, dict):
                 self._wrong(path, "is empty")
@@ -293,6 +303,9 @@ class _Reader:
         storage = self._size(f"{path}.memory.storage", memory.get("storage")) if memory else 0
         engines = self._engines(f"{path}.engines", entry.get("engines"))
         local = self._local(f"{path}.local", entry["local"]) if "local" in entry else None
+        ssh = self._ssh(f"{path}.ssh", entry["ssh"]) if "ssh" in entry else None
+        if local is not None and ssh is not None:
+            self._wrong(path, "is either local or reached by ssh, not both")
         if len(self._problems) > before:
             return None
         return Board(
@@ -302,6 +315,8 @@ class _Reader:
             storage_bytes=storage,
             engines=engines,
             local=local,
+            ssh=ssh,
+            device_files=_device_files(entry["engines"]),
         )
 
     def _uid(self, path: str, family: str, value: object) -> str:
@@ -365,6 +380,49 @@ class _Reader:
             self._wrong(f"{path}.threads", "is not a number of threads from 1 on")
             return None
         return LocalSlice(cpus=tuple(sorted(set(cpus))), threads=threads)
+
+    def _ssh(self, path: str, value: object) -> Optional[SshAddress]:
+        before = len(self._problems)
+        keys = frozenset({"host", "port", "user", "identity_file", "known_hosts_file"})
+        entry = self._object(path, value, keys)
+        host, port = entry.get("host"), entry.get("port", 22)
+        if not isinstance(host, str) or not _HOST.fullmatch(host):
+            self._wrong(f"{path}.host", "is not a host's name or address")
+        if not _whole(port) or not 1 <= port <= 65535:
+            self._wrong(f"{path}.port", "is not a port from 1 to 65535")
+        user = entry.get("user", "")
+        if not isinstance(user, str) or (user and not _USER.fullmatch(user)):
+            self._wrong(f"{path}.user", "is not a user's name")
+        for key in ("identity_file", "known_hosts_file"):
+            file = entry.get(key, "")
+            if not isinstance(file, str) or (file and not _PLAIN_PATH.fullmatch(file)):
+                self._wrong(
+                    f"{path}.{key}", "is not an absolute path without blanks, quotes, % or $"
+                )
+        if len(self._problems) > before:
+            return None
+        return SshAddress(
+            host=str(host),
+            port=port if _whole(port) else 22,
+            user=str(user),
+            identity_file=str(entry.get("identity_file", "")),
+            known_hosts_file=str(entry.get("known_hosts_file", "")),
+        )
+
+
+def _device_files(engines: object) -> Tuple[str, ...]:
+    """The host's side of ``devices``: text as Docker takes it (``/dev/a:/dev/b:rw``), or objects.
+
+    What else stands there is the platform's own matter, and skipped as such.
+    """
+    found: List[str] = []
+    for facts in engines.values() if isinstance(engines, dict) else ():
+        devices = facts.get("devices") if isinstance(facts, dict) else None
+        for device in devices if isinstance(devices, list) else ():
+            path = device.get("host_path") if isinstance(device, dict) else device
+            if isinstance(path, str) and path.startswith("/"):
+                found.append(path.split(":", 1)[0])
+    return tuple(sorted(set(found)))
 
 
 def _whole(value: object) -> TypeGuard[int]:

@@ -48,6 +48,25 @@ class LocalSlice:
 
 
 @dataclass(frozen=True)
+class SshAddress:
+    """Where a board answers by ssh; nothing in it is secret: keys are named by their files.
+
+    Attributes:
+        host: Name or address.
+        port: Of its sshd.
+        user: Who to be there; "": whoever we are here.
+        identity_file: The private key's file on this host; "": ssh's own choice.
+        known_hosts_file: File of the host keys that are trusted; "": ssh's own files.
+    """
+
+    host: str
+    port: int = 22
+    user: str = ""
+    identity_file: str = ""
+    known_hosts_file: str = ""
+
+
+@dataclass(frozen=True)
 class Board:
     """One physical (or openly emulated) edge device.
 
@@ -63,6 +82,8 @@ class Board:
         busy_reason: Who holds it, in words; "" when idle.
         progress: Progress of what it runs, 0-100; 0 when idle, None when it doesn't tell.
         local: Its slice of this machine; None on boards that aren't emulated here.
+        ssh: Where it answers by ssh; None where its host itself, or a slice of it, is the board.
+        device_files: Files of its host through which it is reached, e.g. ``/dev/ttyUSB0``.
         shares_with: Boards that must not measure while this one does (same cores).
         attributes: Further attributes as its host publishes them.
     """
@@ -78,6 +99,8 @@ class Board:
     busy_reason: str = ""
     progress: Optional[float] = 0.0
     local: Optional[LocalSlice] = None
+    ssh: Optional[SshAddress] = None
+    device_files: Tuple[str, ...] = ()
     shares_with: FrozenSet[str] = frozenset()
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 

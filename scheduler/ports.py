@@ -64,7 +64,8 @@ class JobState:
     Attributes:
         target_uid: Board that it was placed on; None before it was.
         reason: Why it is queued, in words; "" otherwise.
-        failure: Why it ended, None when it ended well.
+        failure: Why it ended, None when it ended well; ``preempted`` where the cluster itself
+            gave its board to a more urgent job.
         stopped: It ended because it was asked to.
     """
 
@@ -132,6 +133,10 @@ class Cluster(Protocol):
 
         A hint, never the truth: may be lost, doubled or late.
         """
+        ...
+
+    def page_of(self, job_id: str) -> str | None:
+        """Address of the cluster's own page on the job, for people; None where it has none."""
         ...
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from tests.databases import (  # noqa: F401  # fixtures
     sqlite_url,
     store,
 )
+from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
 
 _NEEDED = ("postgres", "nomad", "browser")
 

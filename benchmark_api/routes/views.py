@@ -37,7 +37,10 @@ def listed(services: Services, benchmark: Benchmark) -> JsonObject:
 def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt]) -> JsonObject:
     """All of one benchmark."""
     return benchmark_to_json(benchmark) | {
-        "attempts": [attempt_to_json(attempt) for attempt in attempts],
+        "attempts": [
+            attempt_to_json(attempt) | {"cluster_page": services.cluster.page_of(attempt.job_id)}
+            for attempt in attempts
+        ],
         "links": links(services, benchmark.benchmark_id),
     }
 

@@ -57,6 +57,7 @@ class Attempt(TypedDict):
     progress: float | None
     counts: bool
     failure: Failure | None
+    cluster_page: str | None
 
 
 class ListedBenchmark(TypedDict):
@@ -73,6 +74,7 @@ class ListedBenchmark(TypedDict):
     priority: int | None
     target_uid: str | None
     held: bool
+    unpinned: bool
     description: dict[str, Any]
     submit_time: str
     started_at: str | None

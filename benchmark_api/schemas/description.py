@@ -155,7 +155,10 @@ class JobDescriptionIn(BaseModel):
         None, description="How much of the choice is left to the cluster; default: the policy's."
     )
     if_unavailable: Literal["reschedule", "notify"] = Field(
-        "reschedule", description="What happens when a pinned board can't be had."
+        "reschedule",
+        description="When the board of target_uid is offline, unhealthy or drained, or busy past "
+        "start_time, for longer than the server's pin_grace_s: reschedule lets any other board "
+        "that fits run it, notify tells its owner and goes on waiting.",
     )
     tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field([], max_length=20)
     parameters: dict[Text, object] = Field({}, description="Of the engine, e.g. threads.")

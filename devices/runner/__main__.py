@@ -104,6 +104,7 @@ def run(environ: Mapping[str, str]) -> int:
     if orphaned(parent_pid):
         return EXIT_STOPPED
     progress_file = ProgressFile(Path(board.progress_file) if board.progress_file else None)
+    progress_file.hold()
     calls = ProgressCalls(spec.progress_url, spec.token)
     try:
         report = read_report(folder, spec)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import threading
 from pathlib import Path
 from typing import Optional, Tuple
@@ -23,6 +25,24 @@ class ProgressFile:
 
     def __init__(self, path: Optional[Path]) -> None:
         self._path = path
+        self._lock: Optional[int] = None
+
+    def hold(self) -> None:
+        """Lock ``<name>.lock`` until this process ends, however it ends.
+
+        By this the host knows that the number's author lives: a killed runner can't write the 0.
+        """
+        if self._path is None or self._lock is not None:
+            return
+        try:
+            self._lock = os.open(
+                self._path.with_name(f"{self._path.name}.lock"),
+                os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC,
+                0o644,
+            )
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            logger.debug("The progress file could not be locked.", exc_info=True)
 
     def write(self, percent: float) -> None:
         """Replace the number; a reader sees the old one or the new one, never a half."""

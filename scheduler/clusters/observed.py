@@ -60,6 +60,10 @@ class ObservedCluster:
         with self._watched("hosts"):
             return self._inner.hosts()
 
+    def page_of(self, job_id: str) -> str | None:
+        """See `Cluster.page_of`."""
+        return self._inner.page_of(job_id)
+
     def close(self) -> None:
         """See `Cluster.close`."""
         self._inner.close()

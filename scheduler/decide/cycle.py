@@ -18,6 +18,7 @@ from edgeyard.scheduler.decide.binding import AllowLists, binding_of
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
 from edgeyard.scheduler.decide.scores import score
@@ -27,9 +28,11 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, Waiting
 from edgeyard.scheduler.model.decision import (
+    BoardHolder,
     Explanation,
     PendingBenchmark,
     Placement,
+    Preemption,
     Snapshot,
 )
 
@@ -40,6 +43,7 @@ class CycleResult:
     Attributes:
         order: Ids of all pending benchmarks, first in the queue to last.
         placements: In the order of the queue.
+        preemptions: Whom to stop for whom, in the order of the queue.
         waiting: Why each of the others waits, by id.
         never: Ids of those that no known board could ever run; they are among the waiting.
         faults: Plugins that failed.
@@ -53,6 +57,7 @@ class CycleResult:
         self._explainer = Explainer(decided)
         self.waiting: Mapping[str, Waiting] = WaitingReasons(decided)
         self.placements: tuple[Placement, ...] = _placements(decided)
+        self.preemptions: tuple[Preemption, ...] = decided.preempted.preemptions
         self.faults: tuple[Fault, ...] = tuple(decided.runner.faults)
         self.seconds: Mapping[str, float] = dict(decided.runner.seconds)
         self.rewards: Mapping[str, float] = decided.scores.rewards
@@ -104,6 +109,7 @@ def decide(
     policy: Policy,
     plugins: Plugins,
     *,
+    holders: Sequence[BoardHolder] = (),
     seed: int = 0,
     monotonic_s: Callable[[], float] | None = None,
 ) -> CycleResult:
@@ -115,6 +121,8 @@ def decide(
         now: Aware UTC.
         policy: Constants of the decision.
         plugins: What the policy names, from `Registry.resolve`.
+        holders: Live attempts that have a board; none of them is stopped for one that waits
+            unless `edgeyard.scheduler.decide.preempt` allows it.
         seed: Breaks ties between equal boards.
         monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
     """
@@ -138,6 +146,16 @@ def decide(
         ],
         dtype=bool,
     )
+    assignment = assign(batch, pending, order, ready, found.fits, scores.combined)
+    preempted = preempt(
+        batch,
+        pending,
+        order[(ready & (assignment.board_of_job == NOBODY))[order]],
+        points.values,
+        holders if policy.most_preemptions else (),
+        policy.preemption_margin,
+        lambda cleared: feasibility(cleared, plugins.filters, runner).fits,
+    )
     return CycleResult(
         Decided(
             now=now,
@@ -155,7 +173,8 @@ def decide(
             stale=stale,
             feasibility=found,
             scores=scores,
-            assignment=assign(batch, pending, order, ready, found.fits, scores.combined),
+            assignment=assignment,
+            preempted=preempted,
         )
     )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY, Assignment
 from edgeyard.scheduler.decide.feasibility import Feasibility
+from edgeyard.scheduler.decide.preempt import Preempted
 from edgeyard.scheduler.decide.priority import Priorities
 from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.batch import Batch, Queue
@@ -49,6 +50,7 @@ class Decided:
     feasibility: Feasibility
     scores: Scores
     assignment: Assignment
+    preempted: Preempted
 
     @cached_property
     def rank(self) -> NDArray[np.intp]:

@@ -65,6 +65,12 @@ class WaitingReasons(Mapping[str, Waiting]):
                 reason=WaitingReason.START_TIME,
                 sentence=f"it is to start at {_moment(each.start_time)}, not before",
             )
+        if job in decided.preempted.makes_way:
+            board = decided.snapshot.uids[decided.preempted.makes_way[job]]
+            return Waiting(
+                reason=WaitingReason.BOARD_BUSY,
+                sentence=f"waits for {board}: the less urgent benchmark there makes way for it",
+            )
         competes = bool(decided.feasibility.fits[row].any())
         if decided.stale:
             held = None if competes else self._boards(row)

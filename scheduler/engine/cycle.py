@@ -12,17 +12,19 @@ from typing import TypeVar
 from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.pins import Pins
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
+    FailureCategory,
     FileRole,
     Status,
     Waiting,
     WaitingReason,
 )
-from edgeyard.scheduler.model.decision import PendingBenchmark, Placement
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Placement, Preemption
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -57,7 +59,12 @@ class QueueView:
 
 
 class Cycle:
-    """Owns the queue's cache; runs on one thread, `preview` on any."""
+    """Owns the queue's cache; runs on one thread, `preview` on any.
+
+    Attributes:
+        queue: As the last cycle saw it.
+        preempted: Job ids that the last cycle wants stopped; the reconciler does that.
+    """
 
     def __init__(
         self,
@@ -69,12 +76,14 @@ class Cycle:
         clock: Clock,
         observe: Observe,
         start_lead_s: float = 0.0,
+        pin_grace_s: float = 300.0,
     ) -> None:
         """Nothing is read before `run`.
 
         Args:
             start_lead_s: How long before its start time a benchmark may be handed to the cluster,
                 which then holds the start itself; 0: Edgeyard keeps it until it is due.
+            pin_grace_s: See `edgeyard.scheduler.engine.pins`.
         """
         self._store = store
         self._twin = twin
@@ -84,10 +93,12 @@ class Cycle:
         self._clock = clock
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
+        self._pins = Pins(pin_grace_s)
         self._live: dict[str, _Live] = {}
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
+        self.preempted: tuple[str, ...] = ()
 
     def look(self) -> None:
         """Ask the cluster for its boards."""
@@ -110,6 +121,7 @@ class Cycle:
             self._reload(uow)
             drained, holders = board_holds(uow)
             waiting_room = self._pending(uow)
+            running = self._running(uow, waiting_room)
         overdue = {
             benchmark_id: why
             for benchmark_id, live in self._live.items()
@@ -123,6 +135,7 @@ class Cycle:
             now,
             self._policy,
             self._plugins,
+            holders=running,
             seed=self._seed,
             monotonic_s=self._clock.monotonic_s,
         )
@@ -148,13 +161,15 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
-            waiting_room = self._pending(uow)
+            waiting_room = [*self._pending(uow), candidate]
+            running = self._running(uow, waiting_room)
         return decide(
             self._twin.snapshot(now, drained=drained, holders=holders),
-            [*waiting_room, candidate],
+            waiting_room,
             now,
             self._policy,
             self._plugins,
+            holders=running,
             seed=self._seed,
             monotonic_s=self._clock.monotonic_s,
         )
@@ -192,19 +207,72 @@ class Cycle:
             for each in found
         ]
 
+    def _running(
+        self, uow: UnitOfWork, pending: Sequence[PendingBenchmark]
+    ) -> tuple[BoardHolder, ...]:
+        """Who holds boards, told only where somebody may have them stopped."""
+        if not any(each.job_completion_threshold for each in pending):
+            return ()
+        return tuple(
+            self._holder(uow, attempt, attempt.target_uid)
+            for attempt in uow.attempts.live()
+            if attempt.target_uid is not None
+        )
+
+    def _holder(self, uow: UnitOfWork, attempt: Attempt, target_uid: str) -> BoardHolder:
+        live = self._live.get(attempt.benchmark_id)  # None: it is at its end
+        stopping = attempt.stopping
+        return BoardHolder(
+            benchmark_id=attempt.benchmark_id,
+            target_uid=target_uid,
+            priority=attempt.priority,
+            progress=attempt.progress,
+            preemptible=live is not None
+            and live.benchmark.description.preemptible
+            and attempt.state is AttemptState.RUNNING
+            and attempt.result_at is None
+            and not self._spared(uow, attempt),
+            ending=live is None
+            or stopping is not None
+            or attempt.state is AttemptState.UPLOADING
+            or attempt.result_at is not None,
+            preempted=stopping is not None and stopping.category is FailureCategory.PREEMPTED,
+        )
+
+    def _spared(self, uow: UnitOfWork, attempt: Attempt) -> bool:
+        """Whether it was preempted as often as may be."""
+        most = self._policy.most_preemptions
+        if attempt.number <= most:  # most need no query
+            return False
+        before = [each.failure for each in uow.attempts.of(attempt.benchmark_id)]
+        preempted = [
+            each
+            for each in before
+            if each is not None and each.category is FailureCategory.PREEMPTED
+        ]
+        return len(preempted) >= most
+
     def _commit(
         self, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
     ) -> tuple[str, ...]:
-        told = {
-            benchmark_id: said
-            for benchmark_id, waiting in result.waiting.items()
-            if self._explained.get(benchmark_id)
-            != (said := (waiting, result.priority(benchmark_id)))
-        }
-        if not (result.placements or told or overdue):
-            return ()
         now = self._clock.now()
+        told: dict[str, tuple[Waiting, int]] = {}
+        missed: dict[str, Waiting] = {}
+        for benchmark_id, found in result.waiting.items():
+            waiting, over = found, False
+            if benchmark_id not in result.never:
+                waiting, over = self._pins.look(self._live[benchmark_id].benchmark, found, now)
+            if over:
+                missed[benchmark_id] = found
+            said = (waiting, result.priority(benchmark_id))
+            if self._explained.get(benchmark_id) != said:
+                told[benchmark_id] = said
+        self._pins.forget_all_but(self._live)
+        self.preempted = ()
+        if not (result.placements or result.preemptions or told or missed or overdue):
+            return ()
         prepared: list[str] = []
+        preempted: list[str] = []
         with self._store.write() as uow:
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
@@ -215,12 +283,23 @@ class Cycle:
                 if job_id is not None:
                     prepared.append(job_id)
                     uow.log.keep_explanation(result.explanation(placement.benchmark_id))
+            for preemption in result.preemptions:
+                stopped = _unless_changed(partial(self._preempt, uow, preemption))
+                if stopped is not None:
+                    preempted.append(stopped)
             for benchmark_id, (waiting, priority) in told.items():
                 benchmark = self._live[benchmark_id].benchmark
                 if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
-                    uow.log.keep_explanation(result.explanation(benchmark_id))
+                    explanation = replace(result.explanation(benchmark_id), waiting=waiting)
+                    uow.log.keep_explanation(explanation)
+            for benchmark_id, waiting in missed.items():
+                current = uow.benchmarks.get(benchmark_id)
+                if current.status is Status.PENDING and not current.unpinned:
+                    lifecycle.unavailable(uow, current, waiting, now)
         self._explained |= told
-        for name, count in (("placed", len(prepared)), ("waiting", len(told))):
+        self.preempted = tuple(preempted)
+        counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
+        for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
         return tuple(prepared)
 
@@ -254,6 +333,20 @@ class Cycle:
                 "benchmark_id": benchmark.benchmark_id,
                 "job_id": attempt.job_id,
                 "target_uid": placement.target_uid,
+            },
+        )
+        return attempt.job_id
+
+    def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> str:
+        attempt = lifecycle.preempt(uow, preemption, self._clock.now())
+        logger.info(
+            "benchmark preempted",
+            extra={
+                "event": "preempted",
+                "benchmark_id": preemption.victim_id,
+                "by": preemption.benchmark_id,
+                "job_id": attempt.job_id,
+                "target_uid": preemption.target_uid,
             },
         )
         return attempt.job_id
@@ -296,7 +389,7 @@ def pending_of(
         benchmark_type=asked.benchmark_type,
         ram_bytes=asked.ram,
         storage_bytes=asked.storage,
-        target_uid=asked.target_uid,
+        target_uid=None if benchmark.unpinned else asked.target_uid,
         constraints=asked.constraints,
         user_priority=asked.user_priority,
         deadline=asked.deadline,
@@ -309,6 +402,7 @@ def pending_of(
         model_sha256=next(
             (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
+        job_completion_threshold=asked.job_completion_threshold,
     )
 
 
@@ -323,7 +417,10 @@ def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:
     return frozenset(
         attempt.target_uid
         for attempt in attempts
-        if attempt.target_uid is not None and attempt.failure is not None and attempt.counts
+        if attempt.target_uid is not None
+        and attempt.failure is not None
+        # also a board that never took the job: the cluster may know more than the twin
+        and (attempt.counts or (attempt.queued_at is not None and attempt.started_at is None))
     )
 
 

@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -66,6 +66,10 @@ class TaskLimits:
     no_output_timeout_s: float = 900.0
 
 
+Verify = Callable[[NomadJob, str], None]
+"""Raises `HclError` unless the text means the job; the authority is the cluster's own parser."""
+
+
 class Dispatcher:
     """Hands prepared attempts to the cluster. Thread-safe; an attempt is handled by one thread."""
 
@@ -76,12 +80,14 @@ class Dispatcher:
         settings: RenderSettings,
         limits: TaskLimits,
         clock: Clock,
+        verify: Verify = check_round_trip,
     ) -> None:
         self._store = store
         self._cluster = cluster
         self._settings = settings
         self._limits = limits
         self._clock = clock
+        self._verify = verify
         self._lock = threading.Lock()
         self._in_flight: set[str] = set()
 
@@ -115,7 +121,7 @@ class Dispatcher:
             return
         text = render(job)
         try:
-            check_round_trip(job, text)
+            self._verify(job, text)
             failpoint("dispatch:before")
             self._cluster.dispatch(job_id, text, {UPLOAD_TOKEN: token})
             failpoint("dispatch:after")

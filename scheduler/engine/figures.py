@@ -37,6 +37,8 @@ class Figures:
         if event.kind == "attempt.state" and isinstance(data.get("run_s"), float):
             labels = {"family": str(data.get("family")), "engine": str(data.get("engine"))}
             self._observe("run_seconds", float(str(data["run_s"])), labels)
+        if event.kind == "benchmark.preempted":
+            self._observe("preemptions_total", 1, {})
         if event.kind != "benchmark.status":
             return
         status, category = str(data.get("status")), str(data.get("category", ""))

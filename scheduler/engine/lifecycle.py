@@ -27,15 +27,23 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     FailureCategory,
     FileRole,
+    IfUnavailable,
     JobDescription,
     Status,
     Waiting,
 )
+from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.model.records import Event, Report
 from edgeyard.scheduler.ports import UnitOfWork
 
 MAX_LOST_ATTEMPTS = 20
 """Attempts that don't use up a retry, before a benchmark that keeps getting lost is given up."""
+
+MAX_PREEMPTED_ATTEMPTS = 10
+"""Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
+before (``[preemption] most_preemptions`` of the policy); a cluster that preempts can't be told."""
+
+_MANY_EVENTS = 10_000
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -169,6 +177,36 @@ def wait(
     return saved
 
 
+def unavailable(
+    uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, now: datetime
+) -> Benchmark:
+    """The board that it is pinned to can't be had, and the grace time is over.
+
+    As its ``if_unavailable`` says, it loses its pin (``benchmark.unpinned``), or its owner is told
+    once for each reason (``benchmark.unavailable``).
+
+    Raises:
+        Conflict: It changed meanwhile.
+    """
+    asked = benchmark.description
+    data: dict[str, object] = {
+        "target_uid": asked.target_uid,
+        "reason": waiting.reason.value,
+        "sentence": waiting.sentence,
+    }
+    if asked.if_unavailable is IfUnavailable.RESCHEDULE:
+        benchmark = uow.benchmarks.save(replace(benchmark, unpinned=True))
+        _log(uow, benchmark, now, "benchmark.unpinned", data)
+        return benchmark
+    told = uow.log.events(after=0, limit=_MANY_EVENTS, benchmark_id=benchmark.benchmark_id)
+    if not any(
+        event.kind == "benchmark.unavailable" and event.data.get("reason") == data["reason"]
+        for event in told
+    ):
+        _log(uow, benchmark, now, "benchmark.unavailable", data)
+    return benchmark
+
+
 def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> Benchmark:
     """Commit to one dispatch: the benchmark is scheduled, its attempt prepared.
 
@@ -192,6 +230,55 @@ def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: dateti
     )
     uow.attempts.add(attempt)
     _attempt_event(uow, saved, attempt, now)
+    pinned = benchmark.description.target_uid
+    if pinned is not None and attempt.target_uid not in (pinned, None):
+        data = {"attempt": attempt.number, "from": pinned, "target_uid": attempt.target_uid}
+        _log(uow, saved, now, "benchmark.rescheduled", data)
+    return saved
+
+
+def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
+    """Have a running attempt stopped for a more urgent benchmark.
+
+    It goes back into the queue, its age kept and no retry used up, when its task has ended.
+
+    Raises:
+        Conflict: One of the two is no longer what was decided about.
+    """
+    victim = uow.benchmarks.get(preemption.victim_id)
+    urgent = uow.benchmarks.get(preemption.benchmark_id)
+    attempt = uow.attempts.of(preemption.victim_id)[-1]
+    if (
+        urgent.status is not Status.PENDING
+        or urgent.held
+        or victim.status is not Status.RUNNING
+        or not victim.description.preemptible
+        or attempt.state is not AttemptState.RUNNING
+        or attempt.target_uid != preemption.target_uid
+        or attempt.stopping is not None
+        or attempt.result_at is not None
+        or attempt.progress is None
+        or attempt.progress >= preemption.threshold
+    ):
+        raise Conflict(f"{preemption.victim_id} is no longer to be preempted")
+    why = Failure(
+        category=FailureCategory.PREEMPTED,
+        sentence=f"stopped at {attempt.progress:.0f} % for a benchmark of priority "
+        f"{preemption.priority}, its own was {preemption.victim_priority}",
+    )
+    saved = uow.attempts.save(replace(attempt, stopping=why, counts=False))
+    told: dict[str, object] = {
+        "target_uid": preemption.target_uid,
+        "priority": preemption.priority,
+        "victim_priority": preemption.victim_priority,
+        "progress": attempt.progress,
+    }
+    # Of others' benchmarks nobody learns the name.
+    same = urgent.user_id == victim.user_id
+    by = {"by": urgent.benchmark_id} if same else {}
+    _log(uow, victim, now, "benchmark.preempted", {"attempt": attempt.number, **told, **by})
+    whom = {"victim": victim.benchmark_id} if same else {}
+    _log(uow, urgent, now, "benchmark.preempts", {**told, **whom})
     return saved
 
 
@@ -306,13 +393,19 @@ def task_ended(
     return settle(uow, attempt, now)
 
 
+def never_ran(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
+    """Its job was stopped before its task began: no retry is used up."""
+    if attempt.state is not AttemptState.ENDED:
+        _end(uow, replace(attempt, counts=False), failure, now)
+
+
 def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, counts: bool) -> None:
     """The cluster no longer knows the job; if its result had arrived, nothing is lost."""
     if attempt.state is AttemptState.ENDED:
         return
     report = _report(uow, attempt)
     if report is not None:
-        _end(uow, attempt, _reported_failure(report), now)
+        _end(uow, attempt, _failure_by_report(attempt, report), now)
         return
     failure = attempt.stopping or Failure(category=FailureCategory.CLUSTER, sentence=sentence)
     _end(uow, replace(attempt, counts=attempt.counts and counts), failure, now)
@@ -333,7 +426,7 @@ def settle(
     ======== ============ ==================== =======================================
     well     good         success
     any      failed       the report's failure
-    badly    good         the task's failure   the result is kept
+    badly    good         the task's failure   the result is kept; success if it was preempted
     badly    none         the task's failure   or why we stopped it
     well     none         waits                ``upload`` when the grace time is over
     ======== ============ ==================== =======================================
@@ -342,7 +435,10 @@ def settle(
         return attempt
     report = _report(uow, attempt)
     if report is not None:
-        return _end(uow, attempt, _reported_failure(report) or attempt.task_failure, now)
+        failure = _failure_by_report(attempt, report)
+        if failure is None and not _is_preemption(attempt.task_failure):
+            failure = attempt.task_failure
+        return _end(uow, attempt, failure, now)
     if attempt.task_failure is not None or attempt.stopping is not None:
         return _end(uow, attempt, attempt.stopping or attempt.task_failure, now)
     if upload_grace_over:
@@ -354,6 +450,8 @@ def settle(
 
 def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: datetime) -> Attempt:
     """End the attempt, then its benchmark: completed, tried again, or failed."""
+    if _is_preemption(failure):
+        attempt = replace(attempt, counts=False)
     saved = uow.attempts.save(
         replace(attempt, state=AttemptState.ENDED, ended_at=now, failure=failure)
     )
@@ -365,13 +463,17 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
     if failure is None:
         _move(uow, replace(benchmark, progress=100.0, phase=None), Status.COMPLETED, now, {})
         return saved
+    if _is_preemption(failure) and saved.stopping is None:
+        data = {"attempt": saved.number, "target_uid": saved.target_uid, "by": "the cluster"}
+        _log(uow, benchmark, now, "benchmark.preempted", data)
     attempts = uow.attempts.of(attempt.benchmark_id)
     used = sum(1 for each in attempts if each.counts)
-    lost_count = len(attempts) - used
+    preempted = sum(1 for each in attempts if _is_preemption(each.failure))
+    lost_count = len(attempts) - used - preempted
     again = (
         failure.category in RETRIED or not saved.counts
     ) and used <= benchmark.description.max_retries
-    if again and lost_count < MAX_LOST_ATTEMPTS:
+    if again and lost_count < MAX_LOST_ATTEMPTS and preempted < MAX_PREEMPTED_ATTEMPTS:
         _move(
             uow,
             replace(benchmark, phase=None, progress=None, started_at=None),
@@ -380,6 +482,11 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
             {"retry": True, **_told(failure)},
         )
     else:
+        if _is_preemption(failure):
+            failure = Failure(
+                category=FailureCategory.PREEMPTED_TOO_OFTEN,
+                sentence=f"it was stopped {preempted} times for more urgent benchmarks",
+            )
         _move(
             uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure)
         )
@@ -454,6 +561,17 @@ def _report(uow: UnitOfWork, attempt: Attempt) -> Mapping[str, object] | None:
         if report.attempt == attempt.number:
             return report.report
     return None
+
+
+def _is_preemption(failure: Failure | None) -> bool:
+    return failure is not None and failure.category is FailureCategory.PREEMPTED
+
+
+def _failure_by_report(attempt: Attempt, report: Mapping[str, object]) -> Failure | None:
+    """What the report says; that it was stopped for another is no error of a preempted one."""
+    failure = _reported_failure(report)
+    stopped = attempt.stopping or attempt.task_failure
+    return stopped if failure is not None and _is_preemption(stopped) else failure
 
 
 def _reported_failure(report: Mapping[str, object]) -> Failure | None:

@@ -11,7 +11,13 @@ from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, Failure, FailureCategory
+from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
+    Benchmark,
+    Binding,
+    Failure,
+    FailureCategory,
+)
 from edgeyard.scheduler.ports import Clock, Cluster, JobRun, JobState, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -28,9 +34,12 @@ class ReconcileRules:
 
     Attributes:
         upload_grace_s: For a result after its task ended.
+        pin_grace_s: For a job that is bound to one board to get that board; then it is taken back,
+            and decided on anew.
     """
 
     upload_grace_s: float = 30.0
+    pin_grace_s: float = 300.0
 
 
 class Reconciler:
@@ -104,7 +113,13 @@ class Reconciler:
                 failure = attempt.stopping or Failure(
                     category=FailureCategory.CLUSTER, sentence="its job was stopped in the cluster"
                 )
-            if attempt.task_ended_at is None:
+            if job.stopped and job.started_at is None and attempt.started_at is None:
+                never = attempt.stopping or Failure(
+                    category=FailureCategory.CLUSTER,
+                    sentence="its job was stopped before it began",
+                )
+                self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, never, now))
+            elif attempt.task_ended_at is None:
                 ended_at = job.ended_at or now
                 self._apply(
                     attempt, lambda uow, it: lifecycle.task_ended(uow, it, failure, ended_at, now)
@@ -115,7 +130,7 @@ class Reconciler:
                     lambda uow, it: lifecycle.settle(uow, it, now, upload_grace_over=True),
                 )
             return
-        why = self._stop_reason(attempt, benchmark, now)
+        why = self._stop_reason(attempt, benchmark, job, now)
         if why is not None:
             if attempt.stopping is None:
                 self._apply(attempt, lambda uow, it: uow.attempts.save(replace(it, stopping=why)))
@@ -158,13 +173,21 @@ class Reconciler:
         )
         self._apply(attempt, lambda uow, it: lifecycle.lost(uow, it, sentence, now, counts=counts))
 
-    def _stop_reason(self, attempt: Attempt, benchmark: Benchmark, now: datetime) -> Failure | None:
+    def _stop_reason(
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
+    ) -> Failure | None:
         """Why a job that has not ended has to; None: let it go on."""
         if attempt.stopping is not None:
             return attempt.stopping
         if benchmark.status in TERMINAL:
             return Failure(
                 category=FailureCategory.TIMEOUT, sentence=f"it is {benchmark.status.value}"
+            )
+        if self._waits_in_vain(attempt, benchmark, job, now):
+            return Failure(
+                category=FailureCategory.CLUSTER,
+                sentence=f"its board {attempt.target_uid} did not take it within "
+                f"{self._rules.pin_grace_s:g} s",
             )
         bound_s = benchmark.description.user_time_s or self._limits.user_time_s
         if attempt.started_at is not None and now > attempt.started_at + timedelta(
@@ -175,6 +198,21 @@ class Reconciler:
                 sentence=f"it ran longer than its time limit of {bound_s:g} s",
             )
         return None
+
+    def _waits_in_vain(
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
+    ) -> bool:
+        """Whether a job that may run on one board only was not given it in its grace time."""
+        if (
+            attempt.binding is not Binding.STRICT
+            or attempt.state is not AttemptState.QUEUED
+            or job.run is not JobRun.QUEUED
+            or job.target_uid is not None  # it has its board, and downloads
+        ):
+            return False
+        queued_at = attempt.queued_at or attempt.created_at
+        due = max(queued_at, benchmark.description.start_time or queued_at)
+        return now > due + timedelta(seconds=self._rules.pin_grace_s)
 
     def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
         ended = attempt.task_ended_at

@@ -177,6 +177,8 @@ class Engine:
         self._figures.catch_up()
         for job_id in self._parts.cycle.run():
             self._dispatches.put(job_id)
+        for job_id in self._parts.cycle.preempted:
+            self._hints.put(job_id)
         for benchmark_id in self._parts.cycle.fetching():
             if benchmark_id not in self._fetching:
                 self._fetching.add(benchmark_id)

@@ -19,6 +19,8 @@ _T = TypeVar("_T")
 _NOMAD_GAP = 10
 """Nomad preempts only across a difference of priority of at least this."""
 
+_MOST_PREEMPTIONS = 3
+
 _BUILT_IN = Path(__file__).parent / "policies"
 
 
@@ -71,6 +73,8 @@ class Policy:
         fallback: Scorer that answers when no other does; None: all boards are equal then.
         preemption_margin: Least difference of priority between a benchmark and its victim.
         preempting_types: Types whose benchmarks shall be able to preempt those of others.
+        most_preemptions: A benchmark that was preempted this often is not preempted again by the
+            scheduler; 0: the scheduler preempts nobody.
     """
 
     name: str
@@ -89,6 +93,7 @@ class Policy:
     evaluator: str | None = None
     preemption_margin: int = _NOMAD_GAP
     preempting_types: Mapping[BenchmarkType, frozenset[BenchmarkType]] = field(default_factory=dict)
+    most_preemptions: int = _MOST_PREEMPTIONS
 
 
 def built_in_policies() -> tuple[str, ...]:
@@ -243,7 +248,7 @@ def _policy(table: _Table) -> Policy:
     if scorers and not any(each.weight > 0 for each in scorers):
         table.wrong("scorers", "no weight is above 0")
     priority = _priority(table.table("priority"))
-    margin, preempting = _preemption(table.table("preemption"), priority.types)
+    margin, preempting, most_preemptions = _preemption(table.table("preemption"), priority.types)
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
     fresh_age_s = table.number("fresh_age_s", 0.0)
     twin_max_age_s = table.number("twin_max_age_s", 0.0)
@@ -270,6 +275,7 @@ def _policy(table: _Table) -> Policy:
         evaluator=table.text("evaluator") if table.has("evaluator") else None,
         preemption_margin=margin,
         preempting_types=preempting,
+        most_preemptions=most_preemptions,
     )
     table.done()
     return policy
@@ -294,8 +300,9 @@ def _priority(table: _Table) -> PrioritySettings:
 
 def _preemption(
     table: _Table, points: Mapping[BenchmarkType, int]
-) -> tuple[int, Mapping[BenchmarkType, frozenset[BenchmarkType]]]:
+) -> tuple[int, Mapping[BenchmarkType, frozenset[BenchmarkType]], int]:
     margin = table.whole("margin", _NOMAD_GAP, 99)
+    most = table.whole("most_preemptions", 0, 100, _MOST_PREEMPTIONS)
     found: dict[BenchmarkType, frozenset[BenchmarkType]] = {}
     victims_of = table.by_type("types", _Table.texts) if table.has("types") else {}
     for name, victims in victims_of.items():
@@ -311,4 +318,4 @@ def _preemption(
             else:
                 found[name] = found.get(name, frozenset()) | {BenchmarkType(victim)}
     table.done()
-    return margin, found
+    return margin, found, most

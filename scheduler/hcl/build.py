@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from edgeyard.devices.attributes import OPERATORS
@@ -124,9 +124,12 @@ class JobRequest:
         start_at: datetime | None = None,
     ) -> JobRequest:
         """The job of an attempt as it was decided."""
+        description = benchmark.description
+        if benchmark.unpinned:
+            description = replace(description, target=description.family, target_uid=None)
         return cls(
             job_id=attempt.job_id,
-            description=benchmark.description,
+            description=description,
             priority=attempt.priority,
             binding=attempt.binding,
             files=tuple(files),

@@ -90,6 +90,7 @@ class FailureCategory(StrEnum):
     CLUSTER = "cluster"
     UPLOAD = "upload"
     TIMEOUT = "timeout"
+    PREEMPTED = "preempted"  # of an attempt: stopped for a more urgent one, uses up no retry
     PREEMPTED_TOO_OFTEN = "preempted_too_often"
     UNKNOWN = "unknown"
 
@@ -258,6 +259,7 @@ class Benchmark:
         progress: Of the running attempt, 0-100; None otherwise.
         target_uid: Board of the newest attempt; None before one is known.
         held: Not to be placed until released.
+        unpinned: The board that it asked for could not be had: any that fits may run it.
         retry_of: The benchmark that this one repeats.
         started_at: Start of the newest attempt's task.
     """
@@ -276,6 +278,7 @@ class Benchmark:
     progress: float | None = None
     target_uid: str | None = None
     held: bool = False
+    unpinned: bool = False
     retry_of: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None

@@ -29,6 +29,8 @@ class PendingBenchmark:
         campaign_started: Some other member of its campaign has started.
         tried_uids: Boards on which an attempt of it failed: others first.
         user_priority: 1-10, bounded by the account.
+        job_completion_threshold: It may have a less urgent one stopped that is less far, 0-100;
+            None: nobody.
     """
 
     benchmark_id: str
@@ -51,6 +53,28 @@ class PendingBenchmark:
     campaign_started: bool = False
     tried_uids: frozenset[str] = frozenset()
     model_sha256: str | None = None
+    job_completion_threshold: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardHolder:
+    """A live attempt that has a board.
+
+    Attributes:
+        priority: As it was dispatched.
+        progress: 0-100; None before its task runs, or where it isn't told.
+        preemptible: It may be stopped: its description says so, and it was not too often.
+        ending: Its task has ended or is being stopped: its board comes free anyway.
+        preempted: It is being stopped for a more urgent one.
+    """
+
+    benchmark_id: str
+    target_uid: str
+    priority: int
+    progress: float | None = None
+    preemptible: bool = False
+    ending: bool = False
+    preempted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -116,6 +140,26 @@ class Placement:
     binding: Binding
     priority: int
     allowed_uids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """One benchmark is to be stopped for another; the board goes through the queue then.
+
+    Attributes:
+        benchmark_id: The more urgent one.
+        victim_id: The one to stop.
+        threshold: Of the more urgent one; ``progress`` is below it.
+        progress: Of the victim, as far as it was known.
+    """
+
+    benchmark_id: str
+    victim_id: str
+    target_uid: str
+    priority: int
+    victim_priority: int
+    threshold: int
+    progress: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

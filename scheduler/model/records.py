@@ -148,7 +148,7 @@ class Event:
     Attributes:
         seq: Its number, without gaps in the order of commits; 0 before it is stored.
         kind: e.g. ``benchmark.submitted``, ``benchmark.status``, ``attempt.state``,
-            ``file.fetched``, ``board.drained``.
+            ``file.fetched``, ``board.drained``, ``benchmark.preempted``.
         data: Facts for readers; no secrets.
     """
 

@@ -267,6 +267,7 @@ def benchmark_to_json(benchmark: Benchmark) -> JsonObject:
         "priority": benchmark.priority,
         "target_uid": benchmark.target_uid,
         "held": benchmark.held,
+        "unpinned": benchmark.unpinned,
         "description": description_to_json(benchmark.description),
         "files": [file_to_json(file) for file in benchmark.files],
         "submit_time": time_to_json(benchmark.submit_time),

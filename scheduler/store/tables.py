@@ -23,6 +23,7 @@ from sqlalchemy import (
     Table,
     Text,
     TypeDecorator,
+    false,
     text,
 )
 
@@ -92,6 +93,7 @@ benchmarks = Table(
     Column("phase", Text),
     Column("progress", Float),
     Column("held", Boolean, nullable=False),
+    Column("unpinned", Boolean, nullable=False, server_default=false()),
     Column("retry_of", Text),
     Column("started_at", UtcTime),
     Column("ended_at", UtcTime),

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from edgeyard.devices.model import Board, BoardEngine, LocalSlice
+from edgeyard.scheduler.clusters.observed import ClusterWithNodes
 from edgeyard.scheduler.hcl.build import secret_template
 from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Periodic, Template
 from edgeyard.scheduler.hcl.render import render
-from edgeyard.scheduler.ports import Cluster, JobRun, JobState
+from edgeyard.scheduler.ports import JobRun, JobState
 
 GIB = 2**30
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
@@ -99,7 +100,7 @@ def eventually(predicate: Callable[[], bool], what: str) -> None:
 class Submitter:
     """Dispatches jobs to a cluster and waits for them."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterWithNodes) -> None:
         self.cluster = cluster
 
     def dispatch(self, hcl: str, *, job_id: str = "benchmark-1", token: str = "t-1") -> str:

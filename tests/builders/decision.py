@@ -11,7 +11,7 @@ from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Snapshot
 
 
 @cache
@@ -29,6 +29,7 @@ def cycle(
     pending: Sequence[PendingBenchmark],
     *,
     of: str = "default",
+    holders: Sequence[BoardHolder] = (),
     seed: int = 0,
     now: datetime = NOW,
     more_plugins: Mapping[str, Any] | None = None,
@@ -41,6 +42,7 @@ def cycle(
         now,
         replace(policy(of), **changes),
         replace(plugins(of), **(more_plugins or {})),
+        holders=holders,
         seed=seed,
     )
 

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from deploy.nomad.testbed import LoopbackNomad
+from edgeyard.devices.model import Board
 from edgeyard.errors import HclError, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.clusters.local import LocalCluster
+from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.hcl.job import DeviceConstraint
 from edgeyard.scheduler.model.benchmark import FailureCategory
-from edgeyard.scheduler.ports import JobRun, NodeSource
+from edgeyard.scheduler.ports import JobRun
 from tests.builders.cluster import Submitter, a_board, a_job, eventually, on, where
+from tests.nomad_cluster import access_of, clear
 
 FIRST, SECOND, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi5-0001-0001"
 BOARDS = (
@@ -26,13 +30,37 @@ BOARDS = (
 UNTIL_STOPPED = "import sys, time; print('up', flush=True); time.sleep(600)"
 
 
-@pytest.fixture(params=["local", "observed"])
+NOMAD = pytest.param("nomad", marks=[pytest.mark.nomad, pytest.mark.xdist_group("nomad")])
+
+
+@pytest.fixture(params=["local", "observed", NOMAD])
 def lab(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Submitter]:
+    if request.param == "nomad":
+        real: LoopbackNomad = request.getfixturevalue("nomad_cluster")
+        with NomadLab(real) as lab:
+            yield lab
+        return
     cluster: ClusterWithNodes = LocalCluster(BOARDS, tmp_path)
     if request.param == "observed":
         cluster = ObservedCluster(cluster, lambda metric, value, labels: None)
     yield Submitter(cluster)
     cluster.close()
+
+
+class NomadLab(Submitter):
+    """A real Nomad, emptied before and after; its boards are some more than `BOARDS`."""
+
+    def __init__(self, real: LoopbackNomad) -> None:
+        self._real = real
+        super().__init__(NomadCluster(access_of(real)))
+
+    def __enter__(self) -> NomadLab:
+        clear(self._real)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cluster.close()
+        clear(self._real)
 
 
 class TestRegistration:
@@ -170,11 +198,12 @@ class TestQueue:
     def test_the_higher_priority_comes_first(self, lab: Submitter) -> None:
         lab.dispatch(a_job(UNTIL_STOPPED, on(FIRST)))
         lab.until("benchmark-1", JobRun.RUNNING)
-        for job_id, priority in (("low", 10), ("high", 90)):
+        for job_id, priority in (("benchmark-low", 10), ("benchmark-high", 90)):
             hcl = a_job("pass", on(FIRST), job_id=job_id, priority=priority)
             lab.dispatch(hcl, job_id=job_id)
         lab.cluster.stop("benchmark-1")
-        low, high = lab.until("low", JobRun.ENDED), lab.until("high", JobRun.ENDED)
+        low = lab.until("benchmark-low", JobRun.ENDED)
+        high = lab.until("benchmark-high", JobRun.ENDED)
         assert high.ended_at is not None
         assert low.started_at is not None
         assert high.ended_at <= low.started_at
@@ -216,29 +245,32 @@ def test_events_begin_with_look_at_everything_and_name_what_changed(lab: Submitt
 
 
 def test_hosts_show_which_board_is_taken_and_how_far(lab: Submitter) -> None:
-    assert isinstance(lab.cluster, LocalCluster)
-    nodes: NodeSource = lab.cluster
+    def shown(target_uid: str) -> Board:
+        boards = {b.target_uid: b for host in lab.cluster.hosts() for b in host.boards}
+        return boards[target_uid]
+
     lab.dispatch(
         a_job(
-            "import json, os, time\n"
-            "open(json.loads(os.environ['EDGEYARD_BOARD'])['progress_file'], 'w').write('41.5\\n')"
-            "\nprint('up', flush=True); time.sleep(600)",
+            # As the runner does it: the lock says that the task lives.
+            "import fcntl, json, os, time\n"
+            "path = json.loads(os.environ['EDGEYARD_BOARD'])['progress_file']\n"
+            "lock = open(path + '.lock', 'w'); fcntl.flock(lock, fcntl.LOCK_EX)\n"
+            "open(path, 'w').write('41.5\\n'); print('up', flush=True); time.sleep(600)",
             on(SECOND),
         )
     )
     lab.until_log("benchmark-1", "up")
-    boards = {board.target_uid: board for host in nodes.hosts() for board in host.boards}
-    assert boards[SECOND].busy
-    assert boards[SECOND].busy_reason
-    assert "benchmark-1" not in boards[SECOND].busy_reason  # every user reads it
-    assert boards[SECOND].progress == 41.5
-    assert not boards[FIRST].busy
-    assert boards[FIRST].progress == 0
+    assert shown(SECOND).busy
+    assert shown(SECOND).busy_reason
+    assert "benchmark-1" not in shown(SECOND).busy_reason  # every user reads it
+    assert not shown(FIRST).busy
+    assert shown(FIRST).progress == 0
+    # Nomad is told in whole steps, and not more often than every few seconds.
+    eventually(lambda: 41 <= (shown(SECOND).progress or 0) <= 41.5, "the progress shows")
     lab.cluster.stop("benchmark-1")
     lab.until("benchmark-1", JobRun.ENDED)
-    eventually(
-        lambda: not any(board.busy for host in nodes.hosts() for board in host.boards), "all free"
-    )
+    eventually(lambda: not shown(SECOND).busy, "the board is free")
+    eventually(lambda: shown(SECOND).progress == 0, "its progress is gone")
 
 
 ALL = {FIRST, SECOND, OTHER}

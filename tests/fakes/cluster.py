@@ -78,6 +78,9 @@ class FakeCluster:
         yield ""
         stop.wait()
 
+    def page_of(self, job_id: str) -> str | None:
+        return f"http://nomad.test/ui/jobs/{job_id}"
+
     def close(self) -> None:
         pass
 

@@ -3,129 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
 
 import pytest
 
 from edgeyard.errors import Conflict
-from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.cycle import Cycle
-from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
-from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
-from edgeyard.scheduler.framework.policy import load_policy
-from edgeyard.scheduler.hcl.build import RenderSettings
-from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
-    Benchmark,
-    BenchmarkFile,
-    BenchmarkType,
     Failure,
     FailureCategory,
-    FileRole,
-    JobDescription,
     Status,
     WaitingReason,
 )
 from edgeyard.scheduler.model.records import BoardOverride
-from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.twin.twin import Twin
-from tests.fakes.clock import FixedClock
-from tests.fakes.cluster import FakeCluster, board
-
-A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
-GOOD: Mapping[str, object] = {"status": "ok", "inference_latency": {"p50": 1.5}}
-
-
-class Lab:
-    """Everything but threads: a test says who does what next."""
-
-    def __init__(self, folder: Path, *boards: str, start_lead_s: float = 0.0) -> None:
-        self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
-        self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
-        self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
-        expected = (board(A), board(B))
-        policy = load_policy("default")
-        self.cycle = Cycle(
-            self.store,
-            Twin(expected),
-            self.cluster,
-            policy,
-            registry().resolve(policy),
-            self.clock,
-            lambda name, value, labels: None,
-            start_lead_s,
-        )
-        limits = TaskLimits(user_time_s=100)
-        self.dispatcher = Dispatcher(
-            self.store,
-            self.cluster,
-            RenderSettings(
-                public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner"
-            ),
-            limits,
-            self.clock,
-        )
-        self.reconciler = Reconciler(
-            self.store,
-            self.cluster,
-            self.dispatcher,
-            ReconcileRules(upload_grace_s=30),
-            limits,
-            self.clock,
-        )
-
-    def submit(self, **changes: object) -> str:
-        description = JobDescription(
-            model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
-        )
-        file = BenchmarkFile(
-            role=FileRole.MODEL,
-            position=0,
-            name="net.onnx",
-            sha256=hashlib.sha256(b"net").hexdigest(),
-            size_bytes=3,
-        )
-        with self.store.write() as uow:
-            made = lifecycle.submit(
-                uow,
-                replace(description, **changes),  # type: ignore[arg-type]
-                "ann",
-                [file],
-                self.clock.now(),
-            )
-        return made.benchmark_id
-
-    def turn(self) -> None:
-        """Decide, dispatch, repair."""
-        for job_id in self.cycle.run():
-            self.dispatcher.dispatch(job_id)
-        self.reconciler.run()
-
-    def show(self, benchmark_id: str) -> Benchmark:
-        with self.store.read() as uow:
-            return uow.benchmarks.get(benchmark_id)
-
-    def attempts(self, benchmark_id: str) -> list[Attempt]:
-        with self.store.read() as uow:
-            return list(uow.attempts.of(benchmark_id))
-
-    def running(self, benchmark_id: str, uid: str = A) -> str:
-        """Place and start it; its job's id."""
-        self.turn()
-        job_id = self.attempts(benchmark_id)[-1].job_id
-        self.cluster.start(job_id, uid)
-        self.reconciler.run()
-        assert self.show(benchmark_id).status is Status.RUNNING
-        return job_id
-
-    def upload(self, job_id: str, report: Mapping[str, object] = GOOD) -> None:
-        with self.store.write() as uow:
-            lifecycle.result_received(uow, uow.attempts.by_job_id(job_id), report, self.clock.now())
+from tests.builders.engine import A, B, Lab
 
 
 @pytest.fixture

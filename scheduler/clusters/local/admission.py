@@ -15,6 +15,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from edgeyard.errors import HclError, JobRefused
+from edgeyard.scheduler.clusters.fitting import Condition
 from edgeyard.scheduler.hcl.cron import moment_of
 from edgeyard.scheduler.hcl.job import Artifact, DeviceConstraint, NomadJob, Template
 from edgeyard.scheduler.hcl.text import ATTRIBUTE_PATTERN
@@ -28,18 +29,6 @@ _CHECKSUM = re.compile(r"sha256:([0-9a-f]{64})")
 _SECRET_LINE = re.compile(r"([A-Z][A-Z0-9_]*)=\{\{ \.\1 \}\}")
 # Nomad's default mode unpacks what ends like this; a file's name must not decide that here.
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".tzst")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
-    """A constraint on a device attribute, its name unwrapped."""
-
-    attribute: str
-    operator: str
-    value: str
-
-    def __str__(self) -> str:
-        return f"${{device.attr.{self.attribute}}} {self.operator} {self.value}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,11 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from edgeyard.devices.attributes import attributes_of, compare
+from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import Board
+from edgeyard.scheduler.clusters.fitting import choose
 from edgeyard.scheduler.clusters.local.admission import LocalJob
-
-_NAMED_BOARDS = 5  # in a sentence for people
 
 
 class BoardPool:
@@ -37,31 +36,12 @@ class BoardPool:
         """
         if not {self._datacenter, "*"} & set(job.datacenters):
             return None, f"no board is in the datacenters {', '.join(job.datacenters)}"
-        fitting = self.boards
-        for condition in job.conditions:
-            before = fitting
-            fitting = tuple(
-                board
-                for board in before
-                if compare(
-                    self._attributes[board.target_uid].get(condition.attribute),
-                    condition.operator,
-                    condition.value,
-                )
-            )
-            if not fitting:
-                return None, f"no matching board: {condition} excludes all of {len(before)}"
-        if not fitting:
-            return None, "there are no boards"
-        reasons = []
-        for board in fitting:
-            reason = self._unavailable(board, running)
-            if not reason:
-                return board, ""
-            reasons.append(f"{board.target_uid} {reason}")
-        more = len(reasons) - _NAMED_BOARDS
-        told = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
-        return None, f"every matching board is taken: {told}"
+        return choose(
+            self.boards,
+            job.conditions,
+            lambda board: self._unavailable(board, running),
+            lambda board: self._attributes[board.target_uid],
+        )
 
     def views(self, running: Mapping[str, str], progress: Mapping[str, float]) -> tuple[Board, ...]:
         """The boards as they are now."""

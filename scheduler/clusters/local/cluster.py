@@ -184,6 +184,10 @@ class LocalCluster:
             with self._change:
                 self._listeners.remove(listener)
 
+    def page_of(self, job_id: str) -> str | None:
+        """None: there is no page beside Edgeyard's own."""
+        return None
+
     def close(self) -> None:
         """End all tasks and wait for them; no job is taken any more."""
         with self._change:

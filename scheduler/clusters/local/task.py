@@ -21,6 +21,7 @@ from pathlib import Path
 from edgeyard.devices.model import Board
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.clusters.exits import failure_of
 from edgeyard.scheduler.clusters.local.admission import LocalJob
 from edgeyard.scheduler.clusters.local.download import Downloader, DownloadFailed
 from edgeyard.scheduler.clusters.local.shim import EXIT_NO_COMMAND
@@ -31,9 +32,6 @@ LOG_LIMIT_BYTES = 64 << 20
 
 LOG_LOOK_S = 5.0
 """How often the logs' sizes are looked at; nothing else wakes up while a task measures."""
-
-EXIT_REPORTED = 3
-"""The runner's: the benchmark failed, and the report that it uploaded says why."""
 
 _SHIM = Path(__file__).with_name("shim.py")
 _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
@@ -312,24 +310,7 @@ def _kernel_kills() -> int:
 
 
 def _failure(status: int, *, out_of_memory: bool) -> Failure | None:
-    if status == 0:
-        return None
-    number = -status if status < 0 else status - 128  # a shell tells signals as 128 + number
-    if status == EXIT_REPORTED:
-        category, sentence = FailureCategory.UNKNOWN, "the runner reported a failure"
-    elif status == EXIT_NO_COMMAND:
-        category = FailureCategory.CLUSTER
+    if status == EXIT_NO_COMMAND:
         sentence = "the task's command could not be started; its log says why"
-    elif number == signal.SIGKILL and out_of_memory:
-        category = FailureCategory.OUT_OF_MEMORY
-        sentence = "the task was killed by the kernel: the machine ran out of memory"
-    elif number in _SIGNALS:
-        category = FailureCategory.BOARD_FAULT
-        sentence = f"the task was ended by {_SIGNALS[number]}, which Edgeyard did not send"
-    else:
-        category = FailureCategory.UNKNOWN
-        sentence = f"the task ended with exit status {status}; its log may say why"
-    return Failure(category=category, sentence=sentence)
-
-
-_SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
+        return Failure(category=FailureCategory.CLUSTER, sentence=sentence)
+    return failure_of(max(0, status), signal_number=max(0, -status), out_of_memory=out_of_memory)

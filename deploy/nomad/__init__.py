@@ -1,0 +1,1 @@
+"""Nomad for development and tests: the pinned build, rights, and a test bed."""

@@ -1,0 +1,101 @@
+"""When Nomad is told what: each change of a board is a Raft write and a new class of its node.
+
+Boards, health and the end of a task are told at once. Progress is told in steps of at least 5 %
+and at most every 5 s, of all boards of the host together, since one write carries them all. Heat
+and power are told when they have moved far enough, at most once a minute; Stats has them exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Dict, Mapping, Optional
+
+from edgeyard.devices.model import Board
+
+PROGRESS_STEP = 5
+PROGRESS_EVERY_S = 5.0
+FACTS_EVERY_S = 60.0
+_HEAT_STEP_C = 5.0
+_POWER_STEP_W = 1.0
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A board as it is, or as Nomad was told.
+
+    Attributes:
+        board: With health, its reason and ``busy``; its progress is 0.
+        percent: Whole percent of its task; 0 without one.
+        last_error: Why it was last found unhealthy; "" before that.
+    """
+
+    board: Board
+    percent: int = 0
+    last_error: str = ""
+    temperature_c: Optional[float] = None
+    power_w: Optional[float] = None
+
+
+class Publisher:
+    """Compares what is with what was told; no clock of its own."""
+
+    def __init__(self) -> None:
+        self._told: Optional[Dict[str, Shown]] = None
+        self._progress_at = -PROGRESS_EVERY_S
+        self._facts_at = 0.0
+
+    def publish(self, now: float, current: Mapping[str, Shown]) -> Optional[Mapping[str, Shown]]:
+        """What to tell Nomad now; None when nothing has changed that may be told already.
+
+        Args:
+            now: Seconds on a clock that only goes forward.
+            current: The boards as they are, by uid.
+        """
+        if self._told is None:
+            self._told = dict(current)
+            self._progress_at = self._facts_at = now
+            return dict(self._told)
+        progress_due = now - self._progress_at >= PROGRESS_EVERY_S
+        facts_due = now - self._facts_at >= FACTS_EVERY_S
+        told: Dict[str, Shown] = {}
+        for uid, shown in current.items():
+            before = self._told.get(uid)
+            told[uid] = shown if before is None else _step(before, shown, progress_due, facts_due)
+        if told == self._told:
+            return None
+        if any(_went_on(self._told.get(uid), shown) for uid, shown in told.items()):
+            self._progress_at = now
+        if facts_due:
+            self._facts_at = now
+        self._told = told
+        return dict(told)
+
+
+def _step(before: Shown, now: Shown, progress_due: bool, facts_due: bool) -> Shown:
+    ended = not now.board.busy
+    moved = abs(now.percent - before.percent) >= PROGRESS_STEP or not before.board.busy
+    if not (ended or (progress_due and moved)):
+        now = replace(now, percent=before.percent, board=replace(now.board, busy=before.board.busy))
+    if not (facts_due and _moved(before, now)):
+        now = replace(now, temperature_c=before.temperature_c, power_w=before.power_w)
+    return now
+
+
+def _went_on(before: Optional[Shown], now: Shown) -> bool:
+    """A step of progress, or a beginning; ends are told at once and don't hold up others."""
+    if before is None or not now.board.busy:
+        return False
+    return (before.board.busy, before.percent) != (True, now.percent)
+
+
+def _moved(before: Shown, now: Shown) -> bool:
+    return _far(before.temperature_c, now.temperature_c, _HEAT_STEP_C) or _far(
+        before.power_w, now.power_w, _POWER_STEP_W
+    )
+
+
+def _far(before: Optional[float], now: Optional[float], step: float) -> bool:
+    if before is None or now is None:
+        # while a board measures it is not asked: what was told stays
+        return now is not None
+    return abs(now - before) >= step

@@ -1,0 +1,199 @@
+"""Health and facts of a board, asked for on its host: here, or by ssh.
+
+A board that answers by ssh is first called on its port, which costs it next to nothing; the login
+that also tells heat and power follows only while nobody measures on it.
+
+Imported on boards too: only the standard library, Python 3.10.
+"""
+
+import os
+import selectors
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import List, Optional, Set, Tuple
+
+from edgeyard.devices.model import Board, SshAddress
+from edgeyard.devices.ssh import ssh_command
+
+_MAX_OUTPUT_BYTES = 64 * 1024
+_MAX_REASON = 200
+_DONE = "edgeyard-probe-done"
+
+_REMOTE = (
+    "for f in /sys/class/thermal/thermal_zone*/temp; do "
+    '[ -r "$f" ] && echo "t $(cat "$f" 2>/dev/null)"; done; '
+    "for f in /sys/class/hwmon/hwmon*/power*_input; do "
+    '[ -r "$f" ] && echo "p $(cat "$f" 2>/dev/null)"; done; '
+    f"echo {_DONE}"
+)
+_COMMAND = f"exec sh -c '{_REMOTE}'"  # whatever the login shell is; the text holds no single quote
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a look at a board found.
+
+    Attributes:
+        reason: Why it is not healthy, in words; "" when it is.
+        temperature_c: Of its hottest zone; None where it tells none, or was not asked.
+        power_w: What it draws; None as above.
+    """
+
+    healthy: bool
+    reason: str = ""
+    temperature_c: Optional[float] = None
+    power_w: Optional[float] = None
+
+
+class Prober:
+    """Looks at boards; safe to use from several threads.
+
+    Args:
+        timeout_s: The longest that one look may take.
+        root: Where ``/sys`` is found; tests hand in a made-up one.
+    """
+
+    def __init__(self, *, timeout_s: float = 8.0, root: Path = Path("/")) -> None:
+        self._timeout_s = timeout_s
+        self._root = root
+        self._lock = threading.Lock()
+        self._children: Set["subprocess.Popen[bytes]"] = set()
+        self._closed = False
+
+    def look(self, board: Board, *, quiet: bool = False) -> Finding:
+        """Look once.
+
+        Args:
+            quiet: A benchmark may be measuring there: ask nothing that takes its time.
+        """
+        gone = [path for path in board.device_files if not os.path.exists(path)]
+        if board.ssh is not None:
+            # its device files are on the board, not here
+            return self._by_ssh(board.ssh, quiet)
+        if gone:
+            return Finding(False, f"{', '.join(gone)} is gone")
+        if board.local is not None:
+            missing = sorted(set(board.local.cpus) - os.sched_getaffinity(0))
+            if missing:
+                return Finding(False, f"needs CPU {', '.join(map(str, missing))}, not on this host")
+        return Finding(True, "", *self._local_facts())
+
+    def close(self) -> None:
+        """End what still runs; looks that come later find nothing healthy."""
+        with self._lock:
+            self._closed = True
+            children = list(self._children)
+        for child in children:
+            child.kill()
+
+    def _local_facts(self) -> Tuple[Optional[float], Optional[float]]:
+        zones = (self._root / "sys/class/thermal").glob("thermal_zone*/temp")
+        rails = (self._root / "sys/class/hwmon").glob("hwmon*/power*_input")
+        heat = [f"t {_text(each)}" for each in zones]
+        return _facts(heat + [f"p {_text(each)}" for each in rails])
+
+    def _by_ssh(self, address: SshAddress, quiet: bool) -> Finding:
+        deadline = time.monotonic() + self._timeout_s
+        where = f"{address.host} port {address.port}"
+        try:
+            with socket.create_connection(
+                (address.host, address.port), timeout=self._timeout_s / 2
+            ) as link:
+                greeting = link.recv(4)
+        except (OSError, UnicodeError) as error:
+            return Finding(False, f"{where} does not answer: {_plain(str(error))}")
+        if greeting != b"SSH-":
+            return Finding(False, f"{where} is not an ssh server")
+        if quiet:
+            return Finding(True)
+        status, output, errors = self._run(ssh_command(address, _COMMAND), deadline)
+        lines = output.splitlines()
+        if status == 0 and lines and lines[-1] == _DONE:
+            return Finding(True, "", *_facts(lines))
+        if status is None:
+            return Finding(False, f"login to {where} took over {self._timeout_s:g} s")
+        said = [_plain(line) for line in errors.splitlines() if line.strip()]
+        reason = f"login to {where} failed: {said[-1] if said else f'status {status}'}"
+        return Finding(False, reason[:_MAX_REASON])
+
+    def _run(self, command: List[str], deadline: float) -> Tuple[Optional[int], str, str]:
+        """Exit status (None: it took too long), and the beginnings of stdout and stderr."""
+        with self._lock:
+            if self._closed:
+                return None, "", ""
+            try:
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                return 127, "", f"ssh can't be started: {error}"
+            self._children.add(child)
+        try:
+            return _read(child, deadline)
+        finally:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdout, child.stderr):
+                if pipe is not None:
+                    pipe.close()
+            with self._lock:
+                self._children.discard(child)
+
+
+def _read(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[Optional[int], str, str]:
+    outputs = [b"", b""]
+    with selectors.DefaultSelector() as selector:
+        for index, pipe in enumerate((child.stdout, child.stderr)):
+            if pipe is not None:
+                selector.register(pipe, selectors.EVENT_READ, index)
+        while selector.get_map():
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return None, "", ""
+            for key, _ in selector.select(left_s):
+                data = os.read(key.fd, 4096)
+                if not data:
+                    selector.unregister(key.fileobj)
+                outputs[key.data] += data
+                if len(outputs[key.data]) > _MAX_OUTPUT_BYTES:
+                    return 1, "", "the board answered with a flood"
+    try:
+        status = child.wait(max(0.0, deadline - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        return None, "", ""
+    return status, outputs[0].decode("utf-8", "replace"), outputs[1].decode("utf-8", "replace")
+
+
+def _facts(lines: List[str]) -> Tuple[Optional[float], Optional[float]]:
+    """Heat (from millidegrees) and power (from microwatts): the greatest of each that makes sense.
+
+    Sensors that are off tell nonsense such as -274 or 0; the greatest rail mostly is the whole
+    board's, and rails must not be added up where one holds another.
+    """
+    found = {"t": [0.0], "p": [0.0]}
+    for line in lines:
+        kind, _, number = line.partition(" ")
+        if kind in found and number.strip().isascii() and number.strip().isdigit():
+            found[kind].append(int(number.strip()[:15]))
+    heat = max((value / 1e3 for value in found["t"] if 0 < value / 1e3 < 200), default=None)
+    power = max((value / 1e6 for value in found["p"] if 0 < value / 1e6 < 10_000), default=None)
+    return heat, power
+
+
+def _plain(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)[:_MAX_REASON].strip()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

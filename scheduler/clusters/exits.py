@@ -1,0 +1,40 @@
+"""What the way a task's process ended means, whoever ran it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+
+EXIT_REPORTED = 3
+"""The runner's: the benchmark failed, and the report that it uploaded says why."""
+
+_SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
+
+
+def failure_of(
+    status: int, *, signal_number: int = 0, out_of_memory: bool = False
+) -> Failure | None:
+    """Why a task failed; None when it ended well.
+
+    Args:
+        status: Exit status; shells tell a signal as 128 + its number.
+        signal_number: That ended it; 0: none was seen.
+        out_of_memory: The kernel killed for want of memory meanwhile.
+    """
+    number = signal_number or status - 128
+    if status == 0 and not signal_number:
+        return None
+    if status == EXIT_REPORTED and not signal_number:
+        category, sentence = FailureCategory.UNKNOWN, "the runner reported a failure"
+    elif number == signal.SIGKILL and out_of_memory:
+        category = FailureCategory.OUT_OF_MEMORY
+        sentence = "the task was killed by the kernel: the machine ran out of memory"
+    elif number in _SIGNALS:
+        category = FailureCategory.BOARD_FAULT
+        sentence = f"the task was ended by {_SIGNALS[number]}, which Edgeyard did not send"
+    else:
+        category = FailureCategory.UNKNOWN
+        sentence = f"the task ended with exit status {status}; its log may say why"
+    return Failure(category=category, sentence=sentence)

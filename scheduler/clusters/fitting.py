@@ -1,0 +1,60 @@
+"""Which boards a job's conditions leave, and in plain words why none is there for it yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from edgeyard.devices.attributes import attributes_of, compare
+from edgeyard.devices.model import AttributeValue, Board
+
+_NAMED_BOARDS = 5  # in a sentence for people
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """A constraint on a device attribute, its name unwrapped."""
+
+    attribute: str
+    operator: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"${{device.attr.{self.attribute}}} {self.operator} {self.value}".rstrip()
+
+
+def choose(
+    boards: Sequence[Board],
+    conditions: Sequence[Condition],
+    unavailable: Callable[[Board], str],
+    attributes: Callable[[Board], dict[str, AttributeValue]] = attributes_of,
+) -> tuple[Board | None, str]:
+    """The first board that meets all conditions and is to be had, or None and why.
+
+    Args:
+        unavailable: Why a board can't be had now; "" when it can.
+        attributes: Of a board, as conditions see them.
+    """
+    fitting = tuple(boards)
+    for condition in conditions:
+        before = fitting
+        fitting = tuple(
+            board
+            for board in before
+            if compare(
+                attributes(board).get(condition.attribute), condition.operator, condition.value
+            )
+        )
+        if not fitting:
+            return None, f"no matching board: {condition} excludes all of {len(before)}"
+    if not fitting:
+        return None, "there are no boards"
+    reasons = []
+    for board in fitting:
+        reason = unavailable(board)
+        if not reason:
+            return board, ""
+        reasons.append(f"{board.target_uid} {reason}")
+    more = len(reasons) - _NAMED_BOARDS
+    told = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
+    return None, f"every matching board is taken: {told}"

@@ -1,0 +1,63 @@
+"""Where Nomad is and how it is spoken to: what the operator's settings say."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+from edgeyard.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NomadAccess:
+    """One Nomad cluster, seen from one namespace.
+
+    Attributes:
+        address: Of the HTTP API, without a slash at the end.
+        token: ACL token's secret; None where ACLs are off.
+        region: None: the agent's own.
+        ca_cert: PEM file of the CA of Nomad's certificates; None: the system's CAs.
+        client_cert: PEM file of our certificate (mTLS), with ``client_key``.
+        tls_server_name: Name that Nomad's certificate must carry, e.g. ``server.global.nomad``;
+            None: the address's host.
+        ui_url: Where people reach Nomad's UI; None: ``address``.
+        device: ``vendor/type`` of the boards' device plugin.
+        timeout_s: Of each call, from sending to the whole answer's next part.
+    """
+
+    address: str = "http://127.0.0.1:4646"
+    token: str | None = field(default=None, repr=False)
+    namespace: str = "default"
+    region: str | None = None
+    ca_cert: Path | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
+    tls_server_name: str | None = None
+    ui_url: str | None = None
+    device: str = "daiedge/edgedevice"
+    timeout_s: float = 10.0
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """How to check Nomad's certificate, and what to show of our own.
+
+        Raises:
+            ConfigError: A file of certificates can't be used.
+        """
+        if urlsplit(self.address).scheme != "https":
+            return True
+        try:
+            context = ssl.create_default_context(
+                cafile=str(self.ca_cert) if self.ca_cert is not None else None
+            )
+            if self.client_cert is not None:
+                context.load_cert_chain(self.client_cert, self.client_key)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            raise ConfigError([f"nomad TLS files: {error}"]) from error
+        return context
+
+    def page_of(self, job_id: str) -> str:
+        """Address of the job's page in Nomad's UI."""
+        name = quote(f"{job_id}@{self.namespace}", safe="@")
+        return f"{self.ui_url or self.address}/ui/jobs/{name}"

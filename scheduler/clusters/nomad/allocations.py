@@ -1,0 +1,267 @@
+"""What Nomad says of a job and its allocations → where the job is, and why it failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+
+from edgeyard.scheduler.clusters.exits import failure_of
+from edgeyard.scheduler.clusters.nomad.nodes import devices_of
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.ports import JobRun, JobState
+
+Json = Mapping[str, object]
+
+MISSED_START_S = 60.0
+"""A start that Nomad has not made by then, it never will: it skips what it slept through."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LIVE = frozenset({"pending", "running", "unknown"})  # client statuses
+_SHOWN_CHARACTERS = 300
+
+# Where the task is before it runs, by its last event.
+_STEPS: Mapping[str, str] = {
+    "Received": "on its way to its host",
+    "Task Setup": "being set up on its host",
+    "Downloading Artifacts": "downloading its files",
+    "Driver": "its image is being fetched",
+}
+
+
+def of_run(job_id: str, allocation: Json, device: str) -> JobState:
+    """The state of a job that has been placed: of its first allocation.
+
+    Nomad places again what it preempted, lost or moved off a host. A job of ours runs once: the
+    attempt ends with its first allocation, and tries are counted by Edgeyard.
+    """
+    vendor, _, kind = device.partition("/")
+    boards = devices_of(allocation, vendor, kind)
+    task = _task(allocation)
+    events = [each for each in _items(task.get("Events")) if isinstance(each, Mapping)]
+    uid = boards[0] if boards else None
+    started_at = moment(task.get("StartedAt"))
+    status = str(allocation.get("ClientStatus"))
+    if status in _LIVE:
+        run = JobRun.QUEUED if started_at is None else JobRun.RUNNING
+        reason = ""
+        if status == "unknown":
+            reason = f"its host {allocation.get('NodeName')} does not answer"
+        elif run is JobRun.QUEUED:
+            reason = _STEPS.get(str(events[-1].get("Type")) if events else "", _STEPS["Received"])
+        return JobState(
+            job_id=job_id, run=run, target_uid=uid, started_at=started_at, reason=reason
+        )
+    stopped = _was_stopped(allocation, events)
+    preempted = _was_preempted(allocation)
+    failure = None if stopped else _failure(allocation, task, events, preempted)
+    return JobState(
+        job_id=job_id,
+        run=JobRun.ENDED,
+        target_uid=uid,
+        started_at=started_at,
+        ended_at=moment(task.get("FinishedAt")) or _at_ns(allocation.get("ModifyTime")),
+        failure=failure,
+        stopped=stopped,
+    )
+
+
+def of_no_run(job_id: str, job: Json) -> JobState:
+    """The state of a job that was never placed; `reason` is for others to add."""
+    if job.get("Stop"):
+        return JobState(job_id=job_id, run=JobRun.ENDED, stopped=True)
+    if job.get("Status") == "dead":
+        sentence = "Nomad ended its job without running it"
+        failure = Failure(category=FailureCategory.CLUSTER, sentence=sentence)
+        return JobState(job_id=job_id, run=JobRun.ENDED, failure=failure)
+    return JobState(job_id=job_id, run=JobRun.QUEUED)
+
+
+def of_start_to_come(job_id: str, starts_at: datetime, now: datetime) -> JobState:
+    """The state of a job whose start is left to Nomad, and has not been made."""
+    if now > starts_at + timedelta(seconds=MISSED_START_S):
+        sentence = f"Nomad did not make its start at {starts_at:%FT%TZ}"
+        failure = Failure(category=FailureCategory.CLUSTER, sentence=sentence)
+        return JobState(job_id=job_id, run=JobRun.ENDED, failure=failure)
+    return JobState(job_id=job_id, run=JobRun.QUEUED, reason=f"starts at {starts_at:%FT%TZ}")
+
+
+def first_of(allocations: Sequence[Json]) -> Json | None:
+    """The one that counts; None where there is none."""
+    return min(allocations, key=lambda each: _number(each.get("CreateIndex")), default=None)
+
+
+def moment(value: object) -> datetime | None:
+    """A time as Nomad writes it, nanoseconds and all; None where it says none."""
+    if not isinstance(value, str) or value.startswith("0001-"):
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def placement_problem(evaluation: Json) -> str:
+    """Why Nomad could not place a job, in plain words, from its blocked evaluation."""
+    found: list[str] = []
+    for metric in _values(evaluation.get("FailedTGAllocs")):
+        available = sum(map(_number, _values(metric.get("NodesAvailable"))))
+        if not available:
+            found.append("no host of its datacenters is ready")
+        for what, count in sorted(_pairs(metric.get("ConstraintFiltered"))):
+            words = "no board of the kind it needs" if what == "missing devices" else f"not {what}"
+            found.append(f"{_hosts(count)}: {words}")
+        for what, count in sorted(_pairs(metric.get("DimensionExhausted"))):
+            words = (
+                "every board that it needs is taken"
+                if what.startswith("devices")
+                else f"no {what} left"
+            )
+            found.append(f"{_hosts(count)}: {words}")
+        found += [f"quota: {each}" for each in _items(metric.get("QuotaExhausted"))]
+    return "; ".join(found) or "it waits for room in Nomad"
+
+
+def _was_stopped(allocation: Json, events: Sequence[Json]) -> bool:
+    """Whether the stop ended it: what had ended before is not changed by a stop that follows."""
+    if allocation.get("DesiredStatus") != "stop" or allocation.get("ClientStatus") == "lost":
+        return False
+    kinds = {str(each.get("Type")) for each in events}
+    return "Killing" in kinds or not kinds & set(_FAILURES)
+
+
+def _was_preempted(allocation: Json) -> bool:
+    return bool(allocation.get("PreemptedByAllocation")) or (
+        allocation.get("DesiredStatus") == "evict"
+    )
+
+
+def _failure(
+    allocation: Json, task: Json, events: Sequence[Json], preempted: bool
+) -> Failure | None:
+    host = allocation.get("NodeName") or "its host"
+    if preempted:
+        sentence = "a more urgent job took its board"
+        return Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
+    if allocation.get("ClientStatus") == "lost":
+        sentence = f"the host {host} was lost while it ran"
+        return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)
+    for event in reversed(events):
+        describe = _FAILURES.get(str(event.get("Type")))
+        if describe is not None:
+            return describe(event)
+    if allocation.get("ClientStatus") == "complete" and not task.get("Failed"):
+        return None
+    said = _text(allocation.get("ClientDescription")) or "Nomad does not say why"
+    return Failure(category=FailureCategory.CLUSTER, sentence=f"it failed on {host}: {said}")
+
+
+def _terminated(event: Json) -> Failure | None:
+    details = _details(event)
+    out_of_memory = details.get("oom_killed") == "true"
+    if out_of_memory:
+        sentence = "the task was killed: it needed more memory than its job may use"
+        return Failure(category=FailureCategory.OUT_OF_MEMORY, sentence=sentence)
+    status, number = (_number(details.get(name)) for name in ("exit_code", "signal"))
+    return failure_of(status, signal_number=number)
+
+
+def _not_downloaded(event: Json) -> Failure:
+    said = str(_details(event).get("download_error") or event.get("DisplayMessage") or "")
+    # Not the message itself: the URL in it is a key to the file.
+    name = _file_name(said)
+    if "Checksums did not match" in said:
+        return Failure(
+            category=FailureCategory.USER_INPUT,
+            sentence=f"{name} is not the file that was submitted: its SHA-256 is another",
+        )
+    reason = said.rpartition("failed to download artifact: ")[2]
+    reason = reason.rpartition('": ')[2] if '": ' in reason else reason
+    return Failure(
+        category=FailureCategory.CLUSTER,
+        sentence=f"{name} could not be downloaded by its host: {_short(reason)}",
+    )
+
+
+def _driver_failed(event: Json) -> Failure:
+    said = _text(_details(event).get("driver_error")) or _text(event.get("DisplayMessage"))
+    return Failure(
+        category=FailureCategory.CLUSTER, sentence=f"the host could not start the task: {said}"
+    )
+
+
+def _not_set_up(event: Json) -> Failure:
+    said = _text(event.get("DisplayMessage"))
+    return Failure(
+        category=FailureCategory.CLUSTER, sentence=f"the host could not set the task up: {said}"
+    )
+
+
+_FAILURES = {
+    "Terminated": _terminated,
+    "Failed Artifact Download": _not_downloaded,
+    "Driver Failure": _driver_failed,
+    "Setup Failure": _not_set_up,
+    "Failed Validation": _not_set_up,
+}
+
+
+def _task(allocation: Json) -> Json:
+    """The state of its only task."""
+    for state in _values(allocation.get("TaskStates")):
+        return state
+    return {}
+
+
+def _details(event: Json) -> Json:
+    details = event.get("Details")
+    return details if isinstance(details, Mapping) else {}
+
+
+def _file_name(said: str) -> str:
+    """Of the URL in a message; our names begin with 32 random characters and a dash."""
+    begin = said.find('"')
+    url = said[begin + 1 : said.find('"', begin + 1)] if begin >= 0 else ""
+    name = url.rpartition("/")[2]
+    return name[33:] if len(name) > 33 and name[32] == "-" else "a file"
+
+
+def _hosts(count: object) -> str:
+    number = _number(count)
+    return "1 host" if number == 1 else f"{number} hosts"
+
+
+def _text(value: object) -> str:
+    return _short(value) if isinstance(value, str) else ""
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:_SHOWN_CHARACTERS]
+
+
+def _number(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return 0
+    try:
+        return int(value)
+    except ValueError:
+        return 0
+
+
+def _at_ns(value: object) -> datetime | None:
+    number = _number(value)
+    return _EPOCH + timedelta(microseconds=number // 1000) if number > 0 else None
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _values(value: object) -> Sequence[Json]:
+    if not isinstance(value, Mapping):
+        return ()
+    return [each for each in value.values() if isinstance(each, Mapping | int)]  # type: ignore[misc]
+
+
+def _pairs(value: object) -> Sequence[tuple[str, object]]:
+    return [(str(name), each) for name, each in value.items()] if isinstance(value, Mapping) else ()

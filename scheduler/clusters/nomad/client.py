@@ -1,0 +1,461 @@
+"""Calls of Nomad's HTTP API: retried, bounded in time, their failures told in our own errors.
+
+python-nomad builds the requests that it knows; it speaks through the same httpx client as the
+rest (streams, `X-Nomad-Index`), so that there is one pool, one TLS context and one retry policy.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import TypeVar
+
+import httpx
+from nomad.api.allocations import Allocations
+from nomad.api.evaluations import Evaluations
+from nomad.api.exceptions import BaseNomadException, VariableConflict
+from nomad.api.job import Job
+from nomad.api.jobs import Jobs
+from nomad.api.variable import Variable
+from nomad.api.variables import Variables
+
+from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Json = Mapping[str, object]
+
+_CONNECTIONS = 16
+_SHOWN_CHARACTERS = 300
+_EXISTS = "job already exists"
+_INVALID = re.compile(r"^\d+ errors? occurred:")  # Nomad answers 500 to a job that is not valid
+_EVERY_NAMESPACE = "*"  # as far as the token reaches
+
+
+class CallFailed(Exception):
+    """Nomad answered a stream's request with an error."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        self.text = text
+        super().__init__(f"Nomad answered {status}: {_one_line(text)}")
+
+
+class NomadClient:
+    """Thread-safe; every method may raise `ClusterUnreachable`."""
+
+    def __init__(
+        self,
+        access: NomadAccess,
+        *,
+        policy: RetryPolicy | None = None,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        self.policy = policy or RetryPolicy()
+        self._access = access
+        self._closed = threading.Event()
+        self._pause = pause or self._closed.wait
+        self._breaker = CircuitBreaker(self.policy)
+        headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than it saves
+        if access.token is not None:
+            headers["X-Nomad-Token"] = access.token
+        self._http = httpx.Client(
+            base_url=access.address,
+            headers=headers,
+            verify=access.tls(),
+            timeout=httpx.Timeout(access.timeout_s),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS),
+            trust_env=False,  # settings alone say where Nomad is
+            event_hooks={"request": [self._named]},
+        )
+        common = {
+            "address": access.address,
+            "namespace": access.namespace,
+            "region": access.region,
+            "session": _Session(self._http),
+        }
+        self._jobs = Jobs(**common)
+        self._job = Job(**common)
+        self._allocations = Allocations(**common)
+        self._evaluations = Evaluations(**common)
+        self._variable = Variable(**common)
+        self._variables = Variables(**common)
+
+    # --- jobs ---
+
+    def parse(self, hcl: str) -> Json:
+        """Nomad's reading of a job's text.
+
+        Raises:
+            HclError: It is none.
+        """
+        answer = self._asked(
+            lambda: self._jobs.parse(hcl),
+            refusals={HTTPStatus.BAD_REQUEST: lambda text: HclError(text)},
+        )
+        return _object(answer)
+
+    def register(self, job_id: str, job: Json) -> None:
+        """Create the job; no other of that id is ever changed.
+
+        An answer that did not come is no reason to give up: the call is repeated under the same
+        id, and finds its own first effect where there was one.
+
+        Raises:
+            JobExists: The id was taken before this call.
+            JobRefused: Nomad will never take it.
+        """
+        body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
+        sent = 0
+
+        def call() -> object:
+            nonlocal sent
+            sent += 1
+            failpoint("nomad:register")
+            return self._jobs.register_job(body)
+
+        def refused(text: str) -> Exception | None:
+            if _EXISTS in text:
+                return JobExists(job_id)
+            return JobRefused(job_id, _one_line(text)) if _INVALID.match(text) else None
+
+        try:
+            self._asked(
+                call,
+                refusals={
+                    HTTPStatus.INTERNAL_SERVER_ERROR: refused,
+                    HTTPStatus.BAD_REQUEST: lambda text: JobRefused(job_id, _one_line(text)),
+                },
+            )
+        except JobExists:
+            if sent == 1:
+                raise
+        failpoint("nomad:registered")
+
+    def deregister(self, job_id: str, *, purge: bool = False) -> None:
+        """Stop a job, or remove it with all that Nomad knows of it; harmless for unknown ones."""
+        self._asked(
+            lambda: self._job.deregister_job(job_id, purge=purge),
+            missing=lambda: None,
+        )
+
+    def jobs(self, prefix: str) -> Sequence[Json]:
+        """All jobs whose id begins so, children of periodic ones among them."""
+        return _objects(self._asked(lambda: self._jobs.get_jobs(prefix=prefix)))
+
+    def job(self, job_id: str) -> Json | None:
+        """The whole job, or None."""
+        answer = self._asked(lambda: self._job.get_job(job_id), missing=lambda: None)
+        return None if answer is None else _object(answer)
+
+    def allocations(self, which: str) -> Sequence[Json]:
+        """Allocations of our namespace with their devices and task events, by filter."""
+        return _objects(
+            self._asked(lambda: self._allocations.get_allocations(filter_=which, resources=True))
+        )
+
+    def blocked(self, job_id: str | None) -> Sequence[Json]:
+        """Evaluations that wait for room: of one job, or of all."""
+        params = {"status": "blocked", "job": job_id, "namespace": self._access.namespace}
+        return _objects(
+            self._asked(lambda: self._evaluations.request(method="get", params=params).json())
+        )
+
+    # --- secrets of jobs ---
+
+    def create_secrets(self, job_id: str, items: Mapping[str, str]) -> bool:
+        """Put a job's secrets where its task may read them; False if there are some already."""
+        return self._put_secrets(job_id, items, cas=0)
+
+    def replace_secrets(self, job_id: str, items: Mapping[str, str]) -> None:
+        """Overwrite what was left under this id."""
+        self._put_secrets(job_id, items, cas=None)
+
+    def _put_secrets(self, job_id: str, items: Mapping[str, str], cas: int | None) -> bool:
+        path, namespace = secrets_path(job_id), self._access.namespace
+        payload = {"Namespace": namespace, "Path": path, "Items": dict(items)}
+
+        def call() -> object:
+            failpoint("nomad:variable")
+            try:
+                self._variable.create_variable(path, payload, namespace=namespace, cas=cas)
+            except VariableConflict:
+                return False
+            return True
+
+        return self._asked(call) is True
+
+    def remove_secrets(self, job_id: str) -> None:
+        """Remove a job's secrets; harmless where there are none."""
+        namespace = self._access.namespace
+        self._asked(
+            lambda: self._variable.delete_variable(secrets_path(job_id), namespace=namespace),
+            missing=lambda: None,
+        )
+
+    def jobs_with_secrets(self) -> Sequence[str]:
+        """Ids of the jobs that secrets are kept for."""
+        prefix = secrets_path("")
+        found = _objects(
+            self._asked(
+                lambda: self._variables.get_variables(prefix, namespace=self._access.namespace)
+            )
+        )
+        return [str(each["Path"]).removeprefix(prefix) for each in found]
+
+    # --- boards ---
+
+    def nodes_index(self) -> int:
+        """Index of the last change of any node."""
+        response = self._get("/v1/nodes", {"per_page": "1"})
+        return _index(response)
+
+    def nodes(self) -> tuple[Sequence[Json], int]:
+        """All nodes with their devices, and the index that they were read at."""
+        response = self._get("/v1/nodes", {"resources": "true"})
+        return _objects(_decoded(response)), _index(response)
+
+    def holders(self) -> Sequence[Json]:
+        """Allocations of all namespaces that we may see whose task may run, with their devices."""
+        which = (
+            'ClientStatus == "pending" or ClientStatus == "running" or ClientStatus == "unknown"'
+        )
+        params = {
+            "filter": which,
+            "resources": "true",
+            "task_states": "false",
+            "namespace": _EVERY_NAMESPACE,
+        }
+        return _objects(_decoded(self._get("/v1/allocations", params)))
+
+    def agent(self) -> Json:
+        """The agent that is asked, about itself."""
+        return _object(_decoded(self._get("/v1/agent/self", {})))
+
+    # --- streams ---
+
+    def log(self, alloc_id: str, task: str, stream: str, offset: int, limit_bytes: int) -> bytes:
+        """Bytes of a task's log from an offset on, at most so many; empty where it has none.
+
+        Raises:
+            NotFound: The allocation, or the node that holds its log, is gone.
+        """
+        params = {
+            "task": task,
+            "type": stream,
+            "offset": str(offset),
+            "origin": "start",
+            "plain": "true",
+            "follow": "false",
+        }
+
+        def call() -> bytes:
+            with self.stream(f"/v1/client/fs/logs/{alloc_id}", params) as response:
+                data = b""
+                for chunk in response.iter_raw():
+                    data += chunk
+                    if len(data) >= limit_bytes:
+                        return data[:limit_bytes]
+                return data
+
+        found = self._asked(
+            call,
+            missing=lambda: None,
+            refusals={
+                HTTPStatus.INTERNAL_SERVER_ERROR: lambda text: (
+                    NotFound("log", alloc_id) if "Unknown allocation" in text else None
+                ),
+            },
+        )
+        return found if isinstance(found, bytes) else b""
+
+    @contextmanager
+    def stream(
+        self,
+        path: str,
+        params: Mapping[str, str | Sequence[str]],
+        *,
+        silence_s: float | None = None,
+    ) -> Iterator[httpx.Response]:
+        """An answer that is read as it comes.
+
+        Args:
+            silence_s: Longest wait for its next part; None: as for all calls.
+        """
+        timeout = httpx.Timeout(self._access.timeout_s, read=silence_s or self._access.timeout_s)
+        with self._http.stream("GET", path, params=self._here(params), timeout=timeout) as response:
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                response.read()
+                raise CallFailed(response.status_code, response.text)
+            yield response
+
+    def close(self) -> None:
+        """Drop the connections; waits between tries end at once."""
+        self._closed.set()
+        self._http.close()
+
+    # --- inside ---
+
+    def _get(self, path: str, params: Mapping[str, str]) -> httpx.Response:
+        def call() -> httpx.Response:
+            response = self._http.get(path, params=self._here(params))
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                raise CallFailed(response.status_code, response.text)
+            return response
+
+        answer = self._asked(call)
+        assert isinstance(answer, httpx.Response)
+        return answer
+
+    def _here(self, params: Mapping[str, str | Sequence[str]]) -> dict[str, str | Sequence[str]]:
+        here: dict[str, str | Sequence[str]] = {"namespace": self._access.namespace}
+        if self._access.region is not None:
+            here["region"] = self._access.region
+        return {**here, **params}
+
+    def _named(self, request: httpx.Request) -> None:
+        """Nomad's certificates carry roles (``server.global.nomad``), not host names."""
+        if self._access.tls_server_name is not None:
+            request.extensions["sni_hostname"] = self._access.tls_server_name
+
+    def _asked(
+        self,
+        call: Callable[[], object],
+        *,
+        missing: Callable[[], object] | None = None,
+        refusals: Mapping[int, Callable[[str], Exception | None]] | None = None,
+    ) -> object:
+        """Make a call, again where it may help, and translate what goes wrong.
+
+        Args:
+            missing: Its value is the answer where Nomad says 404.
+            refusals: What an answer's text means, by status; None: nothing special.
+        """
+        for attempt in range(1, self.policy.tries + 1):
+            self._breaker.enter()
+            try:
+                found = call()
+            except (BaseNomadException, CallFailed) as error:
+                status, text = _said(error)
+                means = (refusals or {}).get(status)
+                refusal = means(text) if means is not None else None
+                if refusal is not None:
+                    self._breaker.succeeded()
+                    raise refusal from None
+                if status == HTTPStatus.NOT_FOUND and missing is not None:
+                    self._breaker.succeeded()
+                    return missing()
+                reason = f"Nomad answered {status}: {_one_line(text)}"
+                if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != _TOO_MANY:
+                    self._breaker.succeeded()
+                    raise ClusterUnreachable(reason) from None
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+                reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            except ValueError as error:  # not JSON, or not the JSON that it should be
+                reason = f"its answer can't be read: {error}"
+            else:
+                self._breaker.succeeded()
+                return found
+            self._breaker.failed(reason)
+            if attempt == self.policy.tries or self._pause(self.policy.wait_s(attempt)):
+                break
+        raise ClusterUnreachable(reason)
+
+
+_TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS
+
+
+class _Session:
+    """What python-nomad needs of a requests session, spoken by httpx."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+
+    def get(self, url: str, **asked: object) -> _Response:
+        return self._send("GET", url, asked)
+
+    def post(self, url: str, **asked: object) -> _Response:
+        return self._send("POST", url, asked)
+
+    def put(self, url: str, **asked: object) -> _Response:
+        return self._send("PUT", url, asked)
+
+    def delete(self, url: str, **asked: object) -> _Response:
+        return self._send("DELETE", url, asked)
+
+    def _send(self, method: str, url: str, asked: Mapping[str, object]) -> _Response:
+        params = asked.get("params")
+        given = params if isinstance(params, Mapping) else {}
+        texts = {
+            name: str(value).lower() if isinstance(value, bool) else str(value)
+            for name, value in given.items()
+            if value is not None
+        }
+        # Time-outs, TLS and redirects are the client's own, whatever python-nomad asks for.
+        return _Response(self._http.request(method, url, params=texts, json=asked.get("json")))
+
+
+class _Response:
+    """An httpx answer with the one property that it lacks for python-nomad."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.ok = response.is_success
+        self.status_code = response.status_code
+
+    @property
+    def text(self) -> str:
+        return self._response.text
+
+    def json(self) -> object:
+        return _decoded(self._response)
+
+
+def secrets_path(job_id: str) -> str:
+    """Where a task finds the secrets of its job without further rights."""
+    return f"nomad/jobs/{job_id}"
+
+
+def _said(error: BaseNomadException | CallFailed) -> tuple[int, str]:
+    if isinstance(error, CallFailed):
+        return error.status, error.text
+    answer = error.nomad_resp
+    if isinstance(answer, _Response):
+        return answer.status_code, answer.text
+    return 0, str(answer)
+
+
+def _decoded(response: httpx.Response) -> object:
+    return json.loads(response.content)
+
+
+def _object(value: object) -> Json:
+    if not isinstance(value, dict):
+        raise ClusterUnreachable("Nomad's answer is not an object")
+    return value
+
+
+def _objects(value: object) -> Sequence[Json]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise ClusterUnreachable("Nomad's answer is not a list of objects")
+    return value
+
+
+def _index(response: httpx.Response) -> int:
+    text = response.headers.get("X-Nomad-Index", "")
+    return int(text) if text.isdigit() else 0
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:_SHOWN_CHARACTERS]

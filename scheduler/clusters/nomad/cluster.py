@@ -1,0 +1,395 @@
+"""The Cluster port over a real Nomad."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from edgeyard.devices.model import Board, Host
+from edgeyard.errors import HclError, HclMismatch, JobExists, JobRefused, NotFound
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.clusters.fitting import Condition, choose
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.allocations import (
+    first_of,
+    of_no_run,
+    of_run,
+    of_start_to_come,
+    placement_problem,
+)
+from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
+from edgeyard.scheduler.clusters.nomad.events import follow
+from edgeyard.scheduler.clusters.nomad.expected import mismatches
+from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper, is_live
+from edgeyard.scheduler.clusters.nomad.nodes import hosts_of, with_holders
+from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
+from edgeyard.scheduler.hcl.cron import moment_of
+from edgeyard.scheduler.hcl.job import NomadJob
+from edgeyard.scheduler.hcl.parse import parse_job
+from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LogChunk, NodeSource
+
+logger = logging.getLogger(__name__)
+
+LOG_CHUNK_BYTES = 256 * 1024
+
+NODES_REREAD_S = 10.0
+"""Nodes are read again after so long even where their index says that nothing changed."""
+
+EXPLAINED_JOBS = 20
+"""Waiting jobs of one look whose conditions are held against every board; others get Nomad's own
+reasons, which name no board."""
+
+_NAMED_IN_FILTER = 50  # ids; beyond, all of their prefix are asked for
+_READ_JOBS = 256  # parsed and verified jobs between `verify` and `dispatch`
+_KNOWN_CONDITIONS = 1024
+_HOSTS_FRESH_S = 2.0
+_STREAMS = ("stdout", "stderr")
+_JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
+
+
+class NomadCluster:
+    """Jobs and boards of one Nomad. Thread-safe.
+
+    A job of ours runs once: whatever Nomad would place again by itself (preempted, lost, drained)
+    is stopped when its first allocation has ended. Each dispatch is create-only by id.
+    """
+
+    def __init__(
+        self,
+        access: NomadAccess,
+        *,
+        retry: RetryPolicy | None = None,
+        purge_age_s: float = 7 * 86400.0,
+        ended: Callable[[Collection[str]], Collection[str]] = lambda job_ids: (),
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        """Nothing is sent before the first call.
+
+        Args:
+            purge_age_s: Age at which ended jobs are removed from Nomad.
+            ended: Of these jobs, those that Edgeyard knows to be at their end; only they are
+                ever stopped or purged unasked.
+        """
+        self._access = access
+        self._now = now
+        self._client = NomadClient(access, policy=retry)
+        self._lock = threading.Lock()
+        self._read: OrderedDict[str, Json] = OrderedDict()  # by SHA-256 of the text
+        self._conditions: OrderedDict[str, tuple[Condition, ...]] = OrderedDict()
+        self._nodes: tuple[Host, ...] = ()
+        self._nodes_index = 0
+        self._nodes_read_s = -NODES_REREAD_S
+        self._hosts: tuple[Host, ...] = ()
+        self._hosts_read_s = -_HOSTS_FRESH_S
+        self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
+
+    # --- Cluster ---
+
+    def check(self, hcl: str) -> None:
+        """Raise `JobRefused` or `HclError` if Nomad would not read this job as it is meant."""
+        self._understood(hcl)
+
+    def verify(self, meant: NomadJob, hcl: str) -> None:
+        """Compare Nomad's reading of a job's text, value by value, with what was decided.
+
+        Raises:
+            HclMismatch: They differ; it must not be dispatched.
+            HclError: Nomad can't read it at all.
+            ClusterUnreachable: Nomad did not answer.
+        """
+        read = self._client.parse(hcl)
+        differing = mismatches(meant, read)
+        if differing:
+            raise HclMismatch(differing)
+        with self._lock:
+            self._read[_key(hcl)] = read
+            while len(self._read) > _READ_JOBS:
+                self._read.popitem(last=False)
+
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        """Register the job, create-only; what is registered is what was verified.
+
+        The secrets lie in a Nomad variable that only the job's task can read, before the job is
+        there, and are never overwritten while it is.
+
+        Raises:
+            JobExists: The id is taken; nothing changed.
+            JobRefused: Nomad will never take it.
+            HclError: Its text does not mean what it seems to.
+            ClusterUnreachable: Whether it was taken is unknown.
+        """
+        with self._lock:
+            read = self._read.pop(_key(hcl), None)
+        if read is None:
+            read = self._understood(hcl)
+        if read.get("ID") != job_id:
+            raise JobRefused(job_id, f"its text is that of job {read.get('ID')}")
+        if _JOB_ID.fullmatch(job_id) is None:
+            raise JobRefused(job_id, "its id may hold letters, digits, '.', '_' and '-' only")
+        failpoint("nomad:before")
+        if secrets and not self._client.create_secrets(job_id, secrets):
+            if self._client.job(job_id) is not None:
+                raise JobExists(job_id)
+            # Left by a process that died before it registered the job.
+            self._client.replace_secrets(job_id, secrets)
+        self._client.register(job_id, read)
+        failpoint("nomad:after")
+
+    def stop(self, job_id: str) -> None:
+        """Stop the job, and the run that its periodic start made; returns at once."""
+        if _JOB_ID.fullmatch(job_id) is None:
+            return
+        for job in self._client.jobs(job_id):
+            if _belongs(job, job_id) and is_live(job):
+                self._client.deregister(str(job["ID"]))
+
+    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
+        """States by id; an id that Nomad does not know is absent."""
+        wanted = [job_id for job_id in job_ids if _JOB_ID.fullmatch(job_id)]
+        if not wanted:
+            return {}
+        prefix = _common_prefix(wanted)
+        # Jobs before allocations: a job that is seen dead has its last word in the second answer.
+        jobs = {str(job["ID"]): job for job in self._client.jobs(prefix)}
+        found = [job_id for job_id in wanted if job_id in jobs]
+        if not found:
+            return {}
+        runs: dict[str, list[Json]] = {}
+        for allocation in self._client.allocations(_filter(found, prefix)):
+            job_id = str(allocation.get("JobID")).partition("/")[0]
+            job = jobs.get(job_id, {})
+            # What is older than the job was of another one of that name, purged since.
+            if _index(allocation) > _index(job):
+                runs.setdefault(job_id, []).append(allocation)
+        states: dict[str, JobState] = {}
+        for job_id in found:
+            first = first_of(runs.get(job_id, ()))
+            if first is not None:
+                states[job_id] = of_run(job_id, first, self._access.device)
+            elif jobs[job_id].get("Periodic"):
+                states[job_id] = self._start_to_come(job_id, jobs)
+            else:
+                states[job_id] = of_no_run(job_id, jobs[job_id])
+            if states[job_id].run is JobRun.ENDED:
+                self._housekeeper.settle(
+                    job_id,
+                    [
+                        str(job["ID"])
+                        for job in jobs.values()
+                        if _belongs(job, job_id) and is_live(job)
+                    ],
+                )
+        self._explain(states)
+        return states
+
+    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
+        """A part of the task's log, from the host that it ran on.
+
+        Raises:
+            NotFound: No such job or stream, or its log is gone.
+        """
+        if stream not in _STREAMS or _JOB_ID.fullmatch(job_id) is None:
+            raise NotFound("log", f"{job_id}/{stream}")
+        state = self.states([job_id]).get(job_id)
+        if state is None:
+            raise NotFound("log", f"{job_id}/{stream}")
+        ended, begin = state.run is JobRun.ENDED, max(0, offset)
+        first = first_of(self._client.allocations(_filter([job_id], job_id)))
+        task = next(iter(_tasks(first)), "") if first is not None else ""
+        data = b""
+        if first is not None and task:  # its host has begun with it
+            data = self._client.log(str(first["ID"]), task, stream, begin, LOG_CHUNK_BYTES)
+        # `ended` was looked at before the log: what the task wrote last can't be missed.
+        return LogChunk(
+            data=data, next_offset=begin + len(data), ended=ended and len(data) < LOG_CHUNK_BYTES
+        )
+
+    def events(self, stop: threading.Event) -> Iterator[str]:
+        """Ids of jobs to look at, "" for all of them and the boards."""
+        self._housekeeper.start()
+        return follow(self._client, stop)
+
+    def close(self) -> None:
+        """End the threads and drop the connections; Nomad's jobs go on."""
+        self._housekeeper.close()
+        self._client.close()
+
+    def page_of(self, job_id: str) -> str | None:
+        """Address of the job's page in Nomad's UI."""
+        return self._access.page_of(job_id)
+
+    # --- NodeSource ---
+
+    def hosts(self) -> tuple[Host, ...]:
+        """All nodes with their boards; a board is busy while an allocation holds it."""
+        hosts = with_holders(self._all_nodes(), self._client.holders(), self._access.device)
+        with self._lock:
+            self._hosts, self._hosts_read_s = hosts, time.monotonic()
+        return hosts
+
+    def _all_nodes(self) -> tuple[Host, ...]:
+        """As of now; read whole only when Nomad says that a node changed."""
+        with self._lock:
+            known, index, read_s = self._nodes, self._nodes_index, self._nodes_read_s
+        began_s = time.monotonic()
+        if began_s - read_s < NODES_REREAD_S and index and self._client.nodes_index() == index:
+            return known
+        nodes, index = self._client.nodes()
+        hosts = hosts_of(nodes, self._access.device)
+        with self._lock:
+            self._nodes, self._nodes_index, self._nodes_read_s = hosts, index, began_s
+        return hosts
+
+    # --- inside ---
+
+    def _understood(self, hcl: str) -> Json:
+        """Nomad's reading of a text that nobody vouches for: it must say what we read in it."""
+        meant = parse_job(hcl)
+        read = self._client.parse(hcl)
+        differing = mismatches(meant, read)
+        if differing:
+            raise HclMismatch(differing)
+        return read
+
+    def _start_to_come(self, job_id: str, jobs: Mapping[str, Json]) -> JobState:
+        """Of a periodic job without a run: its child waits for room, or its time has not come."""
+        if jobs[job_id].get("Stop"):
+            return of_no_run(job_id, jobs[job_id])
+        children = [job for job in jobs.values() if job.get("ParentID") == job_id]
+        if children:
+            return of_no_run(job_id, children[0])
+        job = self._client.job(job_id)
+        periodic = job.get("Periodic") if job else None
+        specs = periodic.get("Specs") if isinstance(periodic, Mapping) else None
+        try:
+            starts_at = moment_of(str(specs[0])) if isinstance(specs, list) and specs else None
+        except HclError:
+            starts_at = None
+        if starts_at is None:  # none of ours
+            return JobState(job_id=job_id, run=JobRun.QUEUED, reason="it starts by a cron")
+        return of_start_to_come(job_id, starts_at, self._now())
+
+    def _explain(self, states: dict[str, JobState]) -> None:
+        """Say of jobs that wait for a board what they wait for."""
+        waiting = [
+            job_id
+            for job_id, state in states.items()
+            if state.run is JobRun.QUEUED and state.target_uid is None and not state.reason
+        ]
+        if not waiting:
+            return
+        evaluations = self._client.blocked(waiting[0] if len(waiting) == 1 else None)
+        reasons = {
+            str(each.get("JobID")).partition("/")[0]: placement_problem(each)
+            for each in evaluations
+        }
+        for number, job_id in enumerate(waiting):
+            reason = reasons.get(job_id, "Nomad has not looked at it yet")
+            if job_id in reasons and number < EXPLAINED_JOBS:
+                reason = self._against_boards(job_id) or reason
+            states[job_id] = replace(states[job_id], reason=reason)
+
+    def _against_boards(self, job_id: str) -> str:
+        """Why no board is there for a waiting job; "" where the boards are not the reason."""
+        conditions = self._conditions_of(job_id)
+        if not conditions:
+            return ""
+        with self._lock:
+            hosts, age_s = self._hosts, time.monotonic() - self._hosts_read_s
+        if age_s > _HOSTS_FRESH_S:
+            hosts = self.hosts()
+        ready = {host.host_id for host in hosts if host.ready}
+        host_of = {board.target_uid: host for host in hosts for board in host.boards}
+
+        def unavailable(board: Board) -> str:
+            if host_of[board.target_uid].host_id not in ready:
+                return f"is on {host_of[board.target_uid].name}, which is not ready"
+            if not board.healthy:
+                return board.health_reason
+            return board.busy_reason
+
+        boards = [board for host in hosts for board in host.boards]
+        return choose(boards, conditions, unavailable)[1]
+
+    def _conditions_of(self, job_id: str) -> tuple[Condition, ...]:
+        with self._lock:
+            known = self._conditions.get(job_id)
+        if known is not None:
+            return known
+        conditions = _conditions(self._client.job(job_id) or {})
+        with self._lock:
+            self._conditions[job_id] = conditions
+            while len(self._conditions) > _KNOWN_CONDITIONS:
+                self._conditions.popitem(last=False)
+        return conditions
+
+
+def _index(thing: Json) -> int:
+    index = thing.get("CreateIndex")
+    return index if isinstance(index, int) else 0
+
+
+def _key(hcl: str) -> str:
+    return hashlib.sha256(hcl.encode()).hexdigest()
+
+
+def _belongs(job: Json, job_id: str) -> bool:
+    """Whether a job of Nomad's is this one, or a run that its periodic start made."""
+    return job_id in (job.get("ID"), job.get("ParentID"))
+
+
+def _common_prefix(names: Sequence[str]) -> str:
+    first, last = min(names), max(names)
+    same = (one == other for one, other in zip(first, last, strict=False))
+    return first[: next((at for at, equal in enumerate(same) if not equal), len(first))]
+
+
+def _filter(job_ids: Sequence[str], prefix: str) -> str:
+    """All allocations of these jobs, and few others."""
+    names = job_ids if len(job_ids) <= _NAMED_IN_FILTER else ()
+    which = f"({'|'.join(map(re.escape, names))})(/|$)" if names else re.escape(prefix)
+    # The filter's strings take no escapes between backquotes, and ids hold none of these.
+    return f"JobID matches `^{which}`"
+
+
+def _conditions(job: Json) -> tuple[Condition, ...]:
+    found = []
+    for group in _list(job, "TaskGroups"):
+        for task in _list(group, "Tasks"):
+            resources = task.get("Resources")
+            for device in _list(resources if isinstance(resources, Mapping) else {}, "Devices"):
+                for each in _list(device, "Constraints"):
+                    match = _DEVICE_ATTRIBUTE.fullmatch(str(each.get("LTarget")))
+                    if match is not None:
+                        found.append(
+                            Condition(
+                                attribute=match.group(1),
+                                operator=str(each.get("Operand")),
+                                value=str(each.get("RTarget") or ""),
+                            )
+                        )
+    return tuple(found)
+
+
+def _list(value: Json, name: str) -> Sequence[Json]:
+    found = value.get(name)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else ()
+
+
+def _tasks(allocation: Json) -> Sequence[str]:
+    states = allocation.get("TaskStates")
+    return [str(name) for name in states] if isinstance(states, Mapping) else ()
+
+
+if TYPE_CHECKING:
+    _cluster: Cluster = NomadCluster(NomadAccess())
+    _nodes: NodeSource = NomadCluster(NomadAccess())

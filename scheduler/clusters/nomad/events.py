@@ -1,0 +1,194 @@
+"""Nomad's event stream: followed for ever, resumed where it broke off, never believed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import httpx
+
+from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.clusters.nomad.client import CallFailed, NomadClient
+
+logger = logging.getLogger(__name__)
+
+EVERYTHING = ""
+
+SILENCE_S = 30.0
+"""Nomad says something every 10 s; a stream that is silent for longer is half-open."""
+
+LINE_LIMIT_BYTES = 16 << 20
+"""An event carries a whole node or allocation: some 100 KiB; this is something else."""
+
+NODE_NEWS_S = 1.0
+"""Boards tell their progress; so often at most, everything is looked at for their sake."""
+
+_LOOK_S = 0.25  # for the stop
+_JOIN_S = 5.0
+_WAITING_EVENTS = 1000
+_TOPICS = ("Job:*", "Allocation:*", "Evaluation:*", "Node:*")
+
+
+@dataclass(slots=True)
+class _Connection:
+    """One reading of the stream, on a thread of its own: a read can't be interrupted otherwise."""
+
+    hints: queue.Queue[str] = field(default_factory=lambda: queue.Queue(_WAITING_EVENTS))
+    stopping: threading.Event = field(default_factory=threading.Event)
+    over: threading.Event = field(default_factory=threading.Event)
+    socket: socket.socket | None = None
+    failure: str = ""
+    index: int = 0
+    heard: bool = False
+
+
+def follow(
+    client: NomadClient,
+    stop: threading.Event,
+    *,
+    silence_s: float = SILENCE_S,
+    monotonic_s: Callable[[], float] = time.monotonic,
+) -> Iterator[str]:
+    """Ids of jobs that something happened to; "" after each (re)connection and for boards' news.
+
+    The buffer that Nomad resumes from is short, and what fell out of it is not told: every new
+    connection therefore begins with a look at everything.
+    """
+    index, failures = 0, 0
+    while not stop.is_set():
+        connection = _Connection(index=index)
+        reader = threading.Thread(
+            target=_read, args=(client, connection, silence_s), name="nomad-events"
+        )
+        reader.start()
+        try:
+            yield from _hints(connection, stop, monotonic_s)
+        finally:
+            _end(connection, reader)
+        index = connection.index
+        failures = 1 if connection.heard else failures + 1
+        if not stop.is_set():
+            wait_s = client.policy.wait_s(failures)
+            logger.info(
+                "event stream ended",
+                extra={"event": "events.ended", "why": connection.failure, "again_in_s": wait_s},
+            )
+            stop.wait(wait_s)
+
+
+def _hints(
+    connection: _Connection, stop: threading.Event, monotonic_s: Callable[[], float]
+) -> Iterator[str]:
+    """What the reader brings, boards' news at most once a second."""
+    news, told_s = False, -NODE_NEWS_S
+    while not stop.is_set():
+        if news and monotonic_s() - told_s >= NODE_NEWS_S:
+            news, told_s = False, monotonic_s()
+            yield EVERYTHING
+        try:
+            hint = connection.hints.get(timeout=_LOOK_S)
+        except queue.Empty:
+            if connection.over.is_set() and connection.hints.empty():
+                return
+            continue
+        if hint == EVERYTHING:
+            news = True
+        else:
+            yield hint
+
+
+def _read(client: NomadClient, connection: _Connection, silence_s: float) -> None:
+    """The reader's thread."""
+    params = {"topic": _TOPICS, "index": str(connection.index + 1 if connection.index else 0)}
+    try:
+        with client.stream("/v1/event/stream", params, silence_s=silence_s) as response:
+            stream = response.extensions.get("network_stream")
+            if stream is not None:
+                connection.socket = stream.get_extra_info("socket")
+            _put(connection, EVERYTHING)
+            for line in _lines(response):
+                connection.heard = True
+                for hint in _understood(line, connection):
+                    _put(connection, hint)
+            connection.failure = "Nomad closed it"
+    except (httpx.HTTPError, httpx.StreamError, CallFailed, EdgeyardError, ValueError) as error:
+        connection.failure = f"{type(error).__name__}: {error}"
+    finally:
+        connection.over.set()
+
+
+def _end(connection: _Connection, reader: threading.Thread) -> None:
+    """End the reader, also in the middle of a read."""
+    connection.stopping.set()
+    deadline = time.monotonic() + _JOIN_S
+    while reader.is_alive() and time.monotonic() < deadline:
+        if connection.socket is not None:
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_RDWR)
+        reader.join(_LOOK_S)
+
+
+def _put(connection: _Connection, hint: str) -> None:
+    while not connection.stopping.is_set():
+        try:
+            connection.hints.put(hint, timeout=_LOOK_S)
+        except queue.Full:
+            continue
+        return
+
+
+def _lines(response: httpx.Response) -> Iterator[bytes]:
+    """Whole lines; one that was cut off by the stream's end is none."""
+    rest = b""
+    for chunk in response.iter_bytes():
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+        if len(rest) > LINE_LIMIT_BYTES:
+            raise ValueError(f"a line of more than {LINE_LIMIT_BYTES >> 20} MiB")
+
+
+def _understood(line: bytes, connection: _Connection) -> Iterator[str]:
+    """What one line tells to look at.
+
+    Raises:
+        ValueError: It is no JSON: the stream is not to be trusted any more.
+    """
+    if not line.strip():
+        return
+    frame = json.loads(line)
+    if not isinstance(frame, Mapping):
+        raise ValueError("a line that is no object")
+    index = frame.get("Index")
+    if isinstance(index, int) and not isinstance(index, bool) and index > 0:
+        # Taken as it comes: after a restore it goes back.
+        connection.index = index
+    for event in frame.get("Events") or ():
+        hint = _hint(event) if isinstance(event, Mapping) else None
+        if hint is not None:
+            yield hint
+
+
+def _hint(event: Mapping[str, object]) -> str | None:
+    topic, key, payload = event.get("Topic"), event.get("Key"), event.get("Payload")
+    if topic == "Node":
+        return EVERYTHING
+    if topic == "Job":
+        return _parent(key)
+    inner = payload.get(str(topic)) if isinstance(payload, Mapping) else None
+    if not isinstance(inner, Mapping):
+        return EVERYTHING
+    if topic == "Evaluation" and inner.get("Status") != "blocked":
+        return None  # its job or its allocation tells more
+    return _parent(inner.get("JobID"))
+
+
+def _parent(job_id: object) -> str:
+    """A start that was left to Nomad runs as a child of its job."""
+    return str(job_id or EVERYTHING).partition("/")[0]

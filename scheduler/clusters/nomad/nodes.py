@@ -1,0 +1,161 @@
+"""Nomad's nodes and what runs on them → hosts with boards."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from edgeyard.devices.attributes import board_from_attributes
+from edgeyard.devices.model import AttributeValue, Board, Host
+from edgeyard.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+Json = Mapping[str, object]
+
+_PLAIN = ("String", "Int", "Float", "Bool")  # an attribute has one of them set
+
+
+def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:
+    """Every node, with the boards that the device plugin announces on it.
+
+    A node without resources or devices (it just joined, or its plugin is starting) has no boards.
+
+    Args:
+        device: ``vendor/type`` of the plugin.
+    """
+    vendor, _, kind = device.partition("/")
+    return tuple(_host(node, vendor, kind) for node in nodes)
+
+
+def with_holders(
+    hosts: Sequence[Host], allocations: Sequence[Json], device: str
+) -> tuple[Host, ...]:
+    """The hosts, with every board marked busy that an allocation holds, whatever it tells itself.
+
+    Args:
+        allocations: Those whose task may run, with their resources.
+    """
+    vendor, _, kind = device.partition("/")
+    holders = {
+        (str(allocation.get("NodeID")), uid): str(allocation.get("JobID"))
+        for allocation in allocations
+        for uid in devices_of(allocation, vendor, kind)
+    }
+    if not holders:
+        return tuple(hosts)
+    touched = {node_id for node_id, _ in holders}
+    return tuple(
+        replace(host, boards=tuple(_held(board, host, holders) for board in host.boards))
+        if host.host_id in touched
+        else host
+        for host in hosts
+    )
+
+
+def devices_of(allocation: Json, vendor: str, kind: str) -> list[str]:
+    """Boards that an allocation holds; none where Nomad does not say."""
+    return [
+        str(uid)
+        for task in _values(_at(allocation, "AllocatedResources", "Tasks"))
+        for group in _items(_at(task, "Devices"))
+        if _at(group, "Vendor") == vendor and _at(group, "Type") == kind
+        for uid in _items(_at(group, "DeviceIDs"))
+    ]
+
+
+def _host(node: Json, vendor: str, kind: str) -> Host:
+    reason = _why_not_ready(node)
+    name = str(node.get("Name") or node.get("ID"))
+    return Host(
+        host_id=str(node.get("ID")),
+        name=name,
+        ready=not reason,
+        ready_reason=reason,
+        boards=tuple(
+            board
+            for group in _items(_at(node, "NodeResources", "Devices"))
+            if _at(group, "Vendor") == vendor and _at(group, "Type") == kind
+            for board in _boards(group, name)
+        ),
+    )
+
+
+def _why_not_ready(node: Json) -> str:
+    status = str(node.get("Status") or "unknown")
+    if status != "ready":
+        return status
+    if node.get("Drain"):
+        return "draining"
+    if node.get("SchedulingEligibility") not in (None, "", "eligible"):
+        return "ineligible"
+    return ""
+
+
+def _boards(group: object, host: str) -> list[Board]:
+    """The boards of a device group: one, for our plugin gives each board a group of its own."""
+    attributes = _attributes(_at(group, "Attributes"))
+    found = []
+    for instance in _items(_at(group, "Instances")):
+        uid = str(_at(instance, "ID"))
+        healthy = _at(instance, "Healthy") is True
+        reason = "" if healthy else str(_at(instance, "HealthDescription") or "its host says so")
+        try:
+            board = board_from_attributes(attributes, healthy=healthy, health_reason=reason)
+        except ConfigError as error:
+            logger.warning(
+                "a device is no board",
+                extra={"event": "board.unreadable", "host": host, "board": uid, "why": str(error)},
+            )
+            continue
+        if board.target_uid != uid:
+            logger.warning(
+                "a device's id is not its board's",
+                extra={"event": "board.misnamed", "host": host, "board": uid},
+            )
+            continue
+        # Who holds it is Nomad's to say: the board's own word comes late.
+        found.append(replace(board, busy=False))
+    return found
+
+
+def _attributes(value: object) -> dict[str, AttributeValue]:
+    if not isinstance(value, Mapping):
+        return {}
+    return {
+        str(name): found for name, each in value.items() if (found := _attribute(each)) is not None
+    }
+
+
+def _attribute(value: object) -> AttributeValue | None:
+    if not isinstance(value, Mapping):
+        return None
+    for kind in _PLAIN:
+        found = value.get(kind)
+        if isinstance(found, str | int | float):
+            if kind == "Float":
+                found = float(found)  # JSON writes 4.0 as 4
+            unit = value.get("Unit")
+            # With a unit it compares with no plain number; as text it doesn't either.
+            return f"{found} {unit}" if unit and not isinstance(found, str) else found
+    return None
+
+
+def _held(board: Board, host: Host, holders: Mapping[tuple[str, str], str]) -> Board:
+    job_id = holders.get((host.host_id, board.target_uid))
+    return board if job_id is None else replace(board, busy=True, busy_reason="it runs a job")
+
+
+def _at(value: object, *path: str) -> object:
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _values(value: object) -> Sequence[object]:
+    return list(value.values()) if isinstance(value, Mapping) else ()

@@ -1,0 +1,220 @@
+"""Benchmarks that name a board which can't be had."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import Binding, IfUnavailable, Status, WaitingReason
+from edgeyard.scheduler.model.records import BoardOverride
+from tests.builders.engine import A, B, Lab
+from tests.fakes.cluster import board
+
+GRACE_S = 300.0
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, A, B, pin_grace_s=GRACE_S)
+    yield made
+    made.store.close()
+
+
+def unplug(lab: Lab, uid: str = A) -> None:
+    lab.cluster.boards = [each for each in lab.cluster.boards if each.target_uid != uid]
+
+
+def plug_in(lab: Lab, uid: str = A) -> None:
+    lab.cluster.boards.append(board(uid))
+
+
+def pinned(lab: Lab, **changes: object) -> str:
+    asked: dict[str, object] = {"target": None, "target_uid": A, **changes}
+    return lab.submit(**asked)  # type: ignore[arg-type]  # fields of the description
+
+
+def sentence(lab: Lab, benchmark_id: str) -> str:
+    waiting = lab.show(benchmark_id).waiting
+    assert waiting is not None
+    return waiting.sentence
+
+
+def test_past_the_grace_time_another_board_that_fits_runs_it(lab: Lab) -> None:
+    unplug(lab)
+    benchmark_id = pinned(lab, binding=Binding.FILTERED)
+    lab.turn()
+    assert "offline" in sentence(lab, benchmark_id)
+    assert "if that lasts for 300 s, another board" in sentence(lab, benchmark_id)
+    lab.clock.forward(GRACE_S - 1)
+    lab.turn()
+    assert not lab.show(benchmark_id).unpinned
+    lab.clock.forward(1)
+    lab.turn()
+    lab.turn()
+    shown = lab.show(benchmark_id)
+    assert (shown.status, shown.target_uid, shown.unpinned) == (Status.SCHEDULED, B, True)
+    assert shown.description.target_uid == A  # what was submitted stays
+    (told,) = lab.events(benchmark_id, "benchmark.unpinned")
+    assert told.data["reason"] == "board_offline"
+    (told,) = lab.events(benchmark_id, "benchmark.rescheduled")
+    assert (told.data["from"], told.data["target_uid"]) == (A, B)
+    # Its job asks for the family, not for the board that is gone.
+    (text,) = lab.cluster.texts.values()
+    assert A not in text
+    assert "rpi4b" in text
+
+
+def test_a_board_that_comes_back_in_time_keeps_its_benchmark(lab: Lab) -> None:
+    unplug(lab)
+    benchmark_id = pinned(lab)
+    lab.turn()
+    lab.clock.forward(GRACE_S - 1)
+    lab.turn()
+    plug_in(lab)
+    lab.turn()
+    shown = lab.show(benchmark_id)
+    assert (shown.status, shown.target_uid, shown.unpinned) == (Status.SCHEDULED, A, False)
+    assert lab.events(benchmark_id, "benchmark.rescheduled") == []
+
+
+def test_each_absence_has_a_grace_time_of_its_own(lab: Lab) -> None:
+    running = pinned(lab)
+    job_id = lab.running(running)
+    benchmark_id = pinned(lab)
+    lab.clock.forward(GRACE_S * 2)
+    lab.turn()
+    assert not lab.show(benchmark_id).unpinned  # busy is no absence
+    unplug(lab)
+    lab.turn()
+    lab.clock.forward(1)
+    lab.turn()
+    assert not lab.show(benchmark_id).unpinned
+    plug_in(lab)
+    lab.turn()
+    unplug(lab)
+    lab.turn()
+    lab.clock.forward(GRACE_S - 1)
+    lab.turn()
+    assert not lab.show(benchmark_id).unpinned
+    assert lab.cluster.jobs[job_id].target_uid == A
+
+
+def test_who_wants_that_board_and_no_other_is_told_once(lab: Lab) -> None:
+    unplug(lab)
+    benchmark_id = pinned(lab, if_unavailable=IfUnavailable.NOTIFY)
+    lab.turn()
+    assert "if that lasts for 300 s, its owner is told" in sentence(lab, benchmark_id)
+    for _ in range(3):
+        lab.clock.forward(GRACE_S)
+        lab.turn()
+    assert "its owner was told" in sentence(lab, benchmark_id)
+    (told,) = lab.events(benchmark_id, "benchmark.unavailable")
+    assert (told.data["target_uid"], told.data["reason"]) == (A, "board_offline")
+    assert lab.show(benchmark_id).status is Status.PENDING
+    assert not lab.show(benchmark_id).unpinned
+    # Also by the next process, which counts anew.
+    lab.cycle._pins._missed.clear()
+    lab.turn()
+    lab.clock.forward(GRACE_S)
+    lab.turn()
+    assert len(lab.events(benchmark_id, "benchmark.unavailable")) == 1
+    plug_in(lab)
+    lab.turn()
+    assert (lab.show(benchmark_id).status, lab.show(benchmark_id).target_uid) == (
+        Status.SCHEDULED,
+        A,
+    )
+
+
+def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
+    lab.running(pinned(lab, user_time_s=10_000.0))
+    start = lab.clock.now() + timedelta(seconds=600)
+    benchmark_id = pinned(lab, start_time=start)
+    lab.turn()
+    waiting = lab.show(benchmark_id).waiting
+    assert waiting is not None
+    assert waiting.reason is WaitingReason.START_TIME
+    lab.clock.forward(600)
+    lab.turn()
+    assert "busy" in sentence(lab, benchmark_id)
+    lab.clock.forward(GRACE_S)
+    lab.turn()
+    lab.turn()
+    assert lab.show(benchmark_id).target_uid == B
+
+
+def test_a_board_that_an_operator_took_out_can_t_be_had_either(lab: Lab) -> None:
+    with lab.store.write() as uow:
+        uow.lab.set_override(
+            BoardOverride(
+                target_uid=A, drained=True, reason="fan", by_user_id="op", at=lab.clock.now()
+            )
+        )
+    benchmark_id = pinned(lab)
+    lab.turn()
+    lab.clock.forward(GRACE_S)
+    lab.turn()
+    lab.turn()
+    assert lab.show(benchmark_id).target_uid == B
+
+
+def test_a_job_that_its_board_never_took_is_taken_back(lab: Lab) -> None:
+    benchmark_id = lab.submit(binding=Binding.STRICT, max_retries=0)
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.state is AttemptState.QUEUED
+    lab.clock.forward(GRACE_S)
+    lab.turn()
+    assert lab.cluster.stopped == []
+    lab.clock.forward(1)
+    for _ in range(3):
+        lab.turn()
+    assert lab.cluster.stopped == [attempt.job_id]
+    first, second = lab.attempts(benchmark_id)
+    assert (first.state, first.counts, first.started_at) == (AttemptState.ENDED, False, None)
+    assert second.target_uid != first.target_uid
+    states = [e.data["status"] for e in lab.events(benchmark_id, "benchmark.status")]
+    assert "running" not in states
+
+
+def test_a_job_that_has_its_board_and_downloads_is_left_alone(lab: Lab) -> None:
+    benchmark_id = lab.submit(binding=Binding.STRICT)
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+    lab.cluster.jobs[attempt.job_id] = replace(
+        lab.cluster.jobs[attempt.job_id], target_uid=attempt.target_uid, reason="downloading"
+    )
+    lab.clock.forward(GRACE_S * 5)
+    lab.turn()
+    assert lab.cluster.stopped == []
+
+
+def test_a_start_that_the_cluster_holds_is_waited_for(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B, start_lead_s=3600, pin_grace_s=GRACE_S)
+    pinned(lab, start_time=lab.clock.now() + timedelta(seconds=2000))
+    lab.turn()
+    assert len(lab.cluster.dispatched) == 1
+    lab.clock.forward(2000 + GRACE_S)
+    lab.turn()
+    assert lab.cluster.stopped == []
+    lab.clock.forward(1)
+    lab.turn()
+    assert len(lab.cluster.stopped) == 1
+    lab.store.close()
+
+
+def test_a_cancelled_one_is_not_unpinned(lab: Lab) -> None:
+    unplug(lab)
+    benchmark_id = pinned(lab)
+    lab.turn()
+    lab.clock.forward(GRACE_S)
+    with lab.store.write() as uow:
+        lifecycle.cancel(uow, benchmark_id, lab.clock.now(), "ann")
+    lab.turn()
+    assert not lab.show(benchmark_id).unpinned

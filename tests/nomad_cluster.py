@@ -1,0 +1,110 @@
+"""A real Nomad for the tests that are marked `nomad`: one server, three clients, a dozen boards."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from deploy.nomad import testbed
+from edgeyard.scheduler.clusters.nomad import NomadAccess
+
+ORT = {"ort": ["TYPE1", "TYPE2"]}
+BOTH = {"ort": ["TYPE1"], "tflite": ["TYPE1", "TYPE3"]}
+GIB = 2**30
+
+_PLUGIN = """#!{python}
+# Edgeyard's own plugin, which tells some boards' further attributes beside what it knows.
+from edgeyard.devices.edgedevice import service
+from edgeyard.devices.edgedevice.__main__ import main
+
+FURTHER = {further!r}
+plain = service.attributes_of
+service.attributes_of = lambda board: {{**FURTHER.get(board.target_uid, {{}}), **plain(board)}}
+main()
+"""
+
+FURTHER: Mapping[str, Mapping[str, object]] = {
+    "rpi4b-0001-0001": {"soc.vendor": "broadcom", "soc.cores": 4, "npu": False}
+}
+
+
+def entry(
+    target_uid: str, engines: Mapping[str, Sequence[str]] = ORT, *, ram_bytes: int = 4 * GIB
+) -> dict[str, object]:
+    """A board of a ``target.json``."""
+    return {
+        "target_uid": target_uid,
+        "memory": {"ram": ram_bytes, "storage": 16 * GIB},
+        "engines": {
+            name: {"version": "1", "supported_types": list(types)}
+            for name, types in engines.items()
+        },
+    }
+
+
+HOSTS: tuple[Mapping[str, Sequence[object]], ...] = (
+    {
+        "rpi4b": [entry("rpi4b-0001-0001"), entry("rpi4b-0001-0002", BOTH)],
+        "rpi5": [entry("rpi5-0001-0001", ram_bytes=8 * GIB)],
+        "x86": [entry("x86-0001-0001")],
+    },
+    {"rpi5": [entry(f"rpi5-0002-{number:04}") for number in range(1, 5)]},
+    {"jetsonorinnano": [entry(f"jetsonorinnano-0003-{number:04}", BOTH) for number in range(1, 5)]},
+)
+
+
+def nomad_binary() -> str:
+    """The Nomad of `make nomad`; skips where there is none."""
+    found = subprocess.run(
+        [str(Path(testbed.__file__).with_name("build")), "--find"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode != 0:
+        pytest.skip(found.stderr.strip())
+    return found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def nomad_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testbed.LoopbackNomad]:
+    """A cluster that all tests of this process share: they end and purge their own jobs."""
+    folder = tmp_path_factory.mktemp("nomad")
+    plugin = folder / "plugin"
+    plugin.write_text(_PLUGIN.format(python=sys.executable, further=FURTHER))
+    plugin.chmod(0o755)
+    cluster = testbed.up(folder / "cluster", nomad_binary(), HOSTS, plugin=plugin)
+    yield cluster
+    cluster.down()
+
+
+def access_of(cluster: testbed.LoopbackNomad) -> NomadAccess:
+    """With the least-privilege token."""
+    return NomadAccess(
+        address=cluster.address, token=cluster.token, namespace=cluster.namespace, timeout_s=10.0
+    )
+
+
+def clear(cluster: testbed.LoopbackNomad) -> None:
+    """Stop and purge all jobs, and wait until nothing runs."""
+    where = f"namespace={cluster.namespace}"
+    jobs = cluster.call("GET", f"/v1/jobs?{where}")
+    assert isinstance(jobs, list)
+    for job in jobs:
+        name = job["ID"].replace("/", "%2F")
+        cluster.call("DELETE", f"/v1/job/{name}?purge=true&{where}")
+    from tests.builders.cluster import eventually
+
+    def idle() -> bool:
+        found = cluster.call("GET", f"/v1/allocations?{where}")
+        assert isinstance(found, list)
+        return not any(each["ClientStatus"] in ("pending", "running") for each in found)
+
+    if jobs:
+        eventually(idle, "no allocation runs")
+    for variable in cluster.call("GET", f"/v1/vars?{where}") or ():  # type: ignore[attr-defined]
+        cluster.call("DELETE", f"/v1/var/{variable['Path']}?{where}")

@@ -1,0 +1,153 @@
+"""Whom the scheduler stops for whom."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.model.benchmark import BenchmarkType, WaitingReason
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from tests.builders.decision import cycle, places
+
+A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
+
+
+def holder(uid: str, **changes: object) -> BoardHolder:
+    """Runs there at 10 % with a priority of 60, and may be preempted."""
+    plain: dict[str, object] = {"priority": 60, "progress": 10.0, "preemptible": True}
+    return BoardHolder(
+        benchmark_id=f"on-{uid}",
+        target_uid=uid,
+        **{**plain, **changes},  # type: ignore[arg-type]  # whatever it takes
+    )
+
+
+def urgent(benchmark_id: str = "urgent", **changes: object) -> PendingBenchmark:
+    """Of priority 80, may stop what is below 90 %."""
+    return pending(benchmark_id, **{"job_completion_threshold": 90, **changes})
+
+
+def with_holders(
+    *holders: BoardHolder, queue: list[PendingBenchmark], idle: tuple[str, ...] = ()
+) -> CycleResult:
+    boards = [board(each.target_uid, busy=True) for each in holders]
+    snapshot = snapshot_of([*boards, *(board(uid) for uid in idle)])
+    return cycle(snapshot, queue, holders=holders)
+
+
+def stopped(result: CycleResult) -> dict[str, str]:
+    return {each.benchmark_id: each.victim_id for each in result.preemptions}
+
+
+def test_a_more_urgent_one_has_the_one_on_its_board_stopped() -> None:
+    result = with_holders(holder(A), queue=[urgent()])
+    (preemption,) = result.preemptions
+    assert (preemption.victim_id, preemption.target_uid) == (f"on-{A}", A)
+    assert (preemption.priority, preemption.victim_priority) == (80, 60)
+    assert (preemption.progress, preemption.threshold) == (10.0, 90)
+    waiting = result.waiting["urgent"]
+    assert waiting.reason is WaitingReason.BOARD_BUSY
+    assert A in waiting.sentence
+    assert "makes way" in waiting.sentence
+
+
+@pytest.mark.parametrize(
+    ("progress", "threshold", "may"), [(89.0, 90, True), (90.0, 90, False), (0.0, 0, False)]
+)
+def test_the_threshold_is_a_limit_that_is_not_reached(
+    progress: float, threshold: int, may: bool
+) -> None:
+    queue = [urgent(job_completion_threshold=threshold)]
+    assert bool(stopped(with_holders(holder(A, progress=progress), queue=queue))) is may
+
+
+def test_without_a_threshold_of_its_own_nobody_is_stopped() -> None:
+    assert not stopped(with_holders(holder(A), queue=[urgent(job_completion_threshold=None)]))
+
+
+@pytest.mark.parametrize(("priority", "may"), [(70, True), (71, False), (80, False), (95, False)])
+def test_the_victim_is_less_urgent_by_the_margin(priority: int, may: bool) -> None:
+    assert bool(stopped(with_holders(holder(A, priority=priority), queue=[urgent()]))) is may
+
+
+def test_what_may_not_be_preempted_is_not() -> None:
+    assert not stopped(with_holders(holder(A, preemptible=False), queue=[urgent()]))
+
+
+def test_of_one_that_does_not_tell_its_progress_nothing_is_certain() -> None:
+    assert not stopped(with_holders(holder(A, progress=None), queue=[urgent()]))
+
+
+def test_the_board_s_own_word_counts_where_it_is_further() -> None:
+    snapshot = snapshot_of([board(A, busy=True, progress=95.0)])
+    assert not cycle(snapshot, [urgent()], holders=[holder(A)]).preemptions
+
+
+def test_a_free_board_is_taken_instead() -> None:
+    result = with_holders(holder(A), queue=[urgent()], idle=(B,))
+    assert places(result) == {"urgent": B}
+    assert not result.preemptions
+
+
+def test_a_board_that_comes_free_anyway_is_waited_for() -> None:
+    result = with_holders(holder(A), holder(B, ending=True), queue=[urgent()])
+    assert not result.preemptions
+
+
+def test_a_stop_that_is_under_way_is_not_followed_by_another() -> None:
+    stopping = holder(A, ending=True, preempted=True, preemptible=False)
+    result = with_holders(stopping, holder(B), queue=[urgent()])
+    assert not result.preemptions
+    assert "makes way" in result.waiting["urgent"].sentence
+    # A second one is: the board that comes free goes to the first.
+    queue = [urgent("a"), urgent("b")]
+    assert stopped(with_holders(stopping, holder(B), queue=queue)) == {"b": f"on-{B}"}
+
+
+def test_the_least_urgent_and_then_the_least_far_is_stopped() -> None:
+    holders = (holder(A, progress=5.0), holder(B, priority=50, progress=40.0), holder(C))
+    assert stopped(with_holders(*holders, queue=[urgent()])) == {"urgent": f"on-{B}"}
+    two = (holder(A, progress=50.0), holder(B, progress=40.0))
+    assert stopped(with_holders(*two, queue=[urgent()])) == {"urgent": f"on-{B}"}
+
+
+def test_boards_on_which_it_failed_are_the_last_choice() -> None:
+    queue = [urgent(tried_uids=frozenset({A}))]
+    holders = (holder(A, priority=50), holder(B))
+    assert stopped(with_holders(*holders, queue=queue)) == {"urgent": f"on-{B}"}
+
+
+def test_nobody_is_stopped_for_the_good_of_one_that_comes_first() -> None:
+    first = pending("first", submit_time=NOW - timedelta(minutes=5))
+    assert not stopped(with_holders(holder(A), queue=[first, urgent()]))
+    # One that comes later gets nothing of it.
+    later = pending("later", benchmark_type=BenchmarkType.TYPE2)
+    assert stopped(with_holders(holder(A), queue=[later, urgent()])) == {"urgent": f"on-{A}"}
+
+
+def test_two_urgent_ones_have_two_stopped() -> None:
+    found = stopped(with_holders(holder(A), holder(B), queue=[urgent("x"), urgent("y")]))
+    assert sorted(found) == ["x", "y"]
+    assert len(set(found.values())) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"healthy": False}, {"ram_bytes": 1}, {"engines": {"tflite": ["TYPE1"]}}]
+)
+def test_only_on_boards_that_it_could_use(changes: dict[str, object]) -> None:
+    snapshot = snapshot_of([board(A, busy=True, **changes)])  # type: ignore[arg-type]
+    result = cycle(snapshot, [urgent(ram_bytes=2**30)], holders=[holder(A)])
+    assert not result.preemptions
+
+
+def test_a_policy_may_leave_it_to_the_cluster() -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+    assert not cycle(snapshot, [urgent()], holders=[holder(A)], most_preemptions=0).preemptions
+
+
+def test_nothing_is_stopped_on_old_knowledge() -> None:
+    snapshot = snapshot_of([board(A, busy=True)], age_s=3600.0)
+    assert not cycle(snapshot, [urgent()], holders=[holder(A)]).preemptions
