@@ -136,7 +136,14 @@ def test_a_cancelled_benchmark_is_stopped_and_frees_its_board_when_its_task_has_
     lab.reconciler.run()
     assert lab.cluster.stopped == [job_id]
     lab.reconciler.run()
-    assert lab.attempts(benchmark_id)[0].state is AttemptState.ENDED
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.state is AttemptState.ENDED
+    assert attempt.failure is None  # nobody's
+    with lab.store.read() as uow:
+        assert not uow.attempts.outcomes()
+        events = uow.log.events(after=0, limit=100, benchmark_id=benchmark_id)
+    states = [event.data["state"] for event in events if event.kind == "attempt.state"]
+    assert states == ["prepared", "dispatching", "queued", "running", "ended"]
     lab.turn()
     assert lab.show(waiting).status is Status.SCHEDULED
     with pytest.raises(Conflict), lab.store.write() as uow:
