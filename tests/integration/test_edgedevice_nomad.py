@@ -286,7 +286,7 @@ def test_progress_is_on_the_node_within_seconds_and_zero_when_the_task_is_killed
     for percent in (30, 70):
         began = time.monotonic()
         (tmp_path / f"out.{percent}").touch()
-        until(lambda wanted=percent: lab.attributes(uid)["dynamic.progress"] == wanted, "progress")
+        _until_progress(lab, uid, percent)
         # told at most every 5 s
         assert time.monotonic() - began < 5.0 + NODE_DELAY_S
     began = time.monotonic()
@@ -395,6 +395,17 @@ def test_an_agent_with_wrong_settings_says_which(
     assert told in done.stdout + done.stderr
 
 
+def test_the_example_for_a_host_is_a_fit_configuration() -> None:
+    example = Path(testbed.__file__).with_name("client.hcl")
+    done = subprocess.run(
+        [nomad_binary(), "config", "validate", str(example)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [20, 200])
 def test_many_boards_on_one_host_cost_little(tmp_path: Path, count: int) -> None:
@@ -441,6 +452,10 @@ _COUNTING = """
         time.sleep(0.5)
     os.unlink(sys.argv[1])
 """
+
+
+def _until_progress(lab: Lab, uid: str, percent: int) -> None:
+    until(lambda: lab.attributes(uid)["dynamic.progress"] == percent, f"progress is {percent}")
 
 
 def _progress_files(lab: Lab, count: int) -> list[Path]:
