@@ -25,6 +25,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.model import BoardEngine
+from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryProvider
 from edgeyard.errors import ConfigError, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
@@ -45,7 +46,7 @@ from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.records import ApiToken, Role, User
 from edgeyard.scheduler.ports import Cluster, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.twin.twin import Twin
+from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 
 ADMIN = "admin"
 ADMIN_TOKEN_FILE = "admin.token"
@@ -97,7 +98,7 @@ def build(settings: Settings, port: int) -> System:
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
-    inventory = load_inventory(settings)
+    inventory = inventory_provider(settings).load()
     policy = load_policy(settings.policy)
     if settings.twin_max_age_s is not None:
         policy = replace(policy, twin_max_age_s=settings.twin_max_age_s)
@@ -110,7 +111,11 @@ def build(settings: Settings, port: int) -> System:
         user_time_s=settings.default_user_time_s, no_output_timeout_s=settings.no_output_timeout_s
     )
     rules = AddressRules(settings.allow_hosts)
-    twin = Twin(inventory.boards)
+    twin = Twin(
+        inventory.boards,
+        UnknownDevices(settings.unknown_devices),
+        may_grow=settings.cluster == "nomad",
+    )
     plugins = registry().resolve(policy)
     cycle = Cycle(
         store,
@@ -224,16 +229,19 @@ def open_store(settings: Settings) -> SqlStore:
     return SqlStore(f"sqlite:///{settings.data_dir / 'edgeyard.db'}")
 
 
-def load_inventory(settings: Settings) -> Inventory:
-    """The expected boards: of the file that is set, or what this machine can emulate."""
+def inventory_provider(settings: Settings) -> InventoryProvider:
+    """Where the expected boards come from: the file that is set, or what is emulated here."""
     if settings.inventory is not None:
-        return Inventory.from_file(settings.inventory)
+        return FileProvider(settings.inventory)
     if settings.cluster == "nomad":
         raise ConfigError(["inventory: needed with cluster = nomad: the JSON file of its boards"])
-    return default_embedded_inventory(
-        sorted(os.sched_getaffinity(0)),
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        installed_engines(),
+    return GivenProvider(
+        lambda: default_embedded_inventory(
+            sorted(os.sched_getaffinity(0)),
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            installed_engines(),
+        ),
+        "boards that this machine emulates",
     )
 
 

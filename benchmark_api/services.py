@@ -9,9 +9,11 @@ from typing import Protocol
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.inventory import Inventory
+from edgeyard.devices.model import Board
 from edgeyard.scheduler.model.benchmark import JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
+from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView
 
 
@@ -67,6 +69,10 @@ class EngineDoor(Protocol):
         """Every board as the twin knows it, expected ones first."""
         ...
 
+    def comparison(self) -> Comparison | None:
+        """The inventory against what hosts report; None before the first answer."""
+        ...
+
     def twin_age_s(self) -> float:
         """Age of what is known of the boards; inf before the first answer."""
         ...
@@ -96,3 +102,10 @@ class Services:
     public_url: str
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
+
+    def usable_boards(self) -> tuple[Board, ...]:
+        """The expected boards, and unknown ones where those may be used."""
+        if self.settings.unknown_devices == "deny":
+            return self.inventory.boards
+        others = (view.board for view in self.engine.boards() if not view.expected)
+        return (*self.inventory.boards, *others)

@@ -107,6 +107,11 @@ class Settings(BaseSettings):
     inventory: Path | None = Field(
         None, description="JSON file of expected boards; default: emulated boards of this machine."
     )
+    unknown_devices: Literal["deny", "warn", "allow"] = Field(
+        "deny",
+        description="Boards that hosts report and the inventory does not name: deny shows and "
+        "never uses them, warn uses and points them out, allow uses them.",
+    )
     policy: str = Field("default", description="Name of a built-in policy, or a TOML file.")
     twin_max_age_s: Seconds | None = Field(
         None,

@@ -10,6 +10,7 @@ from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.settings import settings_page
+from edgeyard.devices.inventory_schema import inventory_schema
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -21,6 +22,7 @@ def _json(value: object) -> str:
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "openapi.json": lambda: _json(openapi_document()),
     "job-description.schema.json": lambda: _json(description_schema()),
+    "inventory.schema.json": lambda: _json(inventory_schema()),
     "settings.md": settings_page,
     "cli.md": cli_page,
 }

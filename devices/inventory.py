@@ -299,8 +299,9 @@ class _Reader:
             return None
         uid = self._uid(f"{path}.target_uid", family, entry.get("target_uid"))
         memory = self._object(f"{path}.memory", entry.get("memory"), frozenset({"ram", "storage"}))
-        ram = self._size(f"{path}.memory.ram", memory.get("ram")) if memory else 0
-        storage = self._size(f"{path}.memory.storage", memory.get("storage")) if memory else 0
+        given = isinstance(entry.get("memory"), dict)
+        ram = self._size(f"{path}.memory.ram", memory.get("ram")) if given else 0
+        storage = self._size(f"{path}.memory.storage", memory.get("storage")) if given else 0
         engines = self._engines(f"{path}.engines", entry.get("engines"))
         local = self._local(f"{path}.local", entry["local"]) if "local" in entry else None
         ssh = self._ssh(f"{path}.ssh", entry["ssh"]) if "ssh" in entry else None
@@ -349,7 +350,7 @@ class _Reader:
                 continue
             keys = frozenset({"version", "supported_types"}) | _SKIPPED
             entry = self._object(here, facts, keys)
-            types = entry.get("supported_types") if entry else []
+            types = entry.get("supported_types") if isinstance(facts, dict) else []
             if not isinstance(types, list) or not all(
                 isinstance(each, str) and _TYPE.fullmatch(each) for each in types
             ):
@@ -366,7 +367,7 @@ class _Reader:
 
     def _local(self, path: str, value: object) -> Optional[LocalSlice]:
         entry = self._object(path, value, frozenset({"cpus", "threads"}))
-        if not entry:
+        if not isinstance(value, dict):
             return None
         cpus, threads = entry.get("cpus"), entry.get("threads", 1)
         if (
@@ -385,6 +386,8 @@ class _Reader:
         before = len(self._problems)
         keys = frozenset({"host", "port", "user", "identity_file", "known_hosts_file"})
         entry = self._object(path, value, keys)
+        if not isinstance(value, dict):
+            return None
         host, port = entry.get("host"), entry.get("port", 22)
         if not isinstance(host, str) or not _HOST.fullmatch(host):
             self._wrong(f"{path}.host", "is not a host's name or address")

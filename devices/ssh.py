@@ -26,6 +26,8 @@ def ssh_options(address: SshAddress, *, connect_timeout_s: int = 5) -> List[str]
         "ForwardX11": "no",
         "ClearAllForwardings": "yes",
         "LogLevel": "ERROR",
+        # OpenSSH's own first choice costs five times the CPU (here 100 ms a login against 18)
+        "KexAlgorithms": "^curve25519-sha256",
         "Port": str(address.port),
     }
     if address.user:

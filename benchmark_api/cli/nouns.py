@@ -104,6 +104,41 @@ def boards_show(session: Session, target_uid: BoardId) -> None:
         emit_one(session.output, board)
 
 
+_FINDING_COLUMNS = (
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="FINDING", of=field("finding"), whole=True),
+    Column(title="HOST", of=field("host"), from_width=100),
+    Column(title="WHY", of=field("reason")),
+)
+_NOT_AS_EXPECTED = 2
+
+
+def boards_check(session: Session) -> None:
+    """Compare the inventory with what hosts report.
+
+    Ends with 2 when boards are missing, unknown (unless those are allowed) or different.
+    """
+    found = _record(session.client.api.get("/v1/inventory/check"))
+    rows = []
+    for finding in ("missing", "unknown", "differing"):
+        listed = found.get(finding)
+        for row in listed if isinstance(listed, list) else []:
+            rows.append({"finding": finding, **_record(row)})
+    if session.output is Output.JSON:
+        emit_json(found)
+    elif session.output is Output.CSV:
+        emit_csv(
+            [{key: row[key] for key in ("target_uid", "finding", "host", "reason")} for row in rows]
+        )
+    else:
+        emit(session.output, rows, _FINDING_COLUMNS, "all boards are as expected")
+        if any(row["finding"] == "unknown" for row in rows):
+            used = "never used" if found.get("unknown_devices") == "deny" else "used nevertheless"
+            session.say(f"unknown boards are {used} (unknown_devices)")
+    if found.get("ok") is not True:
+        raise typer.Exit(_NOT_AS_EXPECTED)
+
+
 def boards_drain(
     session: Session,
     target_uid: BoardId,
@@ -348,7 +383,13 @@ def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
 _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "boards": (
         "Boards: what they do, taking them out of service and back.",
-        {"list": boards_list, "show": boards_show, "drain": boards_drain, "resume": boards_resume},
+        {
+            "list": boards_list,
+            "show": boards_show,
+            "check": boards_check,
+            "drain": boards_drain,
+            "resume": boards_resume,
+        },
     ),
     "files": (
         "Uploaded models, datasets and configurations.",

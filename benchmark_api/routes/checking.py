@@ -60,7 +60,7 @@ def check(
         queue_timeout_s=description.queue_timeout_s or services.settings.default_queue_timeout_s,
     )
     found = [
-        *_lab_problems(description, services.inventory.boards),
+        *_lab_problems(description, services.usable_boards()),
         *_account_problems(description, caller),
         *_time_problems(description, now),
         *_url_problems(description, services),

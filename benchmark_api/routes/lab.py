@@ -18,10 +18,11 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
-from edgeyard.errors import NotFound
+from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.records import BoardOverride, Event
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json, waiting_to_json
+from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView
 
 router = APIRouter(prefix="/v1", tags=["lab"])
@@ -66,6 +67,28 @@ def drain(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Respon
 def resume(target_uid: str, caller: Operator, context: Ctx) -> Response:
     """Put a drained board back into service."""
     return _overridden(target_uid, False, "", caller, context)
+
+
+@router.get("/inventory/check", responses=answers(200, shapes.InventoryCheck))
+def check(caller: Submitter, context: Ctx) -> Response:
+    """The inventory against what hosts report: boards that are missing, unknown or different."""
+    services = context.services
+    found = services.engine.comparison()
+    if found is None:
+        raise Unavailable("the cluster has not told of any board yet")
+    age_s = services.engine.twin_age_s()
+    unknown_matters = found.unknown and services.settings.unknown_devices != "allow"
+    return answer(
+        {
+            "ok": not (found.missing or found.differing or unknown_matters),
+            "unknown_devices": services.settings.unknown_devices,
+            "missing": [_finding(each) for each in found.missing],
+            "unknown": [_finding(each) for each in found.unknown],
+            "differing": [_finding(each) for each in found.differing],
+            "taken_at": time_to_json(services.clock.now() - timedelta(seconds=age_s)),
+            "age_s": round(age_s, 3),
+        }
+    )
 
 
 @router.get("/inventory", responses=answers(200, shapes.Inventory))
@@ -128,7 +151,7 @@ def _overridden(
     target_uid: str, drained: bool, reason: str, caller: Caller, context: Context
 ) -> Response:
     services = context.services
-    if services.inventory.board(target_uid) is None:
+    if not any(view.board.target_uid == target_uid for view in services.engine.boards()):
         raise NotFound("board", target_uid)
     now = services.clock.now()
     with services.store.write() as uow:
@@ -188,6 +211,19 @@ def _board(view: BoardView, visible: frozenset[str]) -> JsonObject:
         "progress": board.progress,
         "benchmark_id": mine,
         "emulated": board.local is not None,
+        "expected": view.expected,
+    }
+
+
+def _finding(finding: Finding) -> JsonObject:
+    return {
+        "target_uid": finding.target_uid,
+        "host": finding.host,
+        "reason": finding.reason,
+        "differences": [
+            {"what": each.what, "expected": each.expected, "found": each.found}
+            for each in finding.differences
+        ],
     }
 
 

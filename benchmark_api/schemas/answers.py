@@ -278,6 +278,7 @@ class Board(TypedDict):
     progress: float | None
     benchmark_id: str | None
     emulated: bool
+    expected: bool
 
 
 class Boards(TypedDict):
@@ -293,6 +294,35 @@ class Inventory(TypedDict):
 
     families: dict[str, Any]
     boards: list[dict[str, Any]]
+
+
+class Difference(TypedDict):
+    """What a board reports otherwise than the inventory says; the stricter one counts."""
+
+    what: str
+    expected: str
+    found: str
+
+
+class Finding(TypedDict):
+    """One board of the inventory's check."""
+
+    target_uid: str
+    host: str
+    reason: str
+    differences: list[Difference]
+
+
+class InventoryCheck(TypedDict):
+    """The inventory against what hosts report; ``ok`` when there is nothing to do."""
+
+    ok: bool
+    unknown_devices: Literal["deny", "warn", "allow"]
+    missing: list[Finding]
+    unknown: list[Finding]
+    differing: list[Finding]
+    taken_at: str
+    age_s: float
 
 
 class QueueItem(TypedDict):

@@ -28,6 +28,10 @@ _FIRST_LOOK_S = 10.0
 """A board that could not be looked at by then counts as unhealthy; Nomad's client itself waits for
 50 s, and telling of boards as unhealthy each time the plugin starts would fail tasks."""
 
+_LOGIN_EVERY_S = 60.0
+"""A board behind its host that is well is only called on its port between two logins, which cost
+both sides far more, and never logged in to while a task measures there."""
+
 _MAX_PROBES = 32
 _JOIN_S = 2.0
 _NOT_YET = Finding(False, "was not looked at yet")
@@ -73,7 +77,8 @@ class Watch:
         self._boards: Tuple[Board, ...] = ()
         self._found: Dict[str, Finding] = {}
         self._last_error: Dict[str, str] = {}
-        self._probes: Dict[str, "Future[Finding]"] = {}
+        self._probes: Dict[str, Tuple["Future[Finding]", Optional[float]]] = {}
+        self._let_in: Dict[str, float] = {}
         self._next_probe: Dict[str, float] = {}
         self._thread = threading.Thread(target=self._run, name="watch")
         self._thread.start()
@@ -177,6 +182,7 @@ class Watch:
         self._found = {uid: found for uid, found in self._found.items() if uid in same}
         self._last_error = {uid: text for uid, text in self._last_error.items() if uid in same}
         self._probes = {uid: probe for uid, probe in self._probes.items() if uid in same}
+        self._let_in = {uid: at for uid, at in self._let_in.items() if uid in same}
         self._next_probe = {uid: at for uid, at in self._next_probe.items() if uid in same}
         logger.info(
             "The boards file was read.",
@@ -185,10 +191,15 @@ class Watch:
 
     def _collect(self, now: float) -> None:
         """Take in what probes have found, and send out those that are due."""
-        for uid, probe in list(self._probes.items()):
+        for uid, (probe, login_at) in list(self._probes.items()):
             if probe.done():
                 del self._probes[uid]
-                self._take(uid, _finding(probe))
+                found = _finding(probe)
+                if login_at is not None:
+                    self._let_in.pop(uid, None)
+                    if found.healthy:
+                        self._let_in[uid] = login_at
+                self._take(uid, found)
         interval_s = self._config.probe_interval_s
         for index, board in enumerate(self._boards, start=1):
             uid = board.target_uid
@@ -197,9 +208,16 @@ class Watch:
                 # the first look is at once; the next ones are spread, not all in one moment
                 spread = index / len(self._boards) if due is None else 1.0
                 self._next_probe[uid] = now + interval_s * spread
-                shown = self._current.get(uid)
-                quiet = shown is not None and shown.board.busy
-                self._probes[uid] = self._pool.submit(self._prober.look, board, quiet=quiet)
+                quiet = self._quiet(uid, now)
+                probe = self._pool.submit(self._prober.look, board, quiet=quiet)
+                self._probes[uid] = probe, None if quiet else now
+
+    def _quiet(self, uid: str, now: float) -> bool:
+        """Whether a mere call will do: the last login went well, and is recent or would disturb."""
+        let_in, shown = self._let_in.get(uid), self._current.get(uid)
+        if let_in is None or shown is None:
+            return False
+        return shown.board.busy or (shown.board.healthy and now - let_in < _LOGIN_EVERY_S)
 
     def _take(self, uid: str, found: Finding) -> None:
         before = self._found.get(uid)

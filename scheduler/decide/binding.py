@@ -72,7 +72,7 @@ class AllowLists:
         if tried and uids[board] not in tried:
             again = np.array([uid in tried for uid in uids], dtype=bool)
             excluded = excluded | (matching & again)
-        if not excluded.any():
+        if not excluded.any() and not self._batch.snapshot.guarded:
             return ()
         allowed = np.flatnonzero(matching & ~excluded & self._batch.snapshot.online)
         # Free ones first: those are the ones that the cluster can use now.

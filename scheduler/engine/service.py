@@ -34,6 +34,7 @@ from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
 from edgeyard.scheduler.ports import Clock, Cluster, Store, UrlFetcher
+from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
 
 logger = logging.getLogger(__name__)
@@ -135,6 +136,10 @@ class Engine:
         with self._parts.store.read() as uow:
             drained, holders = board_holds(uow)
         return self._parts.twin.views(drained=drained, holders=holders)
+
+    def comparison(self) -> Comparison | None:
+        """The inventory against what hosts report; None before the first answer. Any thread."""
+        return self._parts.twin.comparison()
 
     def twin_age_s(self) -> float:
         """Age of what is known of the boards; inf before the first answer. Any thread."""

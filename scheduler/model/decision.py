@@ -89,7 +89,7 @@ class Snapshot:
         hosts: Shape (boards,); "" for an expected board that no host reports.
         ram_bytes: Shape (boards,), int64.
         storage_bytes: Shape (boards,), int64.
-        expected: Shape (boards,), on the inventory.
+        expected: Shape (boards,), on the inventory, or let in although they are not.
         online: Shape (boards,), reported by a host that is ready.
         healthy: Shape (boards,).
         drained: Shape (boards,), taken out by an operator.
@@ -101,6 +101,8 @@ class Snapshot:
         reasons: Per board, in words, why it is not usable or busy; "" otherwise.
         attributes: Per board, for constraints of users.
         conflicts: Shape (boards, boards), bool: must not measure at the same time; None: no pair.
+        guarded: Boards that must not be used may appear after this: a job whose board the cluster
+            chooses is always kept to a list of known ones.
     """
 
     taken_at: datetime | None
@@ -121,6 +123,7 @@ class Snapshot:
     reasons: tuple[str, ...]
     attributes: tuple[Mapping[str, AttributeValue], ...] = ()
     conflicts: NDArray[np.bool_] | None = None
+    guarded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

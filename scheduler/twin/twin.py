@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,9 @@ import numpy as np
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import Board, Host
 from edgeyard.scheduler.model.decision import Snapshot
+from edgeyard.scheduler.twin.comparison import Comparison, compare
+
+logger = logging.getLogger(__name__)
 
 
 class BoardState(StrEnum):
@@ -27,12 +31,20 @@ class BoardState(StrEnum):
     UNKNOWN = "unknown"  # reported, but not on the inventory: never used
 
 
+class UnknownDevices(StrEnum):
+    """What becomes of boards that hosts report and the inventory doesn't know."""
+
+    DENY = "deny"  # shown, never used
+    WARN = "warn"  # used, and pointed out wherever boards are shown
+    ALLOW = "allow"  # used
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardView:
     """One board as the twin knows it now.
 
     Attributes:
-        reason: Why it is not idle, in words; "" when it is.
+        reason: Why it is not idle, in words, or what else is to be said of it; "" otherwise.
         host: Name of its host; "" when no host reports it.
         holder: Benchmark that holds it; None when none of ours does.
     """
@@ -62,17 +74,57 @@ class Twin:
     second needs no memory of its own, since attempts are committed before the cluster is called.
     """
 
-    def __init__(self, expected: Sequence[Board]) -> None:
+    def __init__(
+        self,
+        expected: Sequence[Board],
+        unknown: UnknownDevices = UnknownDevices.DENY,
+        *,
+        may_grow: bool = False,
+    ) -> None:
+        """Nothing is known of the boards before `refresh`.
+
+        Args:
+            unknown: What becomes of other boards.
+            may_grow: Boards that are not expected may appear at any time, and the cluster could
+                place a job there that is not kept to known ones.
+        """
         self._expected = tuple(expected)
+        self._unknown = unknown
+        self._guarded = may_grow and unknown is UnknownDevices.DENY
+        self._warned: frozenset[str] = frozenset()
         self._known: _Known | None = None
         self._trouble = "the cluster has not answered yet"
         self._lock = threading.Lock()
 
     def refresh(self, hosts: Sequence[Host], at: datetime) -> None:
         """Take the cluster's answer in."""
+        known = {board.target_uid for board in self._expected}
+        others = frozenset(
+            board.target_uid
+            for host in hosts
+            for board in host.boards
+            if board.target_uid not in known
+        )
         with self._lock:
             self._known = _Known(tuple(hosts), at)
             self._trouble = ""
+            new, self._warned = others - self._warned, others
+        if self._unknown is not UnknownDevices.ALLOW:
+            for uid in sorted(new):
+                logger.warning(
+                    "a board that is not on the inventory",
+                    extra={
+                        "event": "board.unknown",
+                        "target_uid": uid,
+                        "used": self._unknown is UnknownDevices.WARN,
+                    },
+                )
+
+    def comparison(self) -> Comparison | None:
+        """What hosts report against the inventory; None before the cluster's first answer."""
+        with self._lock:
+            known = self._known
+        return None if known is None else compare(self._expected, known.hosts)
 
     def missed(self, reason: str) -> None:
         """The cluster did not answer; what is known grows older."""
@@ -115,7 +167,7 @@ class Twin:
             views.append(_view(board, seen[1] if seen else None, True, drained, holders))
         for uid, (board, host) in reported.items():
             if uid not in expected:
-                views.append(_view(board, host, False, drained, holders))
+                views.append(_view(board, host, False, drained, holders, self._unknown))
         return tuple(views)
 
     def snapshot(
@@ -153,7 +205,10 @@ class Twin:
             hosts=tuple(view.host for view in views),
             ram_bytes=np.array([board.ram_bytes for board in boards], dtype=np.int64),
             storage_bytes=np.array([board.storage_bytes for board in boards], dtype=np.int64),
-            expected=np.array([view.expected for view in views], dtype=bool),
+            expected=np.array(
+                [view.expected or self._unknown is not UnknownDevices.DENY for view in views],
+                dtype=bool,
+            ),
             online=np.array([view.online for view in views], dtype=bool),
             healthy=np.array([board.healthy for board in boards], dtype=bool),
             drained=np.array([view.drained for view in views], dtype=bool),
@@ -182,6 +237,7 @@ class Twin:
             reasons=tuple(reasons),
             attributes=tuple(attributes_of(board) for board in boards),
             conflicts=conflicts,
+            guarded=self._guarded,
         )
 
 
@@ -191,11 +247,12 @@ def _view(
     expected: bool,
     drained: Mapping[str, str],
     holders: Mapping[str, str],
+    unknown: UnknownDevices = UnknownDevices.DENY,
 ) -> BoardView:
     uid = board.target_uid
     online = host is not None and host.ready
     holder = holders.get(uid)
-    if not expected:
+    if not expected and unknown is UnknownDevices.DENY:
         state, reason = BoardState.UNKNOWN, "not on the inventory, so it is never used"
     elif uid in drained:
         state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
@@ -212,6 +269,8 @@ def _view(
         state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
     else:
         state, reason = BoardState.IDLE, ""
+    if not expected and unknown is UnknownDevices.WARN:
+        reason = f"{reason}; not on the inventory" if reason else "not on the inventory"
     return BoardView(
         board=board,
         state=state,

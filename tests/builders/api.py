@@ -24,6 +24,7 @@ from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.inventory import Inventory
+from edgeyard.devices.model import Board
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
@@ -31,6 +32,7 @@ from edgeyard.scheduler.model.benchmark import Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.fakes.cluster import FakeCluster, board
 
@@ -77,6 +79,10 @@ class FakeEngine:
     age_s: float = 1.0
     holders: dict[str, str] = field(default_factory=dict)
     drained: set[str] = field(default_factory=set)
+    found: Comparison = field(
+        default_factory=lambda: Comparison(missing=(), unknown=(), differing=())
+    )
+    unknown: tuple[Board, ...] = ()
 
     def wake(self) -> None:
         self.woken += 1
@@ -108,7 +114,11 @@ class FakeEngine:
         return FakeQueue(order=self.order)
 
     def boards(self) -> tuple[BoardView, ...]:
-        return tuple(self._view(each.target_uid) for each in BOARDS)
+        others = (replace(self._view(BOARDS[0].target_uid), board=each) for each in self.unknown)
+        return (
+            *(self._view(each.target_uid) for each in BOARDS),
+            *(replace(each, expected=False, state=BoardState.UNKNOWN) for each in others),
+        )
 
     def _view(self, uid: str) -> BoardView:
         holder = self.holders.get(uid)
@@ -122,6 +132,9 @@ class FakeEngine:
             drained=uid in self.drained,
             holder=holder,
         )
+
+    def comparison(self) -> Comparison | None:
+        return self.found if math.isfinite(self.age_s) else None
 
     def twin_age_s(self) -> float:
         return self.age_s

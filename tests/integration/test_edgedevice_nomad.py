@@ -11,7 +11,6 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -287,7 +286,7 @@ def test_progress_is_on_the_node_within_seconds_and_zero_when_the_task_is_killed
     for percent in (30, 70):
         began = time.monotonic()
         (tmp_path / f"out.{percent}").touch()
-        until(partial(_shows, lab, uid, percent), "progress")
+        _until_progress(lab, uid, percent)
         # told at most every 5 s
         assert time.monotonic() - began < 5.0 + NODE_DELAY_S
     began = time.monotonic()
@@ -396,6 +395,17 @@ def test_an_agent_with_wrong_settings_says_which(
     assert told in done.stdout + done.stderr
 
 
+def test_the_example_for_a_host_is_a_fit_configuration() -> None:
+    example = Path(testbed.__file__).with_name("client.hcl")
+    done = subprocess.run(
+        [nomad_binary(), "config", "validate", str(example)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [20, 200])
 def test_many_boards_on_one_host_cost_little(tmp_path: Path, count: int) -> None:
@@ -444,6 +454,10 @@ _COUNTING = """
 """
 
 
+def _until_progress(lab: Lab, uid: str, percent: int) -> None:
+    until(lambda: lab.attributes(uid)["dynamic.progress"] == percent, f"progress is {percent}")
+
+
 def _progress_files(lab: Lab, count: int) -> list[Path]:
     """Of boards whose tasks are played by this test: reserving 200 is not what is measured."""
     files = []
@@ -462,7 +476,3 @@ def _cpu_s(pid: int) -> float:
 def _rss_mib(pid: int) -> float:
     text = Path(f"/proc/{pid}/status").read_text()
     return int(next(line for line in text.splitlines() if "VmRSS" in line).split()[1]) / 1024
-
-
-def _shows(lab: Lab, uid: str, percent: int) -> bool:
-    return bool(lab.attributes(uid)["dynamic.progress"] == percent)

@@ -785,3 +785,34 @@ def test_up_hands_its_options_to_the_server(
     result = run("up", "--data-dir", "d", "--port", "0", "--host", "::1", "--config", "c.toml")
     assert result.exit_code == code
     assert given == [Path("d"), 0, "::1", Path("c.toml")]
+
+
+def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer) -> None:
+    def finding(uid: str, reason: str) -> dict[str, object]:
+        return {"target_uid": uid, "host": "h", "reason": reason, "differences": []}
+
+    found: dict[str, object] = {
+        "ok": False,
+        "unknown_devices": "deny",
+        "missing": [finding(UID, "no host reports it")],
+        "unknown": [finding("x86-0001-0001", "it is not on the inventory")],
+        "differing": [finding("rpi5-0001-0001", "ram is 2 GiB, not 4 GiB")],
+    }
+    server.on("GET", "/v1/inventory/check", found)
+    result = run("boards", "check")
+    assert result.exit_code == 2
+    assert fits(result.stdout)
+    for word in (UID, "missing", "unknown", "differing", "2 GiB"):
+        assert word in result.stdout
+    assert "never used" in result.stderr
+    result = run("boards", "check", "--json")
+    assert result.exit_code == 2
+    assert json.loads(result.stdout) == found
+    server.on(
+        "GET",
+        "/v1/inventory/check",
+        {**found, "ok": True, "missing": [], "unknown": [], "differing": []},
+    )
+    result = run("boards", "check")
+    assert result.exit_code == 0
+    assert "as expected" in result.stdout + result.stderr

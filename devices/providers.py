@@ -1,0 +1,71 @@
+"""Where the expected boards come from: a file today, a registry that many labs share one day.
+
+A provider is asked once, when the server starts. Contract: ``tests/contract/test_providers.py``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from edgeyard.devices.inventory import Inventory
+
+
+class InventoryProvider(Protocol):
+    """Tells which boards are expected."""
+
+    @property
+    def source(self) -> str:
+        """Where it takes them from, for people; no secret is in it."""
+        ...
+
+    def load(self) -> Inventory:
+        """The expected boards; the same ones as long as nobody changes them there.
+
+        Raises:
+            ConfigError: They can't be had, or are wrong; every mistake with its place.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class FileProvider:
+    """The boards of a JSON file (schema: ``docs/reference/inventory.schema.json``)."""
+
+    path: Path
+
+    @property
+    def source(self) -> str:
+        """See `InventoryProvider.source`."""
+        return f"file {self.path}"
+
+    def load(self) -> Inventory:
+        """See `InventoryProvider.load`; reads the file anew."""
+        return Inventory.from_file(self.path)
+
+
+@dataclass(frozen=True)
+class GivenProvider:
+    """The boards that a program hands over, made when they are asked for.
+
+    Attributes:
+        make: Called at each `load`; may raise ConfigError.
+        named: What `source` says.
+    """
+
+    make: Callable[[], Inventory]
+    named: str
+
+    @property
+    def source(self) -> str:
+        """See `InventoryProvider.source`."""
+        return self.named
+
+    def load(self) -> Inventory:
+        """See `InventoryProvider.load`."""
+        return self.make()
+
+
+if TYPE_CHECKING:
+    _file: InventoryProvider = FileProvider(Path())
+    _given: InventoryProvider = GivenProvider(lambda: Inventory(()), "")

@@ -1,0 +1,105 @@
+"""The inventory against what hosts report: what is missing, unknown, or other than expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.devices.sizes import size_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One thing that a board reports otherwise than the inventory says; the stricter one counts."""
+
+    what: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One board.
+
+    Attributes:
+        host: Name of its host; "" when none reports it.
+        reason: In words.
+        differences: Of one that is there and expected.
+    """
+
+    target_uid: str
+    host: str
+    reason: str
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What was found; each sorted by name.
+
+    Attributes:
+        missing: Expected, but no ready host reports it.
+        unknown: Reported, but not expected.
+        differing: Both, but not the same.
+    """
+
+    missing: tuple[Finding, ...]
+    unknown: tuple[Finding, ...]
+    differing: tuple[Finding, ...]
+
+
+def compare(expected: Sequence[Board], hosts: Sequence[Host]) -> Comparison:
+    """Compare board by board."""
+    reported = {board.target_uid: (board, host) for host in hosts for board in host.boards}
+    known = {board.target_uid: board for board in expected}
+    missing, unknown, differing = [], [], []
+    for uid in sorted(known.keys() | reported.keys()):
+        if uid not in reported:
+            missing.append(Finding(target_uid=uid, host="", reason="no host reports it"))
+            continue
+        found, host = reported[uid]
+        if uid not in known:
+            unknown.append(
+                Finding(target_uid=uid, host=host.name, reason="it is not on the inventory")
+            )
+            continue
+        if not host.ready:
+            reason = f"its host {host.name} is {host.ready_reason}"
+            missing.append(Finding(target_uid=uid, host=host.name, reason=reason))
+        differences = tuple(_differences(known[uid], found))
+        if differences:
+            told = "; ".join(
+                f"{each.what} is {each.found}, not {each.expected}" for each in differences
+            )
+            differing.append(
+                Finding(target_uid=uid, host=host.name, reason=told, differences=differences)
+            )
+    return Comparison(missing=tuple(missing), unknown=tuple(unknown), differing=tuple(differing))
+
+
+def _differences(expected: Board, found: Board) -> list[Difference]:
+    pairs = [
+        ("family", expected.family, found.family),
+        ("ram", size_text(expected.ram_bytes), size_text(found.ram_bytes)),
+        ("storage", size_text(expected.storage_bytes), size_text(found.storage_bytes)),
+    ]
+    here = {engine.name: engine for engine in expected.engines}
+    there = {engine.name: engine for engine in found.engines}
+    for name in sorted(here.keys() | there.keys()):
+        if name not in there or name not in here:
+            words = ("offered", "absent") if name in here else ("absent", "offered")
+            pairs.append((f"engine {name}", *words))
+            continue
+        pairs.append((f"types of {name}", _types(here[name]), _types(there[name])))
+        if here[name].version and there[name].version:  # one that nobody states is no difference
+            pairs.append((f"version of {name}", here[name].version, there[name].version))
+    return [
+        Difference(what=what, expected=wanted, found=seen)
+        for what, wanted, seen in pairs
+        if wanted != seen
+    ]
+
+
+def _types(engine: BoardEngine) -> str:
+    return ", ".join(sorted(engine.supported_types)) or "none"

@@ -1,0 +1,131 @@
+"""The twin: what hosts report against what is expected, and what becomes of the unknown."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+
+import pytest
+
+from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.plugins.testing import board, pending
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.twin.comparison import compare
+from edgeyard.scheduler.twin.twin import BoardState, Twin, UnknownDevices
+from tests.builders.decision import cycle, places
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+A, B, C, D = (f"rpi4b-0001-000{number}" for number in range(1, 5))
+
+
+def host(name: str, *boards: Board, ready: bool = True) -> Host:
+    return Host(name, name, ready, boards, "" if ready else "down")
+
+
+def test_the_check_tells_missing_unknown_and_differing_boards() -> None:
+    expected = [board(A), board(B), board(C, ram_bytes=8 * 2**30)]
+    other = board(C, engines={"ort": ["TYPE1"], "tflite": ["TYPE1"]})
+    found = compare(expected, [host("h1", board(D), other), host("h2", board(A), ready=False)])
+    assert [(each.target_uid, each.reason) for each in found.missing] == [
+        (A, "its host h2 is down"),
+        (B, "no host reports it"),
+    ]
+    assert [(each.target_uid, each.host) for each in found.unknown] == [(D, "h1")]
+    (differing,) = found.differing
+    assert {each.what: (each.expected, each.found) for each in differing.differences} == {
+        "ram": ("8 GiB", "4 GiB"),
+        "types of ort": ("TYPE1, TYPE2", "TYPE1"),
+        "engine tflite": ("absent", "offered"),
+    }
+    assert "ram is 4 GiB, not 8 GiB" in differing.reason
+
+
+def test_boards_that_are_as_expected_need_no_word() -> None:
+    found = compare([board(A)], [host("h", board(A, busy=True, healthy=False))])
+    assert (found.missing, found.unknown, found.differing) == ((), (), ())
+
+
+def test_a_version_that_nobody_states_is_no_difference() -> None:
+    def with_version(version: str) -> Board:
+        return Board(A, "rpi4b", 1, 1, (BoardEngine("ort", version, frozenset()),))
+
+    def differs(expected: str, found: str) -> bool:
+        return bool(compare([with_version(expected)], [host("h", with_version(found))]).differing)
+
+    assert not differs("", "1.2")
+    assert not differs("1.2", "")
+    assert differs("1.2", "1.3")
+
+
+def seen(unknown: UnknownDevices, *, may_grow: bool = False) -> Twin:
+    """A is expected, B is not; both are there."""
+    twin = Twin([board(A, engines={"ort": ["TYPE1"]})], unknown, may_grow=may_grow)
+    twin.refresh([host("h", board(A, engines={"ort": ["TYPE1"]}), board(B))], NOW)
+    return twin
+
+
+def decided(twin: Twin, binding: Binding, holders: dict[str, str] | None = None) -> CycleResult:
+    snapshot = twin.snapshot(NOW, drained={}, holders=holders or {})
+    return cycle(snapshot, [pending("b", binding=binding)])
+
+
+def test_by_default_an_unknown_board_is_shown_and_never_used() -> None:
+    twin = seen(UnknownDevices.DENY)
+    state = {view.board.target_uid: view.state for view in twin.views(drained={}, holders={})}
+    assert state == {A: BoardState.IDLE, B: BoardState.UNKNOWN}
+    assert places(decided(twin, Binding.STRICT)) == {"b": A}
+    waiting = decided(twin, Binding.STRICT, {A: "other"}).waiting["b"]
+    assert waiting.reason is WaitingReason.BOARD_BUSY
+
+
+@pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
+def test_a_job_whose_board_the_cluster_chooses_is_kept_to_known_ones(binding: Binding) -> None:
+    (placement,) = decided(seen(UnknownDevices.DENY), binding).placements
+    assert placement.allowed_uids == (A,)
+
+
+def test_also_where_an_unknown_board_may_appear_later() -> None:
+    def allowed(unknown: UnknownDevices, may_grow: bool) -> tuple[str, ...]:
+        twin = Twin([board(A)], unknown, may_grow=may_grow)
+        twin.refresh([host("h", board(A))], NOW)
+        (placement,) = decided(twin, Binding.LOOSE).placements
+        return placement.allowed_uids
+
+    assert allowed(UnknownDevices.DENY, True) == (A,)
+    assert allowed(UnknownDevices.DENY, False) == ()
+    assert allowed(UnknownDevices.WARN, True) == ()
+    assert allowed(UnknownDevices.ALLOW, True) == ()
+
+
+@pytest.mark.parametrize("unknown", [UnknownDevices.WARN, UnknownDevices.ALLOW])
+def test_unknown_boards_that_are_let_in_are_used(unknown: UnknownDevices) -> None:
+    twin = seen(unknown)
+    view = next(view for view in twin.views(drained={}, holders={}) if view.board.target_uid == B)
+    assert view.state is BoardState.IDLE
+    assert not view.expected
+    assert ("not on the inventory" in view.reason) == (unknown is UnknownDevices.WARN)
+    assert places(decided(twin, Binding.STRICT, {A: "other"})) == {"b": B}
+    (placement,) = decided(twin, Binding.LOOSE).placements
+    assert placement.allowed_uids == ()
+
+
+def test_an_unknown_board_is_pointed_out_once(caplog: pytest.LogCaptureFixture) -> None:
+    def told(unknown: UnknownDevices) -> int:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            twin = seen(unknown)
+            twin.refresh([host("h", board(A), board(B))], NOW)
+        return len([each for each in caplog.records if "inventory" in each.message])
+
+    assert (told(UnknownDevices.DENY), told(UnknownDevices.WARN)) == (1, 1)
+    assert told(UnknownDevices.ALLOW) == 0
+
+
+def test_nothing_is_compared_before_the_cluster_has_answered() -> None:
+    twin = Twin([board(A)])
+    assert twin.comparison() is None
+    twin.refresh([], NOW)
+    found = twin.comparison()
+    assert found is not None
+    assert [each.target_uid for each in found.missing] == [A]
