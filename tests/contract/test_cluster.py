@@ -216,7 +216,7 @@ def test_events_begin_with_look_at_everything_and_name_what_changed(lab: Submitt
 
 
 def test_hosts_show_which_board_is_taken_and_how_far(lab: Submitter) -> None:
-    assert isinstance(lab.cluster, LocalCluster)
+    assert isinstance(lab.cluster, LocalCluster | ObservedCluster)
     nodes: NodeSource = lab.cluster
     lab.dispatch(
         a_job(
