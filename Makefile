@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types imports postgres unit bench docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres nomad unit bench docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -38,7 +38,10 @@ imports: $(STAMP) ## import rules
 postgres:
 	@deploy/postgres/install
 
-test: lint types imports postgres ## lint, types, import rules and all tests
+nomad: ## a Nomad for the tests: the one on PATH, or the pinned one built once (minutes)
+	@deploy/nomad/build
+
+test: lint types imports postgres nomad ## lint, types, import rules and all tests
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests
