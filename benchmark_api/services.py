@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.settings import Settings
+from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.model.benchmark import JobDescription
@@ -89,6 +90,8 @@ class Services:
     Attributes:
         public_url: Base of every URL that is handed out, without a slash at its end.
         rules: Address rules for users' URLs.
+        webhook_rules: Address rules for users' webhooks.
+        webhook_keys: Makes their secrets.
     """
 
     store: Store
@@ -99,7 +102,9 @@ class Services:
     settings: Settings
     inventory: Inventory
     public_url: str
+    webhook_keys: WebhookKeys
     rules: AddressRules = field(default_factory=AddressRules)
+    webhook_rules: AddressRules = field(default_factory=AddressRules)
 
     def usable_boards(self) -> tuple[Board, ...]:
         """The expected boards, and unknown ones where those may be used."""
