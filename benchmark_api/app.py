@@ -60,6 +60,7 @@ _BODIES = (
     requests.CampaignIn,
     requests.UserIn,
     requests.UserChange,
+    requests.WebhookIn,
     requests.TokenIn,
     requests.DrainIn,
     requests.ProgressIn,

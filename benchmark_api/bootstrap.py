@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
+from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.model import BoardEngine
 from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryProvider
@@ -35,6 +36,7 @@ from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedClust
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
 from edgeyard.scheduler.engine.housekeeping import keep_house
+from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
@@ -111,6 +113,8 @@ def build(settings: Settings, port: int) -> System:
         user_time_s=settings.default_user_time_s, no_output_timeout_s=settings.no_output_timeout_s
     )
     rules = AddressRules(settings.allow_hosts)
+    webhook_rules = AddressRules(settings.webhook_hosts)
+    webhook_keys = WebhookKeys.of_folder(settings.data_dir)
     twin = Twin(
         inventory.boards,
         UnknownDevices(settings.unknown_devices),
@@ -146,6 +150,14 @@ def build(settings: Settings, port: int) -> System:
             cycle=cycle,
             dispatcher=dispatcher,
             reconciler=reconciler,
+            notifier=Notifier(
+                store,
+                WebhookSender(webhook_rules),
+                webhook_keys.sign,
+                clock,
+                metrics.observe,
+                public_url,
+            ),
             fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
             clock=clock,
             observe=metrics.observe,
@@ -169,6 +181,8 @@ def build(settings: Settings, port: int) -> System:
         public_url=public_url,
         rules=rules,
         twin_max_age_s=policy.twin_max_age_s,
+        webhook_rules=webhook_rules,
+        webhook_keys=webhook_keys,
     )
     return System(create_app(services, metrics), engine, cluster, store, public_url, lock)
 

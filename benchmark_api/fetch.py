@@ -13,7 +13,7 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -223,7 +223,7 @@ class Fetcher:
         self._files = files
         self._rules = rules
         self._timeout_s = timeout_s
-        self._resolve = resolve or _resolve
+        self._resolve = resolve or resolved
         self._verify = verify
 
     def fetch(self, url: str, limit_bytes: int) -> StoredFile:
@@ -238,7 +238,8 @@ class Fetcher:
         here = url
         for _ in range(MAX_REDIRECTS + 1):
             target = self._rules.check(here)
-            with self._opened(target) as response:
+            address = self._rules.addresses(target, self._resolve)[0]
+            with opened(target, address, self._verify) as response:
                 if response.is_redirect:
                     here = urljoin(here, response.headers["location"])
                     continue
@@ -246,40 +247,6 @@ class Fetcher:
         raise RunFailed(
             FailureCategory.USER_INPUT, f"{_shown(url)} redirects more than {MAX_REDIRECTS} times"
         )
-
-    @contextmanager
-    def _opened(self, target: Target) -> Iterator[httpx.Response]:
-        """The answer to a GET sent to a checked address."""
-        address = self._rules.addresses(target, self._resolve)[0]
-        bracketed = f"[{address}]" if address.version == 6 else str(address)
-        named = f"[{target.host}]" if ":" in target.host else target.host
-        default = _DEFAULT_PORTS[target.scheme] == target.port
-        timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
-        try:
-            with (
-                # No proxies and no .netrc from the environment: they would undo the checks.
-                httpx.Client(trust_env=False, verify=self._verify, timeout=timeout) as client,
-                client.stream(
-                    "GET",
-                    f"{target.scheme}://{bracketed}:{target.port}{target.path}",
-                    headers={
-                        "Host": named if default else f"{named}:{target.port}",
-                        "Accept-Encoding": "identity",
-                        "User-Agent": "edgeyard",
-                    },
-                    extensions={"sni_hostname": target.host},
-                ) as response,
-            ):
-                yield response
-        except httpx.TimeoutException:
-            raise RunFailed(
-                FailureCategory.NETWORK, f"{_shown(target.url)} does not answer in time"
-            ) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise RunFailed(
-                FailureCategory.NETWORK,
-                f"{_shown(target.url)} can't be downloaded: {type(error).__name__}",
-            ) from None
 
     def _save(
         self, response: httpx.Response, target: Target, limit_bytes: int, ends_at: float
@@ -323,6 +290,55 @@ class Fetcher:
         return stored
 
 
+@contextmanager
+def opened(
+    target: Target,
+    address: Address,
+    verify: ssl.SSLContext | bool,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    content: bytes | None = None,
+    timeout_s: float = READ_TIMEOUT_S,
+) -> Iterator[httpx.Response]:
+    """The answer to a request sent to an address that was checked.
+
+    Raises:
+        RunFailed: ``network``, there was none.
+    """
+    bracketed = f"[{address}]" if address.version == 6 else str(address)
+    named = f"[{target.host}]" if ":" in target.host else target.host
+    default = _DEFAULT_PORTS[target.scheme] == target.port
+    timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+    try:
+        with (
+            # No proxies and no .netrc from the environment: they would undo the checks.
+            httpx.Client(trust_env=False, verify=verify, timeout=timeout) as client,
+            client.stream(
+                method,
+                f"{target.scheme}://{bracketed}:{target.port}{target.path}",
+                headers={
+                    "Host": named if default else f"{named}:{target.port}",
+                    "Accept-Encoding": "identity",
+                    "User-Agent": "edgeyard",
+                    **(headers or {}),
+                },
+                content=content,
+                extensions={"sni_hostname": target.host},
+            ) as response,
+        ):
+            yield response
+    except httpx.TimeoutException:
+        raise RunFailed(
+            FailureCategory.NETWORK, f"{_shown(target.url)} does not answer in time"
+        ) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise RunFailed(
+            FailureCategory.NETWORK,
+            f"{_shown(target.url)} can't be reached: {type(error).__name__}",
+        ) from None
+
+
 def _target(url: str, pointer: str) -> Target:
     if len(url) > 2048 or re.search(r"[\x00-\x20\x7f\\]", url):
         raise UrlRefused(url, "is too long, or holds spaces or control characters", pointer)
@@ -355,7 +371,12 @@ def _shown(url: str) -> str:
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"[:300]
 
 
-def _resolve(host: str, port: int) -> Sequence[str]:
+def resolved(host: str, port: int) -> Sequence[str]:
+    """All addresses of a name.
+
+    Raises:
+        RunFailed: It has none, or no name server answers.
+    """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except socket.gaierror as error:

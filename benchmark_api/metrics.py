@@ -51,6 +51,7 @@ class Metrics:
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that passed unmet.")
         self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")
+        deliveries = self._counter("webhook_deliveries_total", "Tries to tell users.", ("result",))
         requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
         self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
         build = self._gauge("build_info", "Always 1.", ("version",))
@@ -68,6 +69,8 @@ class Metrics:
                     self.finished.labels(status.value, cause)
         for kind in ("file", "result"):
             self.uploaded.labels(kind)
+        for result in ("delivered", "failed", "given_up"):
+            deliveries.labels(result)
         for op in _CLUSTER_OPS:
             requests.labels(op, "ok")
 

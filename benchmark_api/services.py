@@ -8,6 +8,7 @@ from typing import Protocol
 
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.settings import Settings
+from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.model.benchmark import JobDescription
@@ -90,6 +91,8 @@ class Services:
         public_url: Base of every URL that is handed out, without a slash at its end.
         twin_max_age_s: Age of the boards' state past which dispatch holds.
         rules: Address rules for users' URLs.
+        webhook_rules: Address rules for users' webhooks.
+        webhook_keys: Makes their secrets.
     """
 
     store: Store
@@ -100,8 +103,10 @@ class Services:
     settings: Settings
     inventory: Inventory
     public_url: str
+    webhook_keys: WebhookKeys
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
+    webhook_rules: AddressRules = field(default_factory=AddressRules)
 
     def usable_boards(self) -> tuple[Board, ...]:
         """The expected boards, and unknown ones where those may be used."""

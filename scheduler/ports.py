@@ -24,6 +24,7 @@ from edgeyard.scheduler.model.records import (
     BoardOverride,
     Campaign,
     CronSchedule,
+    Delivery,
     DownloadGrant,
     Event,
     Report,
@@ -31,6 +32,7 @@ from edgeyard.scheduler.model.records import (
     StoredFile,
     User,
     UserFile,
+    Webhook,
 )
 
 
@@ -221,6 +223,19 @@ class UrlFetcher(Protocol):
             UrlRefused: The address rules forbid it.
             RunFailed: It could not be had; ``user_input`` where the user must act, or ``network``.
             TooLarge: Over the limit.
+        """
+        ...
+
+
+class WebhookPost(Protocol):
+    """Sends a message to a user's URL, within the address rules."""
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """Send it once; the status of the answer. Bounded in time; follows no redirect.
+
+        Raises:
+            UrlRefused: The address rules forbid it.
+            RunFailed: There was no answer.
         """
         ...
 
@@ -475,6 +490,56 @@ class Lab(Protocol):
         ...
 
 
+class Webhooks(Protocol):
+    """Webhooks, and the deliveries that are still to be made."""
+
+    def put(self, webhook: Webhook) -> None:
+        """Set a user's, in place of the one there was."""
+        ...
+
+    def remove(self, user_id: str) -> None:
+        """Drop a user's with all that was still to be told to it; no error if there is none."""
+        ...
+
+    def of(self, user_id: str) -> Webhook:
+        """Raises NotFound."""
+        ...
+
+    def all(self) -> Sequence[Webhook]: ...
+
+    def note_seen(self, seq: int) -> None:
+        """All events up to this one have been looked at for all of them."""
+        ...
+
+    def note_trouble(self, user_id: str, trouble: str) -> None:
+        """What was wrong with the last delivery; "" when nothing was."""
+        ...
+
+    def add_delivery(self, delivery: Delivery) -> None:
+        """Idempotent by the event."""
+        ...
+
+    def due(self, now: datetime, *, limit: int) -> Sequence[Delivery]:
+        """Those whose time has come, oldest event first."""
+        ...
+
+    def put_off(self, user_id: str, now: datetime, until: datetime, *, most_tries: int) -> int:
+        """Count a failed try of all of a user's that are due, and keep them until then.
+
+        Returns:
+            How many were dropped, since they failed ``most_tries`` times.
+        """
+        ...
+
+    def done(self, event_seq: int) -> None:
+        """It was made."""
+        ...
+
+    def waiting(self, user_id: str) -> int:
+        """How many are still to be made."""
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction; leaving its ``with`` block commits, an exception rolls back."""
 
@@ -490,6 +555,8 @@ class UnitOfWork(Protocol):
     def log(self) -> Log: ...
     @property
     def lab(self) -> Lab: ...
+    @property
+    def webhooks(self) -> Webhooks: ...
 
 
 class Store(Protocol):

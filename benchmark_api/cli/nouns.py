@@ -327,8 +327,18 @@ def users_update(
     disabled: Annotated[
         bool | None, typer.Option("--disable/--enable", help="Whether its tokens are good.")
     ] = None,
+    webhook_url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help='Told of each end and each change of board; "" for none. Also your own.',
+        ),
+    ] = None,
 ) -> None:
-    """Change an account."""
+    """Change an account.
+
+    The secret of a new webhook is shown this once, on stdout.
+    """
     body = {
         "role": role,
         "max_priority": max_priority,
@@ -336,12 +346,33 @@ def users_update(
         "disabled": disabled,
     }
     asked = {name: value for name, value in body.items() if value is not None}
-    if not asked:
+    if not asked and webhook_url is None:
         raise InvalidInput.at("", "nothing to change", "--role, --max-priority, --disable...")
+    if webhook_url is not None:
+        _set_webhook(session, user_id, webhook_url)
+    if not asked:
+        return
     response = session.client.api.request(
         "PATCH", _path("users", user_id), make_body=lambda: {"json": asked}, idempotent=True
     )
     emit(session.output, [_record(response.json())], _USER_COLUMNS, "")
+
+
+def _set_webhook(session: Session, user_id: str, url: str) -> None:
+    response = session.client.api.request(
+        "PUT",
+        _path("users", user_id, "/webhook"),
+        make_body=lambda: {"json": {"url": url or None}},
+        idempotent=True,
+    )
+    made = _record(response.json())
+    if session.output is not Output.TABLE:
+        emit_one(session.output, made)
+    elif secret := plain(made.get("secret")):
+        typer.echo(secret)
+        session.say(f"the webhook's secret of {user_id}: keep it now, it is not shown again")
+    else:
+        session.say(f"{user_id} has no webhook any more")
 
 
 # --- campaigns and schedules --------------------------------------------------------------------

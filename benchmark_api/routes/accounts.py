@@ -9,14 +9,29 @@ from datetime import datetime
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from edgeyard.benchmark_api.auth import AnyCaller, Caller, Operator, allows, new_token, token_hash
+from edgeyard.benchmark_api.auth import (
+    AnyCaller,
+    Caller,
+    Operator,
+    Submitter,
+    allows,
+    new_token,
+    token_hash,
+)
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.benchmark_api.schemas.requests import TokenIn, UserChange, UserIn, parse
+from edgeyard.benchmark_api.schemas.requests import (
+    TokenIn,
+    UserChange,
+    UserIn,
+    WebhookIn,
+    parse,
+)
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
-from edgeyard.scheduler.model.records import ApiToken, Event, Role, User
-from edgeyard.scheduler.model.wire import token_to_json, user_to_json
+from edgeyard.scheduler.model.records import ApiToken, Event, Role, User, Webhook
+from edgeyard.scheduler.model.wire import JsonObject, time_to_json, token_to_json, user_to_json
+from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/v1", tags=["accounts"])
 
@@ -82,6 +97,50 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
     return answer(user_to_json(changed))
 
 
+@router.get("/users/{user_id}/webhook", responses=answers(200, shapes.Webhook))
+def webhook(user_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Where a user is told what became of their benchmarks, and how that goes."""
+    if not caller.may_see(user_id):
+        raise NotFound("user", user_id)
+    with context.services.store.read() as uow:
+        uow.accounts.user(user_id)
+        return answer(_webhook(uow, user_id))
+
+
+@router.put(
+    "/users/{user_id}/webhook",
+    responses=answers(200, shapes.Webhook),
+    openapi_extra=accepts("WebhookIn"),
+)
+def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+    """Set or remove a user's webhook; a new secret is shown once, in this answer."""
+    asked = parse(WebhookIn, body.tree())
+    services = context.services
+    if not caller.may_see(user_id):
+        raise NotFound("user", user_id)
+    if asked.url is not None:
+        services.webhook_rules.check(asked.url, "/url")
+    now = services.clock.now()
+    shown: dict[str, object] = {}
+    with services.store.write() as uow:
+        uow.accounts.user(user_id)
+        uow.webhooks.remove(user_id)
+        if asked.url is not None:
+            made = Webhook(
+                user_id=user_id,
+                url=asked.url,
+                salt=secrets.token_hex(16),
+                created_at=now,
+                seen_seq=uow.log.last_seq(),
+            )
+            uow.webhooks.put(made)
+            shown = {"secret": services.webhook_keys.secret(made)}
+        kind = "webhook.removed" if asked.url is None else "webhook.set"
+        uow.log.append(_event(now, kind, caller, user_id=user_id))
+        told = _webhook(uow, user_id)
+    return answer(told | shown)
+
+
 @router.get("/tokens", responses=answers(200, shapes.Tokens))
 def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Response:
     """Your tokens; operators see everybody's."""
@@ -143,6 +202,20 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
     context.authenticator.forget()
     return Response(status_code=204)
+
+
+def _webhook(uow: UnitOfWork, user_id: str) -> JsonObject:
+    try:
+        hook = uow.webhooks.of(user_id)
+    except NotFound:
+        return {"user_id": user_id, "url": None, "created_at": None, "waiting": 0, "trouble": ""}
+    return {
+        "user_id": user_id,
+        "url": hook.url,
+        "created_at": time_to_json(hook.created_at),
+        "waiting": uow.webhooks.waiting(user_id),
+        "trouble": hook.trouble,
+    }
 
 
 def _default_role(user: User, caller: Caller) -> Role:

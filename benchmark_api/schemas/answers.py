@@ -359,6 +359,17 @@ class User(TypedDict):
     disabled: bool
 
 
+class Webhook(TypedDict):
+    """A user's webhook; ``secret`` is shown once, when it is set."""
+
+    user_id: str
+    url: str | None
+    created_at: str | None
+    waiting: int
+    trouble: str
+    secret: NotRequired[str]
+
+
 class Users(TypedDict):
     """All accounts."""
 

@@ -79,6 +79,14 @@ class UserChange(BaseModel):
     disabled: bool | None = None
 
 
+class WebhookIn(BaseModel):
+    """Where a user wants to be told of their benchmarks."""
+
+    model_config = _STRICT
+
+    url: Text | None = Field(description="http(s) URL; null: nowhere any more.")
+
+
 class TokenIn(BaseModel):
     """A new token."""
 

@@ -8,6 +8,7 @@ dispatch hands prepared attempts to the cluster
 watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
+notify   tells users' webhooks
 timers   APScheduler: full repair, cron schedules, housekeeping
 ======== ===========================================================================
 
@@ -29,6 +30,7 @@ from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_hol
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
+from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.preview import Preview, preview
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -68,6 +70,7 @@ class EngineParts:
     dispatcher: Dispatcher
     reconciler: Reconciler
     fetcher: UrlFetcher
+    notifier: Notifier
     clock: Clock
     observe: Observe
     sweep: Callable[[], object]
@@ -100,6 +103,7 @@ class Engine:
             ("cycle", self._cycle_loop),
             ("watch", self._watch_loop),
             ("repair", self._repair_loop),
+            ("notify", self._notify_loop),
         ]
         loops += [
             (f"dispatch-{n}", self._dispatch_loop) for n in range(self._parts.dispatch_threads)
@@ -243,6 +247,10 @@ class Engine:
         finally:
             self._fetching.discard(benchmark_id)
             self.wake()
+
+    def _notify_loop(self) -> None:
+        while not self._stop.wait(TICK_S):
+            self._guarded("notify", self._parts.notifier.run)
 
     def _fire_due(self) -> None:
         if fire_due(self._parts.store, self._parts.clock):

@@ -24,6 +24,7 @@ from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.prune import prune_step
 from edgeyard.scheduler.store.transaction import Transaction, translated
 from edgeyard.scheduler.store.turns import Turns
+from edgeyard.scheduler.store.webhooks import SqlWebhooks
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class SqlUnitOfWork:
         self.accounts = SqlAccounts(tx)
         self.log = SqlLog(tx, now)
         self.lab = SqlLab(tx)
+        self.webhooks = SqlWebhooks(tx)
 
 
 class SqlStore:

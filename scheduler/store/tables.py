@@ -378,3 +378,24 @@ schedules = Table(
     Column("next_fire", UtcTime, nullable=False, index=True),
     Column("active", Boolean, nullable=False),
 )
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("salt", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("seen_seq", BigInteger, nullable=False),
+    Column("trouble", Text, nullable=False),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("event_seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("user_id", Text, nullable=False, index=True),
+    Column("body", Text, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("next_at", UtcTime, nullable=False, index=True),
+)

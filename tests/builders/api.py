@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
+from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.engine import lifecycle
@@ -259,6 +260,8 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         inventory=Inventory(BOARDS),
         public_url=public_url,
         rules=AddressRules(chosen.allow_hosts),
+        webhook_rules=AddressRules(chosen.webhook_hosts),
+        webhook_keys=WebhookKeys(b"k" * 32),
     )
     return made, clock
 

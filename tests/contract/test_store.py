@@ -23,7 +23,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
-from edgeyard.scheduler.model.records import Role
+from edgeyard.scheduler.model.records import Delivery, Role, Webhook
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -715,3 +715,63 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         with pytest.raises(NotFound):
             uow.log.explanation("done")
         assert uow.files.grant("open")
+
+
+# --- webhooks -----------------------------------------------------------------------------------
+
+
+def _hook(user_id: str = "ada", **changes: Any) -> Webhook:
+    plain = Webhook(
+        user_id=user_id, url="https://x/hook", salt="s", created_at=make.at(0), seen_seq=0
+    )
+    return replace(plain, **changes)
+
+
+def _delivery(seq: int, user_id: str = "ada", at: float = 0) -> Delivery:
+    return Delivery(event_seq=seq, user_id=user_id, body="{}", tries=0, next_at=make.at(at))
+
+
+def test_a_user_has_one_webhook(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.webhooks.put(_hook(url="https://old"))
+        uow.webhooks.put(_hook())
+        uow.webhooks.put(_hook("bob", seen_seq=7))
+    with store.write() as uow:
+        assert uow.webhooks.of("ada") == _hook()
+        assert [each.user_id for each in uow.webhooks.all()] == ["ada", "bob"]
+        uow.webhooks.note_seen(5)
+        uow.webhooks.note_trouble("ada", "it answered 500")
+        assert uow.webhooks.of("ada") == _hook(seen_seq=5, trouble="it answered 500")
+        assert uow.webhooks.of("bob").seen_seq == 7
+        uow.webhooks.add_delivery(_delivery(1))
+        uow.webhooks.add_delivery(_delivery(2, "bob"))
+        uow.webhooks.remove("ada")
+        uow.webhooks.remove("ada")
+        with pytest.raises(NotFound):
+            uow.webhooks.of("ada")
+        assert [each.event_seq for each in uow.webhooks.due(make.at(9), limit=9)] == [2]
+
+
+def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.webhooks.put(_hook())
+        for seq, at in ((3, 0), (1, 0), (2, 60)):
+            uow.webhooks.add_delivery(_delivery(seq, at=at))
+        uow.webhooks.add_delivery(_delivery(1))  # once an event
+        uow.webhooks.add_delivery(_delivery(4, "bob"))
+    with store.write() as uow:
+        assert [each.event_seq for each in uow.webhooks.due(make.at(1), limit=9)] == [1, 3, 4]
+        assert len(uow.webhooks.due(make.at(1), limit=2)) == 2
+        assert uow.webhooks.waiting("ada") == 3
+        assert uow.webhooks.put_off("ada", make.at(1), make.at(10), most_tries=2) == 0
+        assert [each.event_seq for each in uow.webhooks.due(make.at(1), limit=9)] == [4]
+        assert [(e.event_seq, e.tries) for e in uow.webhooks.due(make.at(10), limit=9)] == [
+            (1, 1),
+            (3, 1),
+            (4, 0),
+        ]
+        assert uow.webhooks.put_off("ada", make.at(10), make.at(20), most_tries=2) == 2
+        assert uow.webhooks.waiting("ada") == 1
+        uow.webhooks.done(2)
+        uow.webhooks.done(2)
+        assert uow.webhooks.waiting("ada") == 0

@@ -19,6 +19,7 @@ CALLERS = ("none", "bad", "expired", "upload", "bob", "alice", "operator", "host
 PUBLIC = dict.fromkeys(CALLERS, 200)
 OWNERS = {"alice": 200, "operator": 200, "bob": 404, "host": 403}
 USERS = {"alice": 200, "operator": 200, "bob": 200, "host": 403}
+OF_BOB = {"alice": 404, "operator": 200, "bob": 200, "host": 403}
 OPERATORS = {"alice": 403, "operator": 200, "bob": 403, "host": 403}
 ANYBODY = {"alice": 200, "operator": 200, "bob": 200, "host": 200}
 
@@ -50,6 +51,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/boards/{target_uid}/drain"): OPERATORS,
     ("POST", "/v1/boards/{target_uid}/resume"): OPERATORS,
     ("GET", "/v1/inventory"): USERS,
+    ("GET", "/v1/inventory/check"): USERS,
     ("GET", "/v1/queue"): USERS,
     ("GET", "/v1/schedules"): USERS,
     ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
@@ -58,6 +60,8 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/users"): OPERATORS,
     ("POST", "/v1/users"): OPERATORS,
     ("PATCH", "/v1/users/{user_id}"): OPERATORS,
+    ("GET", "/v1/users/{user_id}/webhook"): OF_BOB,
+    ("PUT", "/v1/users/{user_id}/webhook"): OF_BOB,
     ("GET", "/v1/tokens"): ANYBODY,
     ("POST", "/v1/tokens"): ANYBODY,
     ("DELETE", "/v1/tokens/{token_id}"): {"alice": 200, "operator": 200, "bob": 404, "host": 404},
@@ -161,6 +165,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/files": {"files": {"file": ("x.onnx", b"x")}},
     "/v1/users": {"json": {"user_id": "new"}},
     "/v1/users/{user_id}": {"json": {"max_priority": 4}},
+    "/v1/users/{user_id}/webhook": {"json": {"url": "https://example.org/hook"}},
     "/v1/tokens": {"json": {}},
     "/v1/runs/{job}/progress": {"json": {"progress": 1}},
     "/upload/{job}/{filename}": {"content": b"x"},

@@ -816,3 +816,18 @@ def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer
     result = run("boards", "check")
     assert result.exit_code == 0
     assert "as expected" in result.stdout + result.stderr
+
+
+def test_a_webhook_is_set_and_its_secret_shown_once(server: FakeServer) -> None:
+    told = {"user_id": "ada", "url": "https://x/hook", "waiting": 0, "trouble": ""}
+    server.on("PUT", "/v1/users/ada/webhook", {**told, "secret": "whsec_abc"})
+    result = run("users", "update", "ada", "--webhook-url", "https://x/hook")
+    assert result.exit_code == 0
+    assert result.stdout == "whsec_abc\n"
+    assert "not shown again" in result.stderr
+    assert server.of("PUT", "/v1/users/ada/webhook")[0].json == {"url": "https://x/hook"}
+    assert server.of("PATCH", "/v1/users/ada") == []
+    server.on("PUT", "/v1/users/ada/webhook", {**told, "url": None})
+    result = run("users", "update", "ada", "--webhook-url", "")
+    assert result.exit_code == 0
+    assert server.of("PUT", "/v1/users/ada/webhook")[1].json == {"url": None}

@@ -184,7 +184,7 @@ class NomadClient:
         path, namespace = secrets_path(job_id), self._access.namespace
         payload = {"Namespace": namespace, "Path": path, "Items": dict(items)}
 
-        def call() -> object:
+        def call() -> bool:
             failpoint("nomad:variable")
             try:
                 self._variable.create_variable(path, payload, namespace=namespace, cas=cas)
@@ -192,7 +192,7 @@ class NomadClient:
                 return False
             return True
 
-        return self._asked(call) is True
+        return self._asked(call)
 
     def remove_secrets(self, job_id: str) -> None:
         """Remove a job's secrets; harmless where there are none."""
@@ -216,30 +216,27 @@ class NomadClient:
 
     def nodes_index(self) -> int:
         """Index of the last change of any node."""
-        response = self._get("/v1/nodes", {"per_page": "1"})
-        return _index(response)
+        return self._get("/v1/nodes", {"per_page": "1"})[1]
 
     def nodes(self) -> tuple[Sequence[Json], int]:
         """All nodes with their devices, and the index that they were read at."""
-        response = self._get("/v1/nodes", {"resources": "true"})
-        return _objects(_decoded(response)), _index(response)
+        found, index = self._get("/v1/nodes", {"resources": "true"})
+        return _objects(found), index
 
     def holders(self) -> Sequence[Json]:
         """Allocations of all namespaces that we may see whose task may run, with their devices."""
-        which = (
-            'ClientStatus == "pending" or ClientStatus == "running" or ClientStatus == "unknown"'
-        )
+        statuses = ("pending", "running", "unknown")
         params = {
-            "filter": which,
+            "filter": " or ".join(f'ClientStatus == "{status}"' for status in statuses),
             "resources": "true",
             "task_states": "false",
             "namespace": _EVERY_NAMESPACE,
         }
-        return _objects(_decoded(self._get("/v1/allocations", params)))
+        return _objects(self._get("/v1/allocations", params)[0])
 
     def agent(self) -> Json:
         """The agent that is asked, about itself."""
-        return _object(_decoded(self._get("/v1/agent/self", {})))
+        return _object(self._get("/v1/agent/self", {})[0])
 
     # --- streams ---
 
@@ -267,16 +264,15 @@ class NomadClient:
                         return data[:limit_bytes]
                 return data
 
-        found = self._asked(
+        return self._asked(
             call,
-            missing=lambda: None,
+            missing=lambda: b"",
             refusals={
                 HTTPStatus.INTERNAL_SERVER_ERROR: lambda text: (
                     NotFound("log", alloc_id) if "Unknown allocation" in text else None
                 ),
             },
         )
-        return found if isinstance(found, bytes) else b""
 
     @contextmanager
     def stream(
@@ -305,16 +301,16 @@ class NomadClient:
 
     # --- inside ---
 
-    def _get(self, path: str, params: Mapping[str, str]) -> httpx.Response:
-        def call() -> httpx.Response:
+    def _get(self, path: str, params: Mapping[str, str]) -> tuple[object, int]:
+        """An answer, and the index that Nomad gave with it; 0 where it gave none."""
+
+        def call() -> tuple[object, int]:
             response = self._http.get(path, params=self._here(params))
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise CallFailed(response.status_code, response.text)
-            return response
+            return json.loads(response.content), _index(response)
 
-        answer = self._asked(call)
-        assert isinstance(answer, httpx.Response)
-        return answer
+        return self._asked(call)
 
     def _here(self, params: Mapping[str, str | Sequence[str]]) -> dict[str, str | Sequence[str]]:
         here: dict[str, str | Sequence[str]] = {"namespace": self._access.namespace}
@@ -329,11 +325,11 @@ class NomadClient:
 
     def _asked(
         self,
-        call: Callable[[], object],
+        call: Callable[[], T],
         *,
-        missing: Callable[[], object] | None = None,
+        missing: Callable[[], T] | None = None,
         refusals: Mapping[int, Callable[[str], Exception | None]] | None = None,
-    ) -> object:
+    ) -> T:
         """Make a call, again where it may help, and translate what goes wrong.
 
         Args:

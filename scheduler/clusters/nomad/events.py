@@ -30,6 +30,10 @@ LINE_LIMIT_BYTES = 16 << 20
 NODE_NEWS_S = 1.0
 """Boards tell their progress; so often at most, everything is looked at for their sake."""
 
+NEWEST = 2**63 - 1
+"""An index that is yet to come: the stream begins with the newest event instead of all that Nomad
+still has in its buffer."""
+
 _LOOK_S = 0.25  # for the stop
 _JOIN_S = 5.0
 _WAITING_EVENTS = 1000
@@ -38,14 +42,18 @@ _TOPICS = ("Job:*", "Allocation:*", "Evaluation:*", "Node:*")
 
 @dataclass(slots=True)
 class _Connection:
-    """One reading of the stream, on a thread of its own: a read can't be interrupted otherwise."""
+    """One reading of the stream, on a thread of its own: a read can't be interrupted otherwise.
 
+    Attributes:
+        index: To begin from; then, to go on from.
+    """
+
+    index: int
     hints: queue.Queue[str] = field(default_factory=lambda: queue.Queue(_WAITING_EVENTS))
     stopping: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
     socket: socket.socket | None = None
     failure: str = ""
-    index: int = 0
     heard: bool = False
 
 
@@ -61,7 +69,7 @@ def follow(
     The buffer that Nomad resumes from is short, and what fell out of it is not told: every new
     connection therefore begins with a look at everything.
     """
-    index, failures = 0, 0
+    index, failures = NEWEST, 0
     while not stop.is_set():
         connection = _Connection(index=index)
         reader = threading.Thread(
@@ -106,7 +114,7 @@ def _hints(
 
 def _read(client: NomadClient, connection: _Connection, silence_s: float) -> None:
     """The reader's thread."""
-    params = {"topic": _TOPICS, "index": str(connection.index + 1 if connection.index else 0)}
+    params = {"topic": _TOPICS, "index": str(connection.index)}
     try:
         with client.stream("/v1/event/stream", params, silence_s=silence_s) as response:
             stream = response.extensions.get("network_stream")
@@ -168,7 +176,7 @@ def _understood(line: bytes, connection: _Connection) -> Iterator[str]:
     index = frame.get("Index")
     if isinstance(index, int) and not isinstance(index, bool) and index > 0:
         # Taken as it comes: after a restore it goes back.
-        connection.index = index
+        connection.index = index + 1
     for event in frame.get("Events") or ():
         hint = _hint(event) if isinstance(event, Mapping) else None
         if hint is not None:
@@ -178,7 +186,8 @@ def _understood(line: bytes, connection: _Connection) -> Iterator[str]:
 def _hint(event: Mapping[str, object]) -> str | None:
     topic, key, payload = event.get("Topic"), event.get("Key"), event.get("Payload")
     if topic == "Node":
-        return EVERYTHING
+        # Nomad also tells here of each allocation on a node; those are told apart below.
+        return EVERYTHING if str(event.get("Type")).startswith("Node") else None
     if topic == "Job":
         return _parent(key)
     inner = payload.get(str(topic)) if isinstance(payload, Mapping) else None

@@ -1,0 +1,106 @@
+"""Signing and sending webhooks.
+
+A receiver checks ``X-Edgeyard-Signature: t=<unix seconds>,v1=<hex>``: ``v1`` is the HMAC-SHA256 of
+``<t>.<body>`` under the secret that was shown when the webhook was set, and ``t`` must be recent,
+so that what was overheard can't be sent again later.
+
+The database holds no secret: each is made of the server's own key, a file of the data folder, and
+the webhook's salt.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import ssl
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from edgeyard.benchmark_api.fetch import AddressRules, Resolver, opened, resolved
+from edgeyard.scheduler.model.records import Webhook
+
+SIGNATURE = "X-Edgeyard-Signature"
+KEY_FILE = "webhook.key"
+
+_KEY_BYTES = 32
+_TIMEOUT_S = 10.0
+"""A receiver takes the message and answers; what it does with it can wait."""
+
+
+class WebhookKeys:
+    """Makes the secrets of webhooks. Thread-safe."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    @classmethod
+    def of_folder(cls, data_dir: Path) -> WebhookKeys:
+        """With the key of a data folder; made at the first start."""
+        path = data_dir / KEY_FILE
+        if not path.exists():
+            temporary = path.with_suffix(".tmp")
+            with os.fdopen(
+                os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+            ) as file:
+                file.write(secrets.token_bytes(_KEY_BYTES))
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
+        return cls(path.read_bytes())
+
+    def secret(self, webhook: Webhook) -> str:
+        """What its owner was shown when it was set."""
+        text = f"{webhook.user_id}\0{webhook.salt}".encode()
+        digest = hmac.new(self._key, text, hashlib.sha256).digest()
+        return "whsec_" + base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+    def sign(self, webhook: Webhook, body: bytes, at: datetime) -> Mapping[str, str]:
+        """See `edgeyard.scheduler.engine.notify.Sign`."""
+        return {SIGNATURE: signature(self.secret(webhook), body, int(at.timestamp()))}
+
+
+def signature(secret: str, body: bytes, at: int) -> str:
+    """The header's value, for a time in Unix seconds."""
+    text = f"{at}.".encode() + body
+    return f"t={at},v1={hmac.new(secret.encode(), text, hashlib.sha256).hexdigest()}"
+
+
+class WebhookSender:
+    """Posts to users' URLs within the address rules; redirects are not followed. Thread-safe."""
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        *,
+        resolve: Resolver = resolved,
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
+        self._rules = rules
+        self._resolve = resolve
+        self._verify = verify
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+        """See `edgeyard.scheduler.ports.WebhookPost.post`; the answer's body is not read."""
+        target = self._rules.check(url)
+        address = self._rules.addresses(target, self._resolve)[0]
+        with opened(
+            target,
+            address,
+            self._verify,
+            method="POST",
+            headers={"Content-Type": "application/json", **headers},
+            content=body,
+            timeout_s=_TIMEOUT_S,
+        ) as response:
+            return response.status_code
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import WebhookPost
+
+    _: WebhookPost = WebhookSender(AddressRules())

@@ -1,0 +1,183 @@
+"""Tells users' webhooks what became of their benchmarks: once an event, however often it fails.
+
+The event log is followed from where each webhook was last looked at; what is to be told becomes a
+row in the store in the same transaction, so that neither a crash nor a restart loses or doubles it.
+A receiver may still get one delivery twice, when its answer was lost: the id tells.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from edgeyard.errors import NotFound, RunFailed, UrlRefused
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.engine.cycle import Observe
+from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.records import Delivery, Event, Webhook
+from edgeyard.scheduler.model.wire import time_to_json
+from edgeyard.scheduler.ports import Clock, Store, WebhookPost
+
+logger = logging.getLogger(__name__)
+
+BACK_OFF_S = (10.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0)
+"""Waits between the tries: ten in a day, then a delivery is given up."""
+
+_BATCH = 1000
+_AT_ONCE = 200
+"""Deliveries before the log is looked at again."""
+
+_SEEN_EVERY = 10_000
+"""Events of others after which it is noted that they were looked at."""
+
+_TOLD = frozenset({"benchmark.rescheduled", "benchmark.unavailable"})
+_TERMINAL = frozenset(status.value for status in TERMINAL)
+
+Sign = Callable[[Webhook, bytes, datetime], Mapping[str, str]]
+"""Headers that prove to the receiver who sends the body, and when."""
+
+
+def told_as(event: Event) -> str | None:
+    """The type under which an event is told to its benchmark's owner; None: it is not."""
+    if event.kind in _TOLD:
+        return event.kind
+    status = event.data.get("status")
+    if event.kind != "benchmark.status":
+        return None
+    if status in _TERMINAL:
+        return f"benchmark.{status}"
+    return "benchmark.requeued" if event.data.get("retry") is True else None
+
+
+class Notifier:
+    """Follows the log and makes the deliveries. One thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        post: WebhookPost,
+        sign: Sign,
+        clock: Clock,
+        observe: Observe,
+        public_url: str,
+    ) -> None:
+        self._store = store
+        self._post = post
+        self._sign = sign
+        self._clock = clock
+        self._observe = observe
+        self._public_url = public_url
+        self._looked_at = 0
+
+    def run(self) -> None:
+        """Look at what is new in the log, then make the deliveries that are due."""
+        self._follow()
+        self._deliver()
+
+    def _follow(self) -> None:
+        while True:
+            with self._store.read() as uow:
+                hooks = {hook.user_id: hook for hook in uow.webhooks.all()}
+                if not hooks:
+                    return
+                seen = min(hook.seen_seq for hook in hooks.values())
+                events = uow.log.events(after=max(seen, self._looked_at), limit=_BATCH)
+            told = [
+                (event, kind)
+                for event in events
+                if (hook := hooks.get(event.user_id or "")) is not None
+                and event.seq > hook.seen_seq
+                and (kind := told_as(event)) is not None
+            ]
+            if not events:
+                return
+            last = events[-1].seq
+            if told or last >= seen + _SEEN_EVERY:
+                with self._store.write() as uow:
+                    for event, kind in told:
+                        uow.webhooks.add_delivery(self._delivery(event, kind))
+                    uow.webhooks.note_seen(last)
+            self._looked_at = last
+            if len(events) < _BATCH:
+                return
+
+    def _delivery(self, event: Event, kind: str) -> Delivery:
+        body = {
+            "id": f"evt-{event.seq}",
+            "type": kind,
+            "at": time_to_json(event.at),
+            "benchmark_id": event.benchmark_id,
+            "url": f"{self._public_url}/v1/benchmarks/{event.benchmark_id}",
+            "data": dict(event.data),
+        }
+        return Delivery(
+            event_seq=event.seq,
+            user_id=event.user_id or "",
+            body=json.dumps(body, allow_nan=False),
+            tries=0,
+            next_at=self._clock.now(),
+        )
+
+    def _deliver(self) -> None:
+        with self._store.read() as uow:
+            due = uow.webhooks.due(self._clock.now(), limit=_AT_ONCE)
+        failed: set[str] = set()
+        for delivery in due:
+            # What does not answer is not asked again for each of its deliveries.
+            if delivery.user_id not in failed and not self._one(delivery):
+                failed.add(delivery.user_id)
+
+    def _one(self, delivery: Delivery) -> bool:
+        """Try one; whether it was made."""
+        with self._store.read() as uow:
+            try:
+                hook = uow.webhooks.of(delivery.user_id)
+            except NotFound:
+                return True  # it was removed meanwhile, with its deliveries
+        trouble = self._sent(hook, delivery.body.encode())
+        dropped = 0
+        with self._store.write() as uow:
+            uow.webhooks.note_trouble(delivery.user_id, trouble)
+            if trouble:
+                now = self._clock.now()
+                wait_s = BACK_OFF_S[min(delivery.tries, len(BACK_OFF_S) - 1)]
+                dropped = uow.webhooks.put_off(
+                    delivery.user_id,
+                    now,
+                    now + timedelta(seconds=wait_s),
+                    most_tries=len(BACK_OFF_S) + 1,
+                )
+            else:
+                uow.webhooks.done(delivery.event_seq)
+        self._observe(
+            "webhook_deliveries_total", 1, {"result": "failed" if trouble else "delivered"}
+        )
+        if dropped:
+            self._observe("webhook_deliveries_total", dropped, {"result": "given_up"})
+        if trouble:
+            logger.warning(
+                "webhook not delivered",
+                extra={
+                    "event": "webhook.failed",
+                    "user_id": delivery.user_id,
+                    "event_seq": delivery.event_seq,
+                    "tries": delivery.tries + 1,
+                    "given_up": dropped,
+                    "reason": trouble,
+                },
+            )
+        return not trouble
+
+    def _sent(self, hook: Webhook, body: bytes) -> str:
+        """Why it could not be sent; "" when it was."""
+        try:
+            failpoint("webhook:before")
+            status = self._post.post(hook.url, body, self._sign(hook, body, self._clock.now()))
+            failpoint("webhook:after")
+        except UrlRefused as error:
+            return error.errors[0].reason
+        except RunFailed as error:
+            return error.sentence
+        return "" if 200 <= status < 300 else f"it answered {status}"
