@@ -161,6 +161,59 @@ def test_a_training_needs_a_dataset(api: Api) -> None:
     assert [each["pointer"] for each in errors if each["accepted"]] == ["/dataset"]
 
 
+def constrained(
+    attribute: str, operator: str, value: object, **changes: object
+) -> dict[str, object]:
+    condition = {"attribute": attribute, "operator": operator, "value": value}
+    met = {"attribute": "rack", "operator": "=", "value": "b"}
+    return description(constraints=[met, condition], **changes)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "operator", "value", "accepted"),
+    [
+        ("memory.ram", ">", 4 * 2**30, "4294967296 (bytes: 4 GiB)"),
+        ("memory.ram", ">=", "1 GiB", "4294967296 (bytes: 4 GiB)"),
+        ("memory.storage", "is_not_set", "", "16 GiB"),
+        ("family", "=", "rpi5", "'rpi4b'"),
+        ("engines", "set_contains", "nothing", "ort"),
+        ("target_uid", "regexp", "-0009$", "'rpi4b-0001-0001' or 'rpi4b-0001-0002'"),
+    ],
+)
+def test_a_constraint_that_no_board_can_meet_is_refused(
+    api: Api, attribute: str, operator: str, value: object, accepted: str
+) -> None:
+    told = api.as_().post("/v1/benchmarks", json=constrained(attribute, operator, value))
+    [error] = refusal(told)["errors"]
+    assert error["pointer"] == "/constraints/1"
+    assert attribute in error["reason"]
+    assert "board of rpi4b" in error["reason"]
+    assert accepted in error["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "operator", "value"),
+    [
+        ("memory.ram", ">=", 4 * 2**30),
+        ("target_uid", "=", "rpi4b-0001-0002"),
+        ("dynamic.status", "=", "never"),
+        ("dynamic.progress", ">", 1000),
+        ("camera", "=", "v2"),
+    ],
+)
+def test_a_constraint_that_a_board_may_meet_is_taken(
+    api: Api, attribute: str, operator: str, value: object
+) -> None:
+    asked = constrained(attribute, operator, value)
+    assert api.as_().post("/v1/benchmarks?dry_run", json=asked).status_code == 200
+
+
+def test_a_constraint_counts_for_the_board_that_is_named(api: Api) -> None:
+    asked = constrained("target_uid", "=", "rpi4b-0001-0002", target_uid="rpi4b-0001-0001")
+    [error] = refusal(api.as_().post("/v1/benchmarks", json=asked))["errors"]
+    assert error["accepted"].endswith("'rpi4b-0001-0001'")
+
+
 def test_a_bigger_board_of_the_family_counts_not_of_another(api: Api) -> None:
     assert api.as_().post("/v1/benchmarks", json=description(target="rpi5", ram="8 GiB")).is_success
 
