@@ -340,6 +340,11 @@ def test_a_cron_is_a_schedule(api: Api) -> None:
     assert api.as_("bob").delete(told["links"]["self"]).status_code == 404
     assert api.as_().delete(told["links"]["self"]).status_code == 204
     assert api.as_().get(told["links"]["self"]).json()["active"] is False
+    assert api.as_().get("/v1/schedules").json()["items"] == []
+    for query in ("all", "all=true"):
+        (ended,) = api.as_().get(f"/v1/schedules?{query}").json()["items"]
+        assert (ended["schedule_id"], ended["active"]) == (told["schedule_id"], False)
+    assert api.as_("bob").get("/v1/schedules?all").json()["items"] == []
 
 
 def test_lists_are_filtered_paged_and_counted(api: Api) -> None:
