@@ -135,6 +135,12 @@ def test_a_wrong_parameter_is_told_what_would_do(
     assert accepted in error["accepted"]
 
 
+def test_an_empty_submission_is_told_all_that_is_required(api: Api) -> None:
+    errors = refusal(api.as_().post("/v1/benchmarks", json={}))["errors"]
+    required = {"/model", "/runtime", "/benchmark_type", "/target"}
+    assert {error["pointer"] for error in errors} == required
+
+
 def test_a_campaign_without_a_matrix_is_told_what_it_is(api: Api) -> None:
     [error] = api.as_().post("/v1/campaigns", json={}).json()["errors"]
     assert error["pointer"] == "/matrix"
