@@ -32,7 +32,7 @@ from edgeyard.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from edgeyard.benchmark_api.sdk import Results
+    from edgeyard.benchmark_api.sdk import Benchmark, Results
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -69,7 +69,7 @@ def results(
     elif session.output is Output.CSV:
         emit_csv(rows)
     else:
-        show(*_comparison(rows))
+        show(*_comparison(rows), *_without_result(session, rows))
     if plot is not None:
         from edgeyard.benchmark_api.cli.plot import bars_of, draw
 
@@ -122,6 +122,21 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     return parts
 
 
+def _without_result(session: Session, rows: Sequence[Row]) -> list[RenderableType]:
+    """A footnote for each that has not completed: its status, and why."""
+    parts: list[RenderableType] = []
+    for row in rows:
+        if row.get("status") != "completed":
+            benchmark = session.client.benchmark(str(row.get("benchmark_id")))
+            parts.append(note(benchmark.benchmark_id, _state(benchmark)))
+    return parts
+
+
+def _state(benchmark: Benchmark) -> str:
+    why = benchmark.failure or (None if benchmark.ended else benchmark.waiting_reason)
+    return f"{benchmark.status}: {why}" if why else benchmark.status
+
+
 def _ratio(row: Row) -> str:
     ratio = row.get("ratio")
     return f"{ratio:.2f}×" if isinstance(ratio, int | float) else ""
@@ -150,34 +165,50 @@ _COLUMNS = (
 
 
 def _show_one(session: Session, found: Results) -> None:
+    completed = found.status == "completed"
+    benchmark = None if completed else session.client.benchmark(found.benchmark_id)
     if session.output is Output.JSON:
         emit_json(found.raw)
     elif session.output is Output.CSV:
         emit_csv([found.summary] if found.summary else [])
     else:
-        show(*_one(found))
+        show(*_one(found, benchmark))
     if not found.report:
-        session.say(f"{found.benchmark_id} is {found.status} and has no result yet")
+        yet = " yet" if benchmark is not None and not benchmark.ended else ""
+        status = benchmark.status if benchmark is not None else found.status
+        session.say(f"{found.benchmark_id} is {status} and has no result{yet}")
 
 
-def _one(found: Results) -> list[RenderableType]:
+def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
+    """``benchmark`` is given where it has not completed, to tell how it stands."""
     from rich.text import Text
 
     from edgeyard.benchmark_api.cli.output import STATE_STYLE
     from edgeyard.benchmark_api.cli.pictures import facts_table
 
     parts: list[RenderableType] = [Text(found.benchmark_id, style="bold")]
+    asked = benchmark.description if benchmark is not None else {}
+    placed = benchmark.target_uid if benchmark is not None else None
     row = found.summary
-    where = plain(row.get("target_uid") or row.get("target"))
-    parts.append(
-        Text(printable(f"{plain(row.get('model'))} · {plain(row.get('runtime'))} · {where}"))
+    what = (
+        row.get("model") or asked.get("model"),
+        row.get("runtime") or asked.get("runtime"),
+        row.get("target_uid") or placed or row.get("target") or asked.get("target"),
     )
+    told_what = " · ".join(filter(None, map(plain, what)))
+    if told_what:
+        parts.append(Text(printable(told_what)))
+    if benchmark is not None:
+        style = STATE_STYLE.get(benchmark.status, "")
+        parts.append(Text(printable(_state(benchmark)), style=style))
     if found.verdict is not None:
         told = " ".join(one.sentence or one.code for one in found.verdict.reasons)
         why = f": {told}" if told else ""
         style = STATE_STYLE.get(found.verdict.verdict, "")
         parts.append(Text(printable(found.verdict.verdict + why), style=style))
-    parts.append(facts_table(_facts(found)))
+    facts = _facts(found)
+    if facts:
+        parts.append(facts_table(facts))
     if found.files:
         rows = [
             {"attempt": one.attempt, "name": one.name, "size": one.size_bytes}

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import (
@@ -234,14 +235,16 @@ def field_errors(
     errors: Sequence[ErrorDetails],
     known: Mapping[str, FieldInfo],
     prefix: tuple[str, ...] = (),
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> list[FieldError]:
     """Pydantic's findings in our words, without any of the input.
 
     Args:
         known: The top-level fields, for "did you mean" and for what they take.
         prefix: Path of the validated object in the body.
+        elsewhere: What is no top-level field but said in another way, and in which.
     """
-    return [_field_error(error, known, prefix) for error in errors]
+    return [_field_error(error, known, prefix, elsewhere) for error in errors]
 
 
 _LISTS_GO_ELSEWHERE = {("model",), ("target",), ("runtime",)}
@@ -261,12 +264,17 @@ _KINDS = {
 
 
 def _field_error(
-    error: ErrorDetails, known: Mapping[str, FieldInfo], prefix: tuple[str, ...]
+    error: ErrorDetails,
+    known: Mapping[str, FieldInfo],
+    prefix: tuple[str, ...],
+    elsewhere: Mapping[str, str],
 ) -> FieldError:
     location = tuple(part for part in error["loc"] if not _is_branch(part))
     place = pointer((*prefix, *location))
     if error["type"] == "extra_forbidden":
-        return FieldError(place, "is not a field that Edgeyard knows", _nearest(location, known))
+        other = elsewhere.get(str(location[0])) if len(location) == 1 else None
+        accepted = other or _nearest(location, known)
+        return FieldError(place, "is not a field that Edgeyard knows", accepted)
     if error["type"] == "missing":
         return FieldError(place, "is required", _missing(location, known))
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:

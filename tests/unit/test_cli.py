@@ -539,16 +539,33 @@ def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
     assert (line["p50_ms"], line["verdict"]) == ("12.3", "suspect")
 
 
-def test_no_result_yet_says_so(server: FakeServer) -> None:
-    empty: dict[str, object] = {
-        "benchmark_id": ID,
-        "status": "running",
-        "summary": None,
-        "reports": [],
-        "files": [],
-    }
-    server.on("GET", f"{ONE}/results", empty)
-    assert "is running and has no result yet" in run("results", ID).stderr
+def no_result(status: str) -> dict[str, object]:
+    return {"benchmark_id": ID, "status": status, "summary": None, "reports": [], "files": []}
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "talk"),
+    [
+        ("running", "running", "is running and has no result yet\n"),
+        ("pending", "pending: board_offline: its board is offline", "has no result yet\n"),
+        ("failed", "failed: user_model: the model can't be read", "is failed and has no result\n"),
+        ("cancelled", "cancelled", "is cancelled and has no result\n"),
+        ("expired", "expired", "is expired and has no result\n"),
+    ],
+)
+def test_where_there_is_no_result_its_status_and_why_are_told(
+    server: FakeServer, status: str, told: str, talk: str
+) -> None:
+    server.on("GET", ONE, benchmark(status=status))
+    server.on("GET", f"{ONE}/results", no_result(status))
+    server.on("GET", "/v1/results", {"items": [row(status=status, p50_ms=None, verdict=None)]})
+    result = run("results", ID)
+    lines = result.stdout.splitlines()
+    assert told in lines
+    assert all(line.replace("·", "").strip() for line in lines)
+    assert result.stderr.endswith(talk)
+    together = " ".join(run("results", ID, "other").stdout.split())
+    assert f"· {ID}: {told}" in together
 
 
 def test_a_comparison_has_ratios_to_the_fastest_that_is_valid() -> None:
