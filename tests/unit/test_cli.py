@@ -603,6 +603,46 @@ def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     assert len(rows_of(run("results", "a", "b", "c", "-o", "csv"))) == 3
 
 
+def test_a_training_tells_its_losses_and_no_accuracy_bears_the_mark(server: FakeServer) -> None:
+    told = results(verdict="suspect")
+    told["summary"] |= {"benchmark_type": "TYPE3", "final_loss": 0.25, "accuracy": 0.5}
+    told["reports"][0]["report"]["training"] = {
+        "trained": "the last dense layer", "steps": 40, "final_loss": 0.25,
+        "epoch_losses": [1.5, 0.5], "validation_losses": [], "validation_accuracy": [0.5, 0.75],
+    }  # fmt: skip
+    server.on("GET", f"{ONE}/results", told)
+    shown = " ".join(run("results", ID).stdout.split())
+    for part in ("the last dense layer", "steps 40", "loss 0.25", "epoch 1.5 0.5", "75.00%"):
+        assert part in shown
+    assert "inferences" not in shown
+    assert "50.00% suspect" not in shown
+
+
+def test_types_are_told_apart_and_never_share_an_axis(server: FakeServer) -> None:
+    rows = [row("a"), row("b", benchmark_type="TYPE3", final_loss=0.25)]
+    server.on("GET", "/v1/results", {"items": rows})
+    for one, kind in (("a", "TYPE1"), ("b", "TYPE3")):
+        asked = {"benchmark_type": kind, "model": "net.onnx"}
+        server.on("GET", f"/v1/benchmarks/{one}", benchmark(one, description=asked))
+    for verb in ("results", "wait"):
+        shown = run(verb, "a", "b").stdout
+        assert fits(shown)
+        assert "TYPE3" in shown
+        assert "0.25" in shown
+    result = run("results", "a", "b", "--plot", "out.png")
+    assert result.exit_code == 1
+    assert "--type" in result.stderr
+    assert not Path("out.png").exists()
+
+
+@pytest.mark.parametrize("verb", ["hold", "release"])
+def test_a_benchmark_is_held_and_released(server: FakeServer, verb: str) -> None:
+    server.on("POST", f"{ONE}/{verb}", Answer(benchmark(status="pending"), 202))
+    result = run(verb, ID)
+    assert ID in result.stdout
+    assert "net" in result.stdout
+
+
 def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
     server.on("GET", f"{ONE}/results", results())
     for name in ("latencies.npy", "report.json"):
