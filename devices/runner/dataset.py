@@ -134,8 +134,8 @@ def _images(
 def numbered(dataset: Dataset, classes: int) -> Dataset:
     """The dataset with the class numbers that a model of so many classes means.
 
-    Folders in alphabetical order tell class numbers only where there is one for each class. Of
-    others, names that are numbers are the classes themselves.
+    Names that are numbers are the classes themselves; other folders tell class numbers by their
+    alphabetical order, and only where there is one for each class.
 
     Args:
         classes: 0: the model does not tell how many it has.
@@ -144,10 +144,12 @@ def numbered(dataset: Dataset, classes: int) -> Dataset:
         RunFailed: ``user_input``: nothing tells which folder is which class.
     """
     folders = dataset.folders
-    if not folders or not classes or len(folders) == classes:
+    if not folders:
         return dataset
     numeric = all(name.isascii() and name.isdigit() and len(name) <= 9 for name in folders)
-    if not numeric or max(map(int, folders)) >= classes:
+    if not numeric and len(folders) == (classes or len(folders)):
+        return dataset
+    if not numeric or (classes and max(map(int, folders)) >= classes):
         shown = ", ".join(repr(name[:40]) for name in folders[:8])
         more = f" and {len(folders) - 8} more" if len(folders) > 8 else ""
         raise RunFailed(

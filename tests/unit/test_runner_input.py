@@ -247,9 +247,21 @@ class TestImages:
         mapped = numbered(found, 100)
         assert mapped.labels.tolist() == [42, 3, 7]
         assert mapped.class_names == {42: "0042", 3: "3", 7: "7"}
-        # as many folders as classes, or a model that does not tell them: the order counts
-        assert numbered(found, 3) is found
+        assert numbered(found, 0).labels.tolist() == [42, 3, 7]
+        assert "dataset.json" in refused("user_input", numbered, found, 3)
+
+    def test_numbers_go_by_their_value_not_by_the_alphabet(self, tmp_path: Path) -> None:
+        names = [str(number) for number in range(11)]
+        mapped = numbered(open_dataset(self.folders(tmp_path, *names), [IMAGE], None), 11)
+        assert mapped.class_names == {number: str(number) for number in range(11)}
+
+    def test_other_names_go_by_the_alphabet_where_there_is_one_a_class(
+        self, tmp_path: Path
+    ) -> None:
+        found = open_dataset(self.folders(tmp_path, "dog", "cat"), [IMAGE], None)
+        assert numbered(found, 2) is found
         assert numbered(found, 0) is found
+        assert found.class_names == {0: "cat", 1: "dog"}
 
     @pytest.mark.parametrize("names", [("cat", "dog"), ("1", "dog"), ("0", "10"), ("²", "1")])
     def test_folders_that_tell_no_class_are_refused(
