@@ -498,6 +498,7 @@ def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     assert fits(result.stdout)
     assert LONG_ID in result.stdout
     assert "(another user's)" in result.stdout
+    assert [line[0] for line in result.stdout.splitlines() if line[0] != " "] == ["#", "1", "2"]
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal(server: FakeServer) -> None:
@@ -641,6 +642,7 @@ def test_a_benchmark_is_held_and_released(server: FakeServer, verb: str) -> None
     result = run(verb, ID)
     assert ID in result.stdout
     assert "net" in result.stdout
+    assert len(server.of("POST", f"{ONE}/{verb}")) == 1
 
 
 def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
