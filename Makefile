@@ -41,7 +41,8 @@ postgres:
 nomad: ## a Nomad for the tests: the one on PATH, or the pinned one built once (minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres nomad ## lint, types, import rules and all tests
+test: lint types imports postgres ## lint, types, import rules and all tests
+	@deploy/nomad/build >/dev/null || echo "Without a Nomad, its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests
