@@ -264,14 +264,13 @@ class NomadClient:
                         return data[:limit_bytes]
                 return data
 
+        def gone(text: str) -> Exception | None:
+            return NotFound("log", alloc_id) if "Unknown allocation" in text else None
+
         return self._asked(
             call,
-            missing=lambda: b"",
-            refusals={
-                HTTPStatus.INTERNAL_SERVER_ERROR: lambda text: (
-                    NotFound("log", alloc_id) if "Unknown allocation" in text else None
-                ),
-            },
+            missing=lambda: b"",  # its task has not begun
+            refusals=dict.fromkeys((HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR), gone),
         )
 
     @contextmanager

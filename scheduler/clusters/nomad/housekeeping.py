@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
@@ -28,7 +29,6 @@ YOUNG = timedelta(minutes=2)
 OLDEST_VERSION = (1, 11, 2)
 """Below, dispatch and device accounting have known bugs: a warning says so."""
 
-_LOOK_S = 0.5  # for the stop
 _SETTLED_JOBS = 4096  # remembered, so that each is settled once
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -51,7 +51,7 @@ class Housekeeper:
         self._now = now
         self._lock = threading.Lock()
         self._settled: OrderedDict[str, None] = OrderedDict()
-        self._work: queue.Queue[tuple[str, Sequence[str]]] = queue.Queue()
+        self._work: queue.Queue[tuple[str, Sequence[str]] | None] = queue.Queue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -80,6 +80,7 @@ class Housekeeper:
     def close(self) -> None:
         """End the thread; what is left is found by the next look."""
         self._stop.set()
+        self._work.put(None)
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -125,10 +126,11 @@ class Housekeeper:
                 due_s = time.monotonic() + TIDY_S
                 self._guarded(self.tidy)
             try:
-                job_id, still_live = self._work.get(timeout=_LOOK_S)
+                work = self._work.get(timeout=max(0.0, due_s - time.monotonic()))
             except queue.Empty:
                 continue
-            self._guarded(lambda job=job_id, live=still_live: self._settle(job, live))  # type: ignore[misc]
+            if work is not None and not self._stop.is_set():
+                self._guarded(partial(self._settle, *work))
 
     def _settle(self, job_id: str, still_live: Sequence[str]) -> None:
         for live in still_live:

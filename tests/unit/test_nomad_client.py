@@ -1,0 +1,465 @@
+"""Calls of Nomad's API without a Nomad: what is sent, what is tried again, what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+import respx
+
+from edgeyard.errors import (
+    ClusterUnreachable,
+    ConfigError,
+    HclError,
+    HclMismatch,
+    JobExists,
+    JobRefused,
+    NotFound,
+)
+from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.client import NomadClient
+from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
+from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
+from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
+from edgeyard.scheduler.hcl.parse import parse_job
+from edgeyard.scheduler.ports import JobRun
+from tests.builders.cluster import TOKEN, a_job, eventually, on
+from tests.builders.nomad import (
+    ADDRESS,
+    JOB,
+    STARTED,
+    UID,
+    Json,
+    allocation,
+    blocked,
+    device,
+    job,
+    node,
+    terminated,
+)
+
+ACCESS = NomadAccess(address=ADDRESS, token="s3cret", namespace="lab", region="eu")
+QUICK = RetryPolicy(first_s=0.0, longest_s=0.0)
+TEXT = a_job("pass", on(UID))
+PARSED = api_job(parse_job(TEXT))
+TAKEN = httpx.Response(500, text="Enforcing job modify index 0: job already exists")
+NO_LEADER = httpx.Response(500, text="rpc error: No cluster leader")
+DONE = httpx.Response(200, json={"EvalID": "e"})
+
+
+@pytest.fixture
+def nomad() -> Iterator[respx.Router]:
+    with respx.mock(base_url=ADDRESS, assert_all_called=False) as router:
+        yield router
+
+
+@pytest.fixture
+def client(nomad: respx.Router) -> Iterator[NomadClient]:
+    client = NomadClient(ACCESS, policy=QUICK)
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def cluster(nomad: respx.Router) -> Iterator[NomadCluster]:
+    nomad.post("/v1/jobs/parse").respond(json=PARSED)
+    nomad.put(path__startswith="/v1/var/").respond(json={})
+    nomad.get("/v1/agent/self").respond(json={})
+    nomad.get("/v1/vars").respond(json=[])
+    cluster = NomadCluster(ACCESS, retry=QUICK)
+    yield cluster
+    cluster.close()
+
+
+class TestCalls:
+    def test_carry_token_namespace_and_region(
+        self, client: NomadClient, nomad: respx.Router
+    ) -> None:
+        listing = nomad.get("/v1/jobs").respond(json=[])
+        nodes = nomad.get("/v1/nodes").respond(text="null")
+        assert client.jobs("benchmark-") == []
+        assert client.nodes() == ((), 0)
+        for route in (listing, nodes):
+            request = route.calls.last.request
+            assert request.headers["X-Nomad-Token"] == "s3cret"
+            assert request.url.params["region"] == "eu"
+            assert request.url.params["namespace"] == "lab"
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            NO_LEADER,
+            httpx.Response(429),
+            httpx.Response(200, text='[{"ID": "benchm'),
+            httpx.Response(200, text="<html>"),
+            httpx.ConnectError("refused"),
+            httpx.ReadTimeout("slow"),
+            httpx.RemoteProtocolError("cut"),
+        ],
+    )
+    def test_are_made_again_after_what_may_pass(
+        self, client: NomadClient, nomad: respx.Router, bad: httpx.Response | Exception
+    ) -> None:
+        nomad.get("/v1/jobs").side_effect = [bad, bad, httpx.Response(200, json=[job()])]
+        assert client.jobs("")[0]["ID"] == JOB
+
+    def test_are_given_up_after_three_tries(self, client: NomadClient, nomad: respx.Router) -> None:
+        route = nomad.get("/v1/jobs").mock(side_effect=httpx.ReadTimeout("slow"))
+        with pytest.raises(ClusterUnreachable, match="ReadTimeout: slow"):
+            client.jobs("")
+        assert route.call_count == 3
+
+    def test_that_are_not_allowed_are_not_made_again(
+        self, client: NomadClient, nomad: respx.Router
+    ) -> None:
+        route = nomad.get("/v1/jobs").respond(403, text="Permission denied")
+        with pytest.raises(ClusterUnreachable, match="403: Permission denied"):
+            client.jobs("")
+        assert route.call_count == 1
+
+    @pytest.mark.parametrize("odd", [{}, [1], "text", 7])
+    def test_with_an_answer_of_another_shape_tell_nothing(
+        self, client: NomadClient, nomad: respx.Router, odd: object
+    ) -> None:
+        nomad.get("/v1/jobs").respond(json=odd)
+        with pytest.raises(ClusterUnreachable, match="not a list"):
+            client.jobs("")
+
+    def test_open_the_circuit_and_close_it_again(self) -> None:
+        now = [0.0]
+        breaker = CircuitBreaker(RetryPolicy(trips_at=2), lambda: now[0])
+        breaker.failed("no answer")
+        breaker.enter()
+        breaker.failed("no answer")
+        with pytest.raises(ClusterUnreachable, match="2 times in a row"):
+            breaker.enter()
+        now[0] += 2.0
+        breaker.enter()  # one looks ...
+        with pytest.raises(ClusterUnreachable):
+            breaker.enter()  # ... the others wait for what it finds
+        breaker.succeeded()
+        breaker.enter()
+
+    def test_wait_longer_each_time_but_never_too_long(self) -> None:
+        policy = RetryPolicy(first_s=1.0, longest_s=30.0)
+        for failures, whole_s in ((1, 1), (2, 2), (4, 8), (6, 30), (1000, 30)):
+            assert whole_s / 2 <= policy.wait_s(failures) <= whole_s
+
+    def test_over_tls_need_readable_files(self, tmp_path: Path) -> None:
+        access = replace(ACCESS, address="https://nomad.test", ca_cert=tmp_path / "none.pem")
+        with pytest.raises(ConfigError, match="TLS"):
+            NomadClient(access)
+
+    def test_do_not_show_the_token(self) -> None:
+        assert "s3cret" not in repr(ACCESS)
+
+
+class TestDispatch:
+    def test_puts_the_secret_first_and_registers_create_only(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        route = nomad.post("/v1/jobs").mock(return_value=DONE)
+        cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        sent = [call.request for call in nomad.calls]
+        assert [f"{each.method} {each.url.path}" for each in sent] == [
+            "POST /v1/jobs/parse",
+            f"PUT /v1/var/nomad/jobs/{JOB}",
+            "POST /v1/jobs",
+        ]
+        assert sent[1].url.params["cas"] == "0"
+        assert json.loads(sent[1].content)["Items"] == {TOKEN: "t"}
+        body = json.loads(route.calls.last.request.content)
+        assert (body["EnforceIndex"], body["JobModifyIndex"]) == (True, 0)
+        assert body["Job"] == PARSED
+        assert "t" not in json.dumps(body).split('"')
+
+    def test_registers_what_was_verified_without_reading_it_again(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.post("/v1/jobs").mock(return_value=DONE)
+        cluster.verify(parse_job(TEXT), TEXT)
+        cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        read = [call for call in nomad.calls if call.request.url.path == "/v1/jobs/parse"]
+        assert len(read) == 1
+
+    def test_of_a_taken_id_is_told(self, cluster: NomadCluster, nomad: respx.Router) -> None:
+        nomad.post("/v1/jobs").mock(return_value=TAKEN)
+        with pytest.raises(JobExists):
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+
+    @pytest.mark.parametrize("lost", [httpx.ReadTimeout("slow"), NO_LEADER])
+    def test_whose_answer_was_lost_finds_its_own_effect(
+        self, cluster: NomadCluster, nomad: respx.Router, lost: httpx.Response | Exception
+    ) -> None:
+        route = nomad.post("/v1/jobs")
+        route.side_effect = [lost, TAKEN]
+        cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert route.call_count == 2
+
+    def test_without_any_answer_is_unknown(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.post("/v1/jobs").mock(side_effect=httpx.ReadTimeout("slow"))
+        with pytest.raises(ClusterUnreachable):
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+
+    @pytest.mark.parametrize("status", [400, 500])
+    def test_of_a_job_that_is_not_valid_is_refused(
+        self, cluster: NomadCluster, nomad: respx.Router, status: int
+    ) -> None:
+        text = "1 error occurred:\n\t* Missing task driver\n\n"
+        route = nomad.post("/v1/jobs").respond(status, text=text)
+        with pytest.raises(JobRefused, match="Missing task driver"):
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert route.call_count == 1
+
+    def test_never_overwrites_the_secret_of_a_job_that_is_there(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        put = nomad.put(path__startswith="/v1/var/").respond(409, json={})
+        nomad.get(f"/v1/job/{JOB}").respond(json={"ID": JOB})
+        with pytest.raises(JobExists):
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert put.call_count == 1
+
+    def test_replaces_a_secret_that_was_left_without_its_job(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        put = nomad.put(path__startswith="/v1/var/")
+        put.side_effect = [httpx.Response(409, json={}), httpx.Response(200, json={})]
+        nomad.get(f"/v1/job/{JOB}").respond(404, text="job not found")
+        nomad.post("/v1/jobs").mock(return_value=DONE)
+        cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        assert "cas" not in put.calls.last.request.url.params
+
+    def test_of_another_job_s_text_is_refused(self, cluster: NomadCluster) -> None:
+        with pytest.raises(JobRefused, match="that of job benchmark-1"):
+            cluster.dispatch("benchmark-2", TEXT, {TOKEN: "t"})
+
+
+class TestReading:
+    """What Nomad reads in a job is compared with what was meant, whole."""
+
+    def test_equal(self) -> None:
+        nulls = {**PARSED, "Region": None, "Constraints": None}
+        assert mismatches(parse_job(TEXT), nulls) == []
+
+    @pytest.mark.parametrize(
+        ("change", "told"),
+        [
+            ({"Priority": 51}, "Priority: meant 50, read 51"),
+            ({"Priority": 50.0}, "Priority: meant 50, read 50.0"),
+            ({"Namespace": "other"}, "Namespace: read 'other', meant nothing"),
+            ({"Datacenters": ["dc1", "dc2"]}, "Datacenters: meant ['dc1'], read ['dc1', 'dc2']"),
+            ({"Type": None}, "Type: meant 'batch', read nothing"),
+            ({"TaskGroups": []}, "TaskGroups: meant"),
+        ],
+    )
+    def test_different(self, change: Json, told: str) -> None:
+        (difference,) = mismatches(parse_job(TEXT), {**PARSED, **change})
+        assert difference.startswith(told)
+
+    def test_different_in_a_secret_place_says_only_where(self) -> None:
+        read = json.loads(json.dumps(PARSED))
+        read["TaskGroups"][0]["Tasks"][0]["Config"]["command"] = "/bin/evil"
+        assert mismatches(parse_job(TEXT), read) == ["TaskGroups[0].Tasks[0].Config differs"]
+
+    def test_what_differs_is_not_dispatched(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.post("/v1/jobs/parse").respond(json={**PARSED, "Priority": 99})
+        register = nomad.post("/v1/jobs").mock(return_value=DONE)
+        with pytest.raises(HclMismatch, match="Priority"):
+            cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        with pytest.raises(HclMismatch, match="Priority"):
+            cluster.verify(parse_job(TEXT), TEXT)
+        assert not register.called
+
+    def test_what_nomad_cannot_read_is_no_job(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.post("/v1/jobs/parse").respond(400, text="Failed to parse job: input.hcl:1")
+        with pytest.raises(HclError, match=r"input\.hcl:1"):
+            cluster.check(TEXT)
+
+
+class TestStates:
+    @pytest.fixture(autouse=True)
+    def quiet(self, nomad: respx.Router) -> None:
+        nomad.get("/v1/evaluations").respond(json=[])
+
+    @pytest.fixture
+    def deleted(self, nomad: respx.Router) -> respx.Route:
+        return nomad.delete(path__startswith="/v1/").respond(json={})
+
+    def test_are_asked_for_with_two_calls_however_many(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        ids = [f"benchmark-{number}" for number in range(100)]
+        nomad.get("/v1/jobs").respond(json=[job(each) for each in ids])
+        found = [allocation("running", job_id=each) for each in ids]
+        nomad.get("/v1/allocations").respond(json=found)
+        assert set(cluster.states([*ids, "benchmark-none"])) == set(ids)
+        assert nomad.calls.call_count == 2
+        assert nomad.calls.last.request.url.params["filter"] == "JobID matches `^benchmark\\-`"
+
+    def test_of_nothing_ask_nothing(self, cluster: NomadCluster, nomad: respx.Router) -> None:
+        assert cluster.states([]) == {}
+        assert cluster.states(["../../v1", "", 'a" or "a']) == {}
+        assert not nomad.calls
+
+    def test_do_not_take_an_older_job_s_run_for_this_one_s(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/jobs").respond(json=[job(CreateIndex=30, Status="pending")])
+        nomad.get("/v1/allocations").respond(json=[allocation("complete", index=20)])
+        assert cluster.states([JOB])[JOB].run is JobRun.QUEUED
+
+    def test_of_a_start_are_those_of_its_child(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        child = f"{JOB}/periodic-1795253636"
+        listing = [job(Periodic=True), job(child, ParentID=JOB)]
+        nomad.get("/v1/jobs").respond(json=listing)
+        nomad.get("/v1/allocations").respond(json=[allocation("running", job_id=child)])
+        assert cluster.states([JOB])[JOB].run is JobRun.RUNNING
+
+    def test_of_a_start_to_come_say_when(self, cluster: NomadCluster, nomad: respx.Router) -> None:
+        nomad.get("/v1/jobs").respond(json=[job(Periodic=True)])
+        nomad.get("/v1/allocations").respond(json=[])
+        periodic = {"Specs": ["0 0 12 1 1 * 2099"]}
+        nomad.get(f"/v1/job/{JOB}").respond(json={**job(), "Periodic": periodic})
+        assert cluster.states([JOB])[JOB].reason == "starts at 2099-01-01T12:00:00Z"
+
+    def test_of_a_waiting_job_name_the_boards(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/jobs").respond(json=[job(status="pending")])
+        holder = allocation("running", job_id="benchmark-9")
+        nomad.get("/v1/allocations").mock(
+            side_effect=[httpx.Response(200, json=[]), httpx.Response(200, json=[holder])]
+        )
+        exhausted = {"devices: no devices match request": 1}
+        nomad.get("/v1/evaluations").respond(json=[blocked(exhausted=exhausted)])
+        nomad.get(f"/v1/job/{JOB}").respond(json=PARSED)
+        nomad.get("/v1/nodes").respond(json=[node(device())])
+        reason = cluster.states([JOB])[JOB].reason
+        assert reason == f"every matching board is taken: {UID} runs benchmark-9"
+
+    def test_of_an_ended_job_have_its_secret_removed_and_its_parent_stopped(
+        self, cluster: NomadCluster, nomad: respx.Router, deleted: respx.Route
+    ) -> None:
+        child = f"{JOB}/periodic-1795253636"
+        nomad.get("/v1/jobs").respond(json=[job(Periodic=True), job(child, "dead", ParentID=JOB)])
+        ended = allocation("complete", terminated(0), job_id=child)
+        nomad.get("/v1/allocations").respond(json=[ended])
+        assert cluster.states([JOB])[JOB].run is JobRun.ENDED
+        eventually(lambda: deleted.call_count == 2, "both are gone")
+        paths = [call.request.url.path for call in deleted.calls]
+        assert paths == [f"/v1/job/{JOB}", f"/v1/var/nomad/jobs/{JOB}"]
+
+
+class TestLogs:
+    def test_are_the_bytes_of_the_task(self, cluster: NomadCluster, nomad: respx.Router) -> None:
+        nomad.get("/v1/jobs").respond(json=[job()])
+        nomad.get("/v1/allocations").respond(json=[allocation("running")])
+        route = nomad.get(path__startswith="/v1/client/fs/logs/").respond(text="two\n")
+        chunk = cluster.logs(JOB, "stdout", 4)
+        assert (chunk.data, chunk.next_offset, chunk.ended) == (b"two\n", 8, False)
+        params = route.calls.last.request.url.params
+        assert (params["offset"], params["task"], params["type"]) == (
+            "4",
+            "bootstrap-job",
+            "stdout",
+        )
+
+    @pytest.mark.parametrize("status", [404, 500])
+    def test_of_an_allocation_that_is_gone_are_gone(
+        self, cluster: NomadCluster, nomad: respx.Router, status: int
+    ) -> None:
+        nomad.get("/v1/jobs").respond(json=[job()])
+        nomad.get("/v1/allocations").respond(json=[allocation("running")])
+        nomad.get(path__startswith="/v1/client/fs/logs/").respond(
+            status, text='Unknown allocation "4a1e6a2c"'
+        )
+        with pytest.raises(NotFound):
+            cluster.logs(JOB, "stdout", 0)
+
+    def test_before_the_task_are_empty(self, cluster: NomadCluster, nomad: respx.Router) -> None:
+        nomad.get("/v1/jobs").respond(json=[job()])
+        pending = allocation("pending", started=False)
+        nomad.get("/v1/allocations").respond(json=[pending])
+        nomad.get(path__startswith="/v1/client/fs/logs/").respond(404, text="not started yet")
+        assert cluster.logs(JOB, "stdout", 0).data == b""
+
+
+class TestNodes:
+    def test_are_read_whole_only_when_their_index_moved(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/allocations").respond(json=[])
+        small = nomad.get("/v1/nodes", params={"per_page": "1"}).respond(
+            json=[], headers={"X-Nomad-Index": "5"}
+        )
+        whole = nomad.get("/v1/nodes", params={"resources": "true"}).respond(
+            json=[node(device())], headers={"X-Nomad-Index": "5"}
+        )
+        for _ in range(3):
+            assert cluster.hosts()[0].boards[0].target_uid == UID
+        assert (whole.call_count, small.call_count) == (1, 2)
+        small.respond(json=[], headers={"X-Nomad-Index": "6"})
+        cluster.hosts()
+        assert whole.call_count == 2
+
+
+class TestHousekeeping:
+    NOW = datetime.fromisoformat(STARTED)
+    OLD_NS = int((NOW - timedelta(days=8)).timestamp() * 1e9)
+    HOUR_AGO_NS = int((NOW - timedelta(hours=1)).timestamp() * 1e9)
+    YOUNG_NS = int((NOW - timedelta(minutes=1)).timestamp() * 1e9)
+
+    def test_stops_and_purges_only_what_edgeyard_knows_to_have_ended(
+        self, client: NomadClient, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/jobs").respond(
+            json=[
+                job("benchmark-lives", SubmitTime=self.HOUR_AGO_NS),
+                job("benchmark-orphan", SubmitTime=self.HOUR_AGO_NS),
+                job("benchmark-young", SubmitTime=self.YOUNG_NS),
+                job("benchmark-old", "dead", SubmitTime=self.OLD_NS),
+                job("benchmark-kept", "dead", SubmitTime=self.HOUR_AGO_NS),
+                job("benchmark-foreign", "dead", SubmitTime=self.OLD_NS),
+                job("benchmark-foreign2", SubmitTime=self.OLD_NS),
+            ]
+        )
+        nomad.get("/v1/vars").respond(
+            json=[{"Path": f"nomad/jobs/{each}"} for each in ("benchmark-old", "other", JOB)]
+        )
+        removed = nomad.delete(path__startswith="/v1/").respond(json={})
+        known = {"benchmark-orphan", "benchmark-young", "benchmark-old", "benchmark-kept", "other"}
+        keeper = Housekeeper(
+            client,
+            purge_age_s=7 * 86400,
+            ended=lambda ids: known & set(ids),
+            now=lambda: self.NOW.astimezone(UTC),
+        )
+        keeper.tidy()
+        gone = [
+            (call.request.url.path, call.request.url.params.get("purge")) for call in removed.calls
+        ]
+        assert gone == [
+            ("/v1/job/benchmark-orphan", "false"),
+            ("/v1/job/benchmark-old", "true"),
+            ("/v1/var/nomad/jobs/benchmark-old", None),
+        ]
+
+
+def test_a_job_has_a_page_in_nomad_s_ui() -> None:
+    assert ACCESS.page_of(JOB) == f"{ADDRESS}/ui/jobs/benchmark-1@lab"
+    shown = replace(ACCESS, ui_url="https://nomad.example.org")
+    assert shown.page_of(JOB).startswith("https://nomad.example.org/ui/jobs/")
