@@ -33,7 +33,7 @@ types: $(STAMP) ## mypy, strict
 	@$(BIN)/mypy tests benchmarks deploy
 
 imports: $(STAMP) ## import rules
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 postgres:
 	@deploy/postgres/install
