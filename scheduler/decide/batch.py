@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -11,10 +12,15 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 
 def build_batch(
-    snapshot: Snapshot, pending: Sequence[PendingBenchmark], now: datetime, seed: int
+    snapshot: Snapshot,
+    pending: Sequence[PendingBenchmark],
+    now: datetime,
+    seed: int,
+    knowledge: Knowledge | None = None,
 ) -> Batch:
     """Classes in the order in which their first benchmark comes."""
     rows: dict[tuple[object, ...], int] = {}
@@ -29,6 +35,11 @@ def build_batch(
             each.storage_bytes,
             each.target_uid,
             each.constraints,
+            each.deadline,
+            each.user_time_s,
+            each.model_sha256,
+            each.nb_inference,
+            each.variant,
         )
         row = rows.setdefault(key, len(rows))
         if row == len(first):
@@ -45,9 +56,28 @@ def build_batch(
         storage_bytes=np.array([each.storage_bytes for each in first], dtype=np.int64),
         target_uids=tuple(each.target_uid for each in first),
         constraints=tuple(each.constraints for each in first),
+        deadlines=tuple(each.deadline for each in first),
+        user_times_s=np.array(
+            [math.nan if each.user_time_s is None else each.user_time_s for each in first],
+            dtype=np.float64,
+        ),
+        kinds=tuple(kind_of(each) for each in first),
         class_of_job=class_of_job,
+        job_users=tuple(each.user_id for each in pending),
+        knowledge=Knowledge() if knowledge is None else knowledge,
         board_families=np.array(snapshot.families, dtype=np.str_),
         board_order=_shuffled(snapshot.uids, seed),
+    )
+
+
+def kind_of(each: PendingBenchmark) -> RunKind:
+    """What it runs, as the history calls it."""
+    return RunKind(
+        engine=each.engine,
+        benchmark_type=each.benchmark_type,
+        model_sha256=each.model_sha256,
+        nb_inference=each.nb_inference,
+        variant=each.variant,
     )
 
 

@@ -6,8 +6,7 @@ whatever order benchmarks and boards are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -28,12 +27,10 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, Waiting
 from edgeyard.scheduler.model.decision import (
-    BoardHolder,
+    CycleInput,
     Explanation,
-    PendingBenchmark,
     Placement,
     Preemption,
-    Snapshot,
 )
 
 
@@ -103,31 +100,25 @@ class CycleResult:
 
 
 def decide(
-    snapshot: Snapshot,
-    pending: Sequence[PendingBenchmark],
-    now: datetime,
+    given: CycleInput,
     policy: Policy,
     plugins: Plugins,
     *,
-    holders: Sequence[BoardHolder] = (),
-    seed: int = 0,
     monotonic_s: Callable[[], float] | None = None,
 ) -> CycleResult:
     """Decide who runs where, now.
 
     Args:
-        snapshot: The boards; when it is older than ``policy.twin_max_age_s`` nothing is placed.
-        pending: The queue's benchmarks, ids all different.
-        now: Aware UTC.
+        given: When its snapshot is older than ``policy.twin_max_age_s`` nothing is placed; none of
+            its holders is stopped for one that waits unless `edgeyard.scheduler.decide.preempt`
+            allows it.
         policy: Constants of the decision.
         plugins: What the policy names, from `Registry.resolve`.
-        holders: Live attempts that have a board; none of them is stopped for one that waits
-            unless `edgeyard.scheduler.decide.preempt` allows it.
-        seed: Breaks ties between equal boards.
         monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
     """
+    snapshot, pending, now = given.snapshot, given.pending, given.now
     runner = PluginRunner(monotonic_s)
-    batch = build_batch(snapshot, pending, now, seed)
+    batch = build_batch(snapshot, pending, now, given.seed, given.knowledge)
     bindings = [binding_of(each, policy, snapshot.age_s) for each in pending]
     ages, slacks = ages_s(pending, now), slacks_s(pending, now)
     strict = np.array([each is Binding.STRICT for each in bindings], dtype=bool)
@@ -152,7 +143,7 @@ def decide(
         pending,
         order[(ready & (assignment.board_of_job == NOBODY))[order]],
         points.values,
-        holders if policy.most_preemptions else (),
+        given.holders if policy.most_preemptions else (),
         policy.preemption_margin,
         lambda cleared: feasibility(cleared, plugins.filters, runner).fits,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +14,7 @@ from typing import TypeVar
 from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -24,7 +27,13 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
-from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Placement, Preemption
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    CycleInput,
+    PendingBenchmark,
+    Placement,
+    Preemption,
+)
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -120,6 +129,7 @@ class Cycle:
         with self._store.read() as uow:
             self._reload(uow)
             drained, holders = board_holds(uow)
+            knowledge = gather(uow, now)
             waiting_room = self._pending(uow)
             running = self._running(uow, waiting_room)
         overdue = {
@@ -130,13 +140,16 @@ class Cycle:
         pending = [each for each in waiting_room if each.benchmark_id not in overdue]
         self._seed += 1
         result = decide(
-            self._twin.snapshot(now, drained=drained, holders=holders),
-            pending,
-            now,
+            CycleInput(
+                snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+                pending=pending,
+                now=now,
+                holders=running,
+                knowledge=knowledge,
+                seed=self._seed,
+            ),
             self._policy,
             self._plugins,
-            holders=running,
-            seed=self._seed,
             monotonic_s=self._clock.monotonic_s,
         )
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
@@ -161,16 +174,20 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
+            knowledge = gather(uow, now)
             waiting_room = [*self._pending(uow), candidate]
             running = self._running(uow, waiting_room)
         return decide(
-            self._twin.snapshot(now, drained=drained, holders=holders),
-            waiting_room,
-            now,
+            CycleInput(
+                snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+                pending=waiting_room,
+                now=now,
+                holders=running,
+                knowledge=knowledge,
+                seed=self._seed,
+            ),
             self._policy,
             self._plugins,
-            holders=running,
-            seed=self._seed,
             monotonic_s=self._clock.monotonic_s,
         )
 
@@ -403,7 +420,24 @@ def pending_of(
             (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
         job_completion_threshold=asked.job_completion_threshold,
+        nb_inference=asked.nb_inference,
+        variant=_variant(benchmark),
+        budget=asked.user_budget,
     )
+
+
+def _variant(benchmark: Benchmark) -> str:
+    """Digest of what else its run time may depend on; "" where it is all left at the defaults."""
+    asked = benchmark.description
+    data = sorted(
+        file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL
+    )
+    config = asked.odt_config if isinstance(asked.odt_config, Mapping) else None
+    said = (asked.parameters, asked.input, asked.precision, data, config)
+    if not any(said):
+        return ""
+    text = json.dumps(said, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt]:

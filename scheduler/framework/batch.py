@@ -1,6 +1,7 @@
 """What plugins are handed: pending benchmarks and boards in columns.
 
-A *class* is what no filter and no scorer can tell apart: benchmarks with equal requirements.
+A *class* is what no filter and no scorer can tell apart: benchmarks with equal requirements, that
+run the same thing, with the same deadline.
 Tables have the shape (classes, boards), so that 10,000 benchmarks on 10,000 boards stay small.
 """
 
@@ -18,6 +19,7 @@ from edgeyard.devices.attributes import compare
 from edgeyard.devices.model import AttributeValue
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import Snapshot
+from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 _Value = TypeVar("_Value", bound=Hashable)
 
@@ -39,6 +41,11 @@ class Batch:
         constraints: Of the users' own.
         class_of_job: Shape (jobs,): row of each pending benchmark, in the order handed in.
         board_families: Shape (boards,), text.
+        deadlines: None: none.
+        user_times_s: Bounds on the run time that users stated; NaN: none.
+        kinds: What is run, as the history calls it.
+        job_users: Shape (jobs,): user ids.
+        knowledge: What is known beside the boards' state.
         board_order: Shape (boards,): rows of boards in a random order that depends on the seed
             and the boards' names alone; who breaks ties by it doesn't depend on the order of
             the snapshot.
@@ -54,7 +61,12 @@ class Batch:
     storage_bytes: NDArray[np.int64]
     target_uids: tuple[str | None, ...]
     constraints: tuple[tuple[Constraint, ...], ...]
+    deadlines: tuple[datetime | None, ...]
+    user_times_s: NDArray[np.float64]
+    kinds: tuple[RunKind, ...]
     class_of_job: NDArray[np.intp]
+    job_users: tuple[str, ...]
+    knowledge: Knowledge
     board_families: NDArray[np.str_]
     board_order: NDArray[np.intp]
 

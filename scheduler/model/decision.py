@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
+from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,9 @@ class PendingBenchmark:
         user_priority: 1-10, bounded by the account.
         job_completion_threshold: It may have a less urgent one stopped that is less far, 0-100;
             None: nobody.
+        variant: Digest of all else in its description that its run time may depend on: the engine's
+            parameters, input shapes, precision, dataset, training configuration.
+        budget: Most credits that it may cost; None: no bound of its own.
     """
 
     benchmark_id: str
@@ -54,6 +58,9 @@ class PendingBenchmark:
     tried_uids: frozenset[str] = frozenset()
     model_sha256: str | None = None
     job_completion_threshold: int | None = None
+    nb_inference: int = 20
+    variant: str = ""
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,9 @@ class BoardHolder:
         preemptible: It may be stopped: its description says so, and it was not too often.
         ending: Its task has ended or is being stopped: its board comes free anyway.
         preempted: It is being stopped for a more urgent one.
+        user_id: Whose it is.
+        started_at: When its task started; None: not yet.
+        kind: What it runs; None where that is no longer known.
     """
 
     benchmark_id: str
@@ -75,6 +85,9 @@ class BoardHolder:
     preemptible: bool = False
     ending: bool = False
     preempted: bool = False
+    user_id: str = ""
+    started_at: datetime | None = None
+    kind: RunKind | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,6 +137,27 @@ class Snapshot:
     attributes: tuple[Mapping[str, AttributeValue], ...] = ()
     conflicts: NDArray[np.bool_] | None = None
     guarded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CycleInput:
+    """Everything that a decision depends on but the policy and its plugins.
+
+    Attributes:
+        snapshot: The boards.
+        pending: The queue's benchmarks, ids all different, in any order.
+        now: Aware UTC.
+        holders: Live attempts that have a board.
+        knowledge: What is known beside the boards' state.
+        seed: Of everything random.
+    """
+
+    snapshot: Snapshot
+    pending: Sequence[PendingBenchmark]
+    now: datetime
+    holders: Sequence[BoardHolder] = ()
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,13 @@ from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    CycleInput,
+    PendingBenchmark,
+    Snapshot,
+)
+from edgeyard.scheduler.model.knowledge import Knowledge
 
 
 @cache
@@ -32,18 +38,22 @@ def cycle(
     holders: Sequence[BoardHolder] = (),
     seed: int = 0,
     now: datetime = NOW,
+    knowledge: Knowledge | None = None,
     more_plugins: Mapping[str, Any] | None = None,
     **changes: Any,
 ) -> CycleResult:
     """Decide; ``changes`` are of the policy, ``more_plugins`` of its plugins."""
     return decide(
-        snapshot,
-        pending,
-        now,
+        CycleInput(
+            snapshot=snapshot,
+            pending=pending,
+            now=now,
+            holders=holders,
+            knowledge=knowledge or Knowledge(),
+            seed=seed,
+        ),
         replace(policy(of), **changes),
         replace(plugins(of), **(more_plugins or {})),
-        holders=holders,
-        seed=seed,
     )
 
 

@@ -1,0 +1,131 @@
+"""What a decision may know beside the boards' state: the past, users, hosts and promises.
+
+All of it is part of a cycle's input, so that a recorded cycle can be decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKind:
+    """What a run is called in the history: all that its run time depends on but the board.
+
+    Attributes:
+        nb_inference: Runs that were asked for.
+        variant: As in `edgeyard.scheduler.model.decision.PendingBenchmark`.
+    """
+
+    engine: str
+    benchmark_type: BenchmarkType
+    model_sha256: str | None
+    nb_inference: int = 20
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """One ended attempt.
+
+    Attributes:
+        run_s: Of its task; None when it never started.
+        failure: Category of its failure; None: it led to a result.
+    """
+
+    benchmark_id: str
+    user_id: str
+    target_uid: str
+    family: str
+    kind: RunKind
+    run_s: float | None
+    failure: str | None
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A board kept for a person or for maintenance; it ends by itself.
+
+    Attributes:
+        user_id: Whose benchmarks may use it meanwhile; None: nobody's.
+    """
+
+    lease_id: str
+    target_uid: str
+    since: datetime
+    until: datetime
+    reason: str
+    user_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entitlement:
+    """What a user may have, and has.
+
+    Attributes:
+        credits_left: Not yet spent nor reserved; None: no account of credits is kept.
+        most_running: Benchmarks that may hold boards at once; None: no bound.
+        running: Benchmarks that hold boards now.
+        usage_board_s: Board-seconds used, each halved per half-life since.
+        share: Weight in fair sharing.
+    """
+
+    credits_left: float | None = None
+    most_running: int | None = None
+    running: int = 0
+    usage_board_s: float = 0.0
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """How busy a host is.
+
+    Attributes:
+        cpu: 0-1.
+        memory: 0-1.
+    """
+
+    cpu: float
+    memory: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A start that was told to a user, which no later benchmark may delay."""
+
+    benchmark_id: str
+    target_uid: str
+    start: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """See the module.
+
+    Attributes:
+        runs: Ended attempts, oldest first.
+        entitlements: By user id; who is missing is bounded by nothing.
+        rates: Credits a board-second, by family; 1 for others.
+        leases: Present and future ones.
+        promises: Starts that were promised.
+        quarantined: By target_uid, why it is set aside.
+        cached: Per target_uid, SHA-256 of the models that it already has.
+        host_loads: By host; unknown ones are missing.
+        weights: Of scorers, by name, as learned so far under this policy version.
+    """
+
+    runs: tuple[PastRun, ...] = ()
+    entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    leases: tuple[Lease, ...] = ()
+    promises: tuple[Promise, ...] = ()
+    quarantined: Mapping[str, str] = field(default_factory=dict)
+    cached: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
