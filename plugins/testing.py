@@ -19,21 +19,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import Board, BoardEngine
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.priority import ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
-from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue, pairs_of
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
     Filter,
     Proposal,
     QueuePolicy,
     Scorer,
+    ScorerKind,
 )
-from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.runner import PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 
@@ -308,23 +311,32 @@ class ScorerContract:
         """The scorer to test."""
         raise NotImplementedError
 
-    def test_scores_are_a_table_within_bounds(self) -> None:
-        """Shape (classes, boards), floats in [0, 1] or NaN, also for nothing at all."""
+    def test_scores_are_within_bounds(self) -> None:
+        """Shape (pairs,), floats in [0, 1] or NaN, also for nothing at all."""
         for batch in sample_batches():
             runner = PluginRunner()
-            runner.score(self.plugin(), 1.0, batch, np.ones(batch.shape, dtype=bool))
+            runner.score(Seat(scorer=self.plugin()), 1.0, batch, all_pairs(batch))
             assert not runner.faults
 
     def test_the_same_batch_gets_the_same_scores(self) -> None:
         """No state, no clock, no randomness but the batch's seed."""
         for batch in sample_batches():
-            feasible = np.ones(batch.shape, dtype=bool)
-            first = self.plugin().score(batch, feasible)
-            assert np.array_equal(first, self.plugin().score(batch, feasible), equal_nan=True)
+            pairs = all_pairs(batch)
+            first = self.plugin().score(batch, pairs)
+            assert np.array_equal(first, self.plugin().score(batch, pairs), equal_nan=True)
 
-    def test_it_has_an_objective(self) -> None:
-        """A word for what it is good for."""
+    def test_it_changes_nothing_that_it_is_handed(self) -> None:
+        """The next scorer gets the same arrays."""
+        batch = sample_batches()[0]
+        pairs = all_pairs(batch)
+        for array in (pairs.rows, pairs.boards, pairs.starts, batch.ram_bytes, batch.snapshot.busy):
+            array.setflags(write=False)
+        self.plugin().score(batch, pairs)
+
+    def test_it_has_an_objective_and_a_kind(self) -> None:
+        """A word for what it is good for, and what stands behind it."""
         assert self.plugin().objective.strip()
+        assert self.plugin().kind in ScorerKind
 
 
 class AggregatorContract:
@@ -338,23 +350,60 @@ class AggregatorContract:
         """Never above the best nor below the worst; NaN only where all abstain."""
         rng = np.random.default_rng(0)
         for batch in sample_batches():
-            tables = [rng.random(batch.shape, dtype=np.float32) for _ in range(3)]
-            for table in tables:
-                table[rng.random(batch.shape) > 0.6] = np.nan
+            pairs = all_pairs(batch)
+            answers = [rng.random(len(pairs), dtype=np.float32) for _ in range(3)]
+            for answer in answers:
+                answer[rng.random(len(pairs)) > 0.6] = np.nan
             proposals = [
-                Proposal(scorer=f"s{k}", objective="o", weight=1.0 + k, scores=table)
-                for k, table in enumerate(tables)
+                proposal(f"s{k}", answer, pairs, weight=1.0 + k) for k, answer in enumerate(answers)
             ]
             runner = PluginRunner()
-            combined = runner.combine(self.plugin(), batch, proposals)
+            combined = runner.combine(self.plugin(), batch, pairs, proposals)
             assert combined is not None, runner.faults
-            silent = np.isnan(tables).all(axis=0)
+            worths = np.array([each.worth for each in proposals])
+            silent = np.isnan(worths).all(axis=0)
             assert np.array_equal(np.isnan(combined), silent)
-            best = np.where(np.isnan(tables), -1.0, tables).max(axis=0)
-            worst = np.where(np.isnan(tables), 2.0, tables).min(axis=0)
+            best = np.where(np.isnan(worths), -1.0, worths).max(axis=0)
+            worst = np.where(np.isnan(worths), 2.0, worths).min(axis=0)
             told = ~silent
             assert (combined[told] <= best[told] + 1e-6).all()
             assert (combined[told] >= worst[told] - 1e-6).all()
+
+    def test_weights_of_one_and_nothing_are_the_one_scorer(self) -> None:
+        """Weights (1, 0, 0) give what the first alone says."""
+        rng = np.random.default_rng(0)
+        batch = sample_batches()[0]
+        pairs = all_pairs(batch)
+        proposals = [
+            proposal(f"s{k}", rng.random(len(pairs), dtype=np.float32), pairs, weight=float(not k))
+            for k in range(3)
+        ]
+        combined = self.plugin().combine(batch, pairs, proposals)
+        assert np.allclose(combined, proposals[0].worth)
+
+
+def all_pairs(batch: Batch) -> Pairs:
+    """Every board for every class."""
+    return pairs_of(np.ones(batch.shape, dtype=np.bool_))
+
+
+def proposal(
+    scorer: str,
+    scores: NDArray[np.float32],
+    pairs: Pairs,
+    *,
+    weight: float = 1.0,
+    kind: ScorerKind = ScorerKind.HEURISTIC,
+) -> Proposal:
+    """A scorer's answer to these pairs."""
+    return Proposal(
+        scorer=scorer,
+        objective="any",
+        kind=kind,
+        weight=weight,
+        scores=scores,
+        worth=worth_of(pairs, scores),
+    )
 
 
 def _full(plugin: Filter, batch: Batch) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

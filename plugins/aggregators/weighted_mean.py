@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal
 
 
@@ -17,17 +17,21 @@ class WeightedMean:
 
     name = "weighted_mean"
 
-    def combine(self, batch: Batch, proposals: Sequence[Proposal]) -> NDArray[np.float32]:
+    def combine(
+        self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
+    ) -> NDArray[np.float32]:
         """See `Aggregator.combine`."""
-        if len(proposals) == 1:
-            return proposals[0].scores
-        points = np.zeros(batch.shape, dtype=np.float32)
-        weights = np.zeros(batch.shape, dtype=np.float32)
-        for proposal in proposals:
-            told = ~np.isnan(proposal.scores)
-            np.add(points, proposal.weight * proposal.scores, out=points, where=told)
-            np.add(weights, proposal.weight, out=weights, where=told)
-        nothing = np.full(batch.shape, np.nan, dtype=np.float32)
+        counted = [each for each in proposals if each.weight > 0.0]
+        if len(counted) == 1:
+            return counted[0].worth
+        points = np.zeros(len(pairs), dtype=np.float32)
+        weights = np.zeros(len(pairs), dtype=np.float32)
+        for each in counted:
+            told = ~np.isnan(each.worth)
+            weight = np.float32(each.weight)
+            np.add(points, weight * each.worth, out=points, where=told)
+            np.add(weights, weight, out=weights, where=told)
+        nothing = np.full(len(pairs), np.nan, dtype=np.float32)
         mean = np.divide(points, weights, out=nothing, where=weights > 0)
         return np.clip(mean, 0.0, 1.0)  # rounding may end a hair above 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal
 
 
@@ -14,7 +14,9 @@ class Answered:
 
     name = "answered"
 
-    def evaluate(self, batch: Batch, proposals: Sequence[Proposal]) -> Mapping[str, float]:
+    def evaluate(
+        self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
+    ) -> Mapping[str, float]:
         """See `Evaluator.evaluate`."""
         return {proposal.scorer: 1.0 for proposal in proposals}
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import ScorerKind
 
 
 class LeastLoaded:
@@ -20,12 +21,13 @@ class LeastLoaded:
 
     name = "least_loaded"
     objective = "load"
+    kind = ScorerKind.HEURISTIC
 
-    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> NDArray[np.float32]:
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`; the same for all classes."""
         snapshot = batch.snapshot
-        if not snapshot.uids:
-            return np.zeros(batch.shape, dtype=np.float32)
+        if not len(pairs):
+            return np.zeros(0, dtype=np.float32)
         hosts, host_of_board = np.unique(np.array(snapshot.hosts), return_inverse=True)
         idle = snapshot.online & snapshot.healthy & ~snapshot.busy & ~snapshot.drained
         boards = np.bincount(host_of_board, minlength=len(hosts))
@@ -38,7 +40,7 @@ class LeastLoaded:
         turn = np.arange(len(order)) - starts
         column = np.zeros(len(snapshot.uids), dtype=np.float32)
         column[order] = 1.0 - (busy[grouped] + turn) / boards[grouped]
-        return np.broadcast_to(column, batch.shape)
+        return column[pairs.boards]
 
 
 if TYPE_CHECKING:

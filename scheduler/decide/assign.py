@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.model.decision import PendingBenchmark
 
 NOBODY = -1
@@ -39,7 +39,7 @@ def assign(
     pending: Sequence[PendingBenchmark],
     order: NDArray[np.intp],
     ready: NDArray[np.bool_],
-    feasible: NDArray[np.bool_],
+    pairs: Pairs,
     scores: NDArray[np.float32],
 ) -> Assignment:
     """Give boards out.
@@ -49,55 +49,51 @@ def assign(
         pending: The benchmarks, in the batch's order.
         order: Rows of benchmarks, first to last.
         ready: Shape (jobs,): may be placed at all.
-        feasible: Shape (classes, boards).
-        scores: Shape (classes, boards).
+        pairs: Which class may use which board.
+        scores: Shape (pairs,).
     """
     boards = batch.shape[1]
     board_of_job = np.full(len(pending), NOBODY, dtype=np.intp)
     job_of_board = np.full(boards, NOBODY, dtype=np.intp)
     blocked_by = np.full(boards, NOBODY, dtype=np.intp)
     conflicts = batch.snapshot.conflicts
-    # In columns of the seeded order, the first of equal scores is the one that the seed favours.
-    columns = batch.board_order
-    column_of_board = np.empty_like(columns)
-    column_of_board[columns] = np.arange(boards)
-    worth = scores[:, columns]  # a copy
-    worth[~feasible[:, columns]] = -np.inf
-    open_classes = [bool(each) for each in np.logical_or.reduce(feasible, axis=1)]
+    # The first of equal scores in the seeded order is the one that the seed favours.
+    place = np.empty(boards, dtype=np.intp)
+    place[batch.board_order] = np.arange(boards)
+    free = np.ones(boards, dtype=np.bool_)
+    preferences: dict[int, NDArray[np.intp]] = {}
     row_of_job = batch.class_of_job.tolist()
     row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
     for job in order[ready[order]].tolist():
         row = row_of_job[job]
-        if not open_classes[row]:
+        best = preferences.get(row)
+        if best is None:
+            its = pairs.of(row)
+            own = pairs.boards[its]
+            best = own[np.lexsort((place[own], -scores[its]))]
+        if len(best):
+            # Boards are only ever taken: those that are gone need not be looked at again.
+            first = int(free[best].argmax())
+            best = best[first:] if free[best[first]] else best[:0]
+        preferences[row] = best
+        if not len(best):
             continue
-        column = _best(
-            worth[row],
-            [
-                int(column_of_board[row_of_uid[uid]])
-                for uid in pending[job].tried_uids
-                if uid in row_of_uid
-            ],
-        )
-        if worth[row, column] == -np.inf:
-            open_classes[row] = False  # boards are only ever taken: it stays so
-            continue
-        board = int(columns[column])
+        tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
+        board = _first_free(best, free, tried)
         board_of_job[job], job_of_board[board] = board, job
-        worth[:, column] = -np.inf
+        free[board] = False
         if conflicts is not None:
             beside = np.flatnonzero(conflicts[board] | conflicts[:, board])
             beside = beside[beside != board]
-            worth[:, column_of_board[beside]] = -np.inf
+            free[beside] = False
             blocked_by[beside] = np.where(blocked_by[beside] == NOBODY, board, blocked_by[beside])
     return Assignment(board_of_job=board_of_job, job_of_board=job_of_board, blocked_by=blocked_by)
 
 
-def _best(worth: NDArray[np.float32], tried: list[int]) -> int:
-    """Column of the best board; one on which the benchmark failed only if there is no other."""
+def _first_free(best: NDArray[np.intp], free: NDArray[np.bool_], tried: list[int]) -> int:
+    """The best free board; one on which the benchmark failed only if there is no other."""
     if tried:
-        others = worth.copy()
-        others[tried] = -np.inf
-        best = int(others.argmax())
-        if others[best] != -np.inf:
-            return best
-    return int(worth.argmax())
+        others = best[free[best] & ~np.isin(best, tried)]
+        if len(others):
+            return int(others[0])
+    return int(best[0])

@@ -22,6 +22,7 @@ from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
 from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.decide.waiting import WaitingReasons
+from edgeyard.scheduler.framework.batch import pairs_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
@@ -47,10 +48,11 @@ class CycleResult:
         seconds: Time by plugin; empty without a clock.
         rewards: By scorer.
         fallback: No scorer of the policy answered.
+        decided: The arrays that all this comes from.
     """
 
     def __init__(self, decided: Decided) -> None:
-        self._decided = decided
+        self.decided = decided
         self._explainer = Explainer(decided)
         self.waiting: Mapping[str, Waiting] = WaitingReasons(decided)
         self.placements: tuple[Placement, ...] = _placements(decided)
@@ -63,13 +65,13 @@ class CycleResult:
     @cached_property
     def order(self) -> tuple[str, ...]:
         """See the class."""
-        decided = self._decided
+        decided = self.decided
         return tuple(decided.pending[job].benchmark_id for job in decided.order.tolist())
 
     @cached_property
     def never(self) -> frozenset[str]:
         """See the class."""
-        decided = self._decided
+        decided = self.decided
         jobs = np.flatnonzero(decided.never[decided.batch.class_of_job])
         return frozenset(decided.pending[job].benchmark_id for job in jobs.tolist())
 
@@ -83,7 +85,7 @@ class CycleResult:
         Raises:
             KeyError: It is none of this cycle's.
         """
-        return int(self._decided.priorities.values[self._decided.row_of_id[benchmark_id]])
+        return int(self.decided.priorities.values[self.decided.row_of_id[benchmark_id]])
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """Everything about one benchmark.
@@ -93,7 +95,7 @@ class CycleResult:
         """
         placement = self._placement_of.get(benchmark_id)
         return self._explainer.explain(
-            self._decided.row_of_id[benchmark_id],
+            self.decided.row_of_id[benchmark_id],
             placement,
             None if placement is not None else self.waiting[benchmark_id],
         )
@@ -126,7 +128,7 @@ def decide(
     queue = build_queue(pending, now, points.values, ages, slacks)
     order = order_queue(queue, plugins.queue_policy, runner)
     found = feasibility(batch, plugins.filters, runner)
-    scores = score(batch, found.fits, plugins, runner)
+    scores = score(batch, pairs_of(found.fits), plugins, runner)
     stale = not snapshot.age_s <= policy.twin_max_age_s  # also when it is NaN
     ready = np.array(
         [
@@ -137,7 +139,7 @@ def decide(
         ],
         dtype=bool,
     )
-    assignment = assign(batch, pending, order, ready, found.fits, scores.combined)
+    assignment = assign(batch, pending, order, ready, scores.pairs, scores.combined)
     preempted = preempt(
         batch,
         pending,

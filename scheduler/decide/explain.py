@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -91,14 +92,16 @@ class Explainer:
                 sentence=f"{uid} {decided.phrase(row, board)}",
                 never=refusal.never,
             )
+        scores = decided.scores
+        pair = scores.pairs.at(row, board)
         raw = {
-            proposal.scorer: float(proposal.scores[row, board])
-            for proposal in decided.scores.proposals
+            each.scorer: math.nan if pair is None else float(each.scores[pair])
+            for each in scores.proposals
         }
         return Verdict(
             target_uid=uid,
             reason=None,
             sentence=f"{uid} fits and is free",
-            score=float(decided.scores.combined[row, board]),
+            score=None if pair is None else float(scores.combined[pair]),
             scores={name: None if np.isnan(score) else score for name, score in raw.items()},
         )

@@ -1,16 +1,16 @@
-"""The scorers' answers, made one table."""
+"""The scorers' answers, made one score a pair."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Proposal
-from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
+from edgeyard.scheduler.framework.registry import Plugins, Seat
 from edgeyard.scheduler.framework.runner import PluginRunner
 
 NEUTRAL = 0.5
@@ -22,37 +22,89 @@ class Scores:
     """What was said of the boards.
 
     Attributes:
-        combined: Shape (classes, boards), in [0, 1]; NaN nowhere.
+        pairs: The pairs that were scored.
+        combined: Shape (pairs,), in [0, 1]; NaN nowhere.
         proposals: Of the scorers that answered.
         rewards: By scorer, from the evaluator.
         fallback: No scorer of the policy answered.
+        absent: By scorer of the policy that has no proposal, why.
     """
 
+    pairs: Pairs
     combined: NDArray[np.float32]
     proposals: tuple[Proposal, ...]
     rewards: Mapping[str, float]
     fallback: bool
+    absent: Mapping[str, str] = field(default_factory=dict)
 
 
-def score(
-    batch: Batch, feasible: NDArray[np.bool_], plugins: Plugins, runner: PluginRunner
-) -> Scores:
-    """Ask all scorers, the fallback if none answers; if that fails too, all boards are equal."""
-    proposals = [
-        proposal
-        for scorer, weight in plugins.scorers
-        if (proposal := runner.score(scorer, weight, batch, feasible)) is not None
-    ]
+def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) -> Scores:
+    """Ask all scorers that are not benched, then evaluator and aggregator.
+
+    The fallback answers where no scorer does, for single pairs too; if it fails as well, boards of
+    which nobody says anything are equal.
+    """
+    learned, benched = batch.knowledge.weights, batch.knowledge.benched
+    absent: dict[str, str] = {}
+    proposals: list[Proposal] = []
+    for seat in plugins.scorers:
+        name = seat.scorer.name
+        if name in benched:
+            absent[name] = benched[name]
+            continue
+        answer = runner.score(seat, learned.get(name, seat.weight), batch, pairs)
+        if answer is None:
+            absent[name] = str(runner.faults[-1])
+        else:
+            proposals.append(answer)
     fallback = not proposals and plugins.fallback is not None
-    if not proposals and plugins.fallback is not None:
-        answer = runner.score(plugins.fallback, 1.0, batch, feasible)
-        proposals = [answer] if answer is not None else []
+    combined = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
+    last: Proposal | None = None
+    if combined is None or bool(np.isnan(combined).any()) or plugins.evaluator is not None:
+        last = _fallback(proposals, plugins, batch, pairs, runner)
+    combined = _filled(combined, last, len(pairs))
+    if fallback and last is not None:
+        proposals = [last]
     rewards: Mapping[str, float] = {}
-    if plugins.evaluator is not None and proposals:
-        rewards = runner.evaluate(plugins.evaluator, batch, proposals)
-    combined = runner.combine(plugins.aggregator, batch, proposals) if proposals else None
+    if plugins.evaluator is not None and proposals and len(pairs):
+        rated = list(proposals)
+        if last is not None and all(each.kind is not ScorerKind.HEURISTIC for each in rated):
+            rated.append(last)  # a reference where no other is
+        rewards = runner.evaluate(plugins.evaluator, batch, pairs, rated)
+    return Scores(
+        pairs=pairs,
+        combined=combined,
+        proposals=tuple(proposals),
+        rewards=rewards,
+        fallback=fallback,
+        absent=absent,
+    )
+
+
+def _fallback(
+    proposals: Sequence[Proposal],
+    plugins: Plugins,
+    batch: Batch,
+    pairs: Pairs,
+    runner: PluginRunner,
+) -> Proposal | None:
+    scorer = plugins.fallback
+    if scorer is None:
+        return None
+    for each in proposals:
+        if each.scorer == scorer.name:
+            return each
+    return runner.score(Seat(scorer=scorer), 1.0, batch, pairs)
+
+
+def _filled(
+    combined: NDArray[np.float32] | None, last: Proposal | None, count: int
+) -> NDArray[np.float32]:
+    """NaN nowhere."""
     if combined is None:
-        combined = np.broadcast_to(np.float32(NEUTRAL), batch.shape)
-    elif np.isnan(combined).any():
-        combined = np.nan_to_num(combined, nan=NEUTRAL)
-    return Scores(combined=combined, proposals=tuple(proposals), rewards=rewards, fallback=fallback)
+        combined = np.full(count, np.nan, dtype=np.float32)
+    unsaid = np.isnan(combined)
+    if not unsaid.any():
+        return combined
+    otherwise = np.full(count, NEUTRAL, dtype=np.float32) if last is None else last.worth
+    return np.nan_to_num(np.where(unsaid, otherwise, combined), nan=NEUTRAL)

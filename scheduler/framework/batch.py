@@ -2,14 +2,17 @@
 
 A *class* is what no filter and no scorer can tell apart: benchmarks with equal requirements, that
 run the same thing, with the same deadline.
-Tables have the shape (classes, boards), so that 10,000 benchmarks on 10,000 boards stay small.
+Filters answer in tables of (classes, boards), scorers for the pairs that all filters let pass: so
+10,000 benchmarks on 10,000 boards stay small.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
@@ -74,6 +77,66 @@ class Batch:
     def shape(self) -> tuple[int, int]:
         """(classes, boards)."""
         return len(self.families), len(self.snapshot.uids)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Pairs:
+    """What scorers are asked about: the (class, board) pairs that passed all filters.
+
+    Sorted by class, then by row of the board. Of 100 million cells few are pairs, where benchmarks
+    ask for a family: scores have the shape (pairs,).
+
+    Attributes:
+        rows: Shape (pairs,): class of each pair.
+        boards: Shape (pairs,): row of each pair's board.
+        starts: Shape (classes + 1,): the pairs of class r are ``starts[r]:starts[r + 1]``.
+        budget_s: Time within which the scorer that is asked shall answer; inf: any.
+    """
+
+    rows: NDArray[np.intp]
+    boards: NDArray[np.intp]
+    starts: NDArray[np.intp]
+    budget_s: float = math.inf
+
+    def __len__(self) -> int:
+        return len(self.boards)
+
+    @cached_property
+    def filled(self) -> NDArray[np.intp]:
+        """Rows of the classes that have a pair."""
+        return np.flatnonzero(self.starts[1:] > self.starts[:-1])
+
+    def of(self, row: int) -> slice:
+        """The pairs of a class."""
+        return slice(int(self.starts[row]), int(self.starts[row + 1]))
+
+    def at(self, row: int, board: int) -> int | None:
+        """Index of a pair; None where it is none."""
+        start, end = int(self.starts[row]), int(self.starts[row + 1])
+        found = start + int(np.searchsorted(self.boards[start:end], board))
+        return found if found < end and self.boards[found] == board else None
+
+
+def pairs_of(fits: NDArray[np.bool_]) -> Pairs:
+    """The pairs that are true in a table of shape (classes, boards)."""
+    rows, boards = np.nonzero(fits)
+    starts = np.zeros(len(fits) + 1, dtype=np.intp)
+    np.cumsum(np.count_nonzero(fits, axis=1), out=starts[1:])
+    return Pairs(rows=rows, boards=boards, starts=starts)
+
+
+def by_class(
+    pairs: Pairs, values: NDArray[np.float32], reduce: np.ufunc, empty: float
+) -> NDArray[np.float32]:
+    """One value a class: ``reduce`` (``np.fmin``, ``np.fmax``, ``np.add``) over its pairs.
+
+    Returns:
+        Shape (classes,); ``empty`` for classes without pairs.
+    """
+    found = np.full(len(pairs.starts) - 1, empty, dtype=values.dtype)
+    if len(pairs):
+        found[pairs.filled] = reduce.reduceat(values, pairs.starts[pairs.filled])
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

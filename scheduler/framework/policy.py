@@ -21,6 +21,9 @@ _NOMAD_GAP = 10
 
 _MOST_PREEMPTIONS = 3
 
+_BUDGET_S = 1.0
+"""Of a scorer: boards idle while it thinks."""
+
 _BUILT_IN = Path(__file__).parent / "policies"
 
 
@@ -54,10 +57,15 @@ class PrioritySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerChoice:
-    """A scorer and how much its answer counts."""
+    """A scorer, how much its answer counts, and its time for one.
+
+    Attributes:
+        weight: Before anything was learned; 0: it is asked and rated, but does not count.
+    """
 
     name: str
     weight: float
+    budget_s: float = _BUDGET_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +190,8 @@ class _Table:
             self.wrong(key, f"is not a whole number from {low} to {high}")
         return low
 
-    def number(self, key: str, low: float, high: float = math.inf) -> float:
-        value = self._get(key, ...)
+    def number(self, key: str, low: float, high: float = math.inf, default: object = ...) -> float:
+        value = self._get(key, default)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             if math.isfinite(value) and low <= value <= high:
                 return float(value)
@@ -240,7 +248,13 @@ class _Table:
 def _policy(table: _Table) -> Policy:
     scorers = []
     for each in table.tables("scorers"):
-        scorers.append(ScorerChoice(name=each.text("name"), weight=each.number("weight", 0.0)))
+        scorers.append(
+            ScorerChoice(
+                name=each.text("name"),
+                weight=each.number("weight", 0.0),
+                budget_s=each.number("budget_s", 0.001, 60.0, _BUDGET_S),
+            )
+        )
         each.done()
     repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
     for name in sorted(repeated):

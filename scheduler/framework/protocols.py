@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
@@ -96,6 +97,14 @@ class Filter(Protocol):
         ...
 
 
+class ScorerKind(StrEnum):
+    """What stands behind a scorer's answer; it decides who is whose reference."""
+
+    HEURISTIC = "heuristic"  # a rule; always has an answer
+    ILP = "ilp"  # an optimum of a stated objective, or the best found in its time
+    AI = "ai"  # learned
+
+
 class Scorer(Protocol):
     """Says how good a board is for a class."""
 
@@ -109,15 +118,23 @@ class Scorer(Protocol):
         """What it is good for, in a word: ``load``, ``latency``, ``energy``..."""
         ...
 
-    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> NDArray[np.float32]:
+    @property
+    def kind(self) -> ScorerKind:
+        """See there."""
+        ...
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """Scores in [0, 1], higher is better; NaN where it abstains.
+
+        Only the order and the distances within one class count: scores are spread over 0 to 1
+        class by class before they are weighed.
 
         Args:
             batch: The batch.
-            feasible: Shape (classes, boards): pairs that passed all filters; others are not used.
+            pairs: The pairs that passed all filters, and the time for an answer.
 
         Returns:
-            Shape (classes, boards).
+            Shape (pairs,).
         """
         ...
 
@@ -127,25 +144,32 @@ class Proposal:
     """A scorer's answer.
 
     Attributes:
-        scores: Shape (classes, boards).
+        weight: How much it counts in this cycle.
+        scores: Shape (pairs,), as it gave them.
+        worth: Shape (pairs,): spread over 0 to 1 within each class; a half where all are equal,
+            NaN where it abstained.
     """
 
     scorer: str
     objective: str
+    kind: ScorerKind
     weight: float
     scores: NDArray[np.float32]
+    worth: NDArray[np.float32]
 
 
 class Evaluator(Protocol):
-    """Compares the scorers' answers."""
+    """Compares the scorers' answers. It rates; what follows from it is the aggregator's."""
 
     @property
     def name(self) -> str:
         """By which policies and reports call it."""
         ...
 
-    def evaluate(self, batch: Batch, proposals: Sequence[Proposal]) -> Mapping[str, float]:
-        """A reward in [0, 1] for each scorer that answered, by name."""
+    def evaluate(
+        self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
+    ) -> Mapping[str, float]:
+        """A reward in [0, 1] for each scorer that could be rated, by name."""
         ...
 
 
@@ -157,6 +181,8 @@ class Aggregator(Protocol):
         """By which policies and reports call it."""
         ...
 
-    def combine(self, batch: Batch, proposals: Sequence[Proposal]) -> NDArray[np.float32]:
-        """Shape (classes, boards), in [0, 1]; NaN where all abstained."""
+    def combine(
+        self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
+    ) -> NDArray[np.float32]:
+        """Shape (pairs,), in [0, 1], out of their ``worth``; NaN where all abstained."""
         ...

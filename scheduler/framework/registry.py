@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,7 +32,7 @@ class Kind(StrEnum):
 _MEMBERS: Mapping[Kind, tuple[str, ...]] = {
     Kind.QUEUE_POLICY: ("order", "reason"),
     Kind.FILTER: ("refusals", "admit", "phrase", "nowhere"),
-    Kind.SCORER: ("objective", "score"),
+    Kind.SCORER: ("objective", "kind", "score"),
     Kind.EVALUATOR: ("evaluate",),
     Kind.AGGREGATOR: ("combine",),
 }
@@ -40,18 +41,32 @@ Factory = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """A scorer in a policy.
+
+    Attributes:
+        weight: How much its answer counts before anything was learned.
+        budget_s: Time for an answer; inf: any.
+    """
+
+    scorer: Scorer
+    weight: float = 1.0
+    budget_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plugins:
     """The plugins that a policy names, ready to be used.
 
     Attributes:
-        scorers: With their weights.
+        scorers: In the policy's order.
         fallback: Scores when no scorer does; None: all boards are equal then.
         evaluator: None: nobody is rated.
     """
 
     queue_policy: QueuePolicy
     filters: tuple[Filter, ...]
-    scorers: tuple[tuple[Scorer, float], ...]
+    scorers: tuple[Seat, ...]
     aggregator: Aggregator
     fallback: Scorer | None = None
     evaluator: Evaluator | None = None
@@ -139,7 +154,7 @@ class Registry:
 
         queue_policy = make(Kind.QUEUE_POLICY, policy.queue_policy)
         filters = tuple(make(Kind.FILTER, name) for name in policy.filters)
-        scorers = tuple((make(Kind.SCORER, each.name), each.weight) for each in policy.scorers)
+        scorers = tuple((make(Kind.SCORER, each.name), each) for each in policy.scorers)
         aggregator = make(Kind.AGGREGATOR, policy.aggregator)
         fallback = make(Kind.SCORER, policy.fallback) if policy.fallback else None
         evaluator = make(Kind.EVALUATOR, policy.evaluator) if policy.evaluator else None
@@ -148,7 +163,10 @@ class Registry:
         return Plugins(
             queue_policy=queue_policy,  # type: ignore[arg-type]  # its members were looked at
             filters=filters,  # type: ignore[arg-type]
-            scorers=scorers,  # type: ignore[arg-type]
+            scorers=tuple(
+                Seat(scorer=scorer, weight=each.weight, budget_s=each.budget_s)  # type: ignore[arg-type]
+                for scorer, each in scorers
+            ),
             aggregator=aggregator,  # type: ignore[arg-type]
             fallback=fallback,  # type: ignore[arg-type]
             evaluator=evaluator,  # type: ignore[arg-type]

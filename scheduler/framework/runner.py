@@ -6,21 +6,21 @@ Time comes from outside: the core reads no clock, and without one nothing is tim
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue, by_class
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
     Evaluator,
     Filter,
     Proposal,
     QueuePolicy,
-    Scorer,
 )
+from edgeyard.scheduler.framework.registry import Seat
 
 _T = TypeVar("_T")
 
@@ -82,39 +82,44 @@ class PluginRunner:
 
         return self._run(plugin.name, lambda: plugin.admit(batch), check)
 
-    def score(
-        self, scorer: Scorer, weight: float, batch: Batch, feasible: NDArray[np.bool_]
-    ) -> Proposal | None:
+    def score(self, seat: Seat, weight: float, batch: Batch, pairs: Pairs) -> Proposal | None:
         """The scorer's answer; None when it failed."""
 
         def check(scores: NDArray[np.float32]) -> None:
-            _shaped(scores, batch.shape, "f")
+            _shaped(scores, (len(pairs),), "f")
             _in_range(scores)
 
-        scores = self._run(scorer.name, lambda: scorer.score(batch, feasible), check)
+        scorer = seat.scorer
+        asked = replace(pairs, budget_s=seat.budget_s)
+        scores = self._run(scorer.name, lambda: scorer.score(batch, asked), check)
         if scores is None:
             return None
+        scores = scores.astype(np.float32, copy=False)
         return Proposal(
             scorer=scorer.name,
             objective=scorer.objective,
+            kind=scorer.kind,
             weight=weight,
-            scores=scores.astype(np.float32, copy=False),
+            scores=scores,
+            worth=worth_of(pairs, scores),
         )
 
     def combine(
-        self, aggregator: Aggregator, batch: Batch, proposals: Sequence[Proposal]
+        self, aggregator: Aggregator, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> NDArray[np.float32] | None:
-        """One table of scores; None when the aggregator failed."""
+        """One score a pair; None when the aggregator failed."""
 
         def check(scores: NDArray[np.float32]) -> None:
-            _shaped(scores, batch.shape, "f")
+            _shaped(scores, (len(pairs),), "f")
             _in_range(scores)
 
-        scores = self._run(aggregator.name, lambda: aggregator.combine(batch, proposals), check)
+        scores = self._run(
+            aggregator.name, lambda: aggregator.combine(batch, pairs, proposals), check
+        )
         return None if scores is None else scores.astype(np.float32, copy=False)
 
     def evaluate(
-        self, evaluator: Evaluator, batch: Batch, proposals: Sequence[Proposal]
+        self, evaluator: Evaluator, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> Mapping[str, float]:
         """Rewards by scorer; none when the evaluator failed."""
 
@@ -124,7 +129,10 @@ class PluginRunner:
                 if name not in names or not 0.0 <= reward <= 1.0:
                     raise _NonsenseError(f"reward {reward!r} for {name!r}")
 
-        return self._run(evaluator.name, lambda: evaluator.evaluate(batch, proposals), check) or {}
+        return (
+            self._run(evaluator.name, lambda: evaluator.evaluate(batch, pairs, proposals), check)
+            or {}
+        )
 
     def words(self, name: str, call: Callable[[], str], otherwise: str) -> str:
         """A plugin's words; ``otherwise`` when it failed or has none."""
@@ -161,7 +169,24 @@ def _shaped(array: object, shape: tuple[int, ...], kinds: str) -> None:
 
 
 def _in_range(scores: NDArray[np.float32]) -> None:
-    # Broadcast views repeat one row: looking at it once is enough.
-    seen = scores[:1] if scores.ndim and scores.strides[0] == 0 else scores
-    if seen.size and bool(((seen < 0.0) | (seen > 1.0)).any()):
+    # fmin and fmax pass NaN over, which stands for an abstention.
+    if scores.size and (np.fmin.reduce(scores) < 0.0 or np.fmax.reduce(scores) > 1.0):
         raise _NonsenseError("scores outside 0..1")
+
+
+def worth_of(pairs: Pairs, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Scores spread over 0 to 1 within each class; see `Proposal`.
+
+    ``(score - least) / (most - least)``: neither the scale of a scorer's answers nor what it adds
+    to all of them changes what follows from them.
+    """
+    least = by_class(pairs, scores, np.fmin, 0.0)
+    span = by_class(pairs, scores, np.fmax, 0.0) - least
+    flat = ~(span > 0.0)  # also where it is NaN: nobody is told apart
+    span[flat] = 1.0
+    worth = scores - least[pairs.rows]
+    worth /= span[pairs.rows]
+    if flat[pairs.filled].any():
+        alike = flat[pairs.rows]
+        worth[alike] += np.float32(0.5)  # 0 + a half; NaN stays NaN
+    return worth

@@ -118,6 +118,7 @@ class Knowledge:
         cached: Per target_uid, SHA-256 of the models that it already has.
         host_loads: By host; unknown ones are missing.
         weights: Of scorers, by name, as learned so far under this policy version.
+        benched: By scorer that is not asked after repeated faults, why and until when.
     """
 
     runs: tuple[PastRun, ...] = ()
@@ -129,3 +130,4 @@ class Knowledge:
     cached: Mapping[str, frozenset[str]] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    benched: Mapping[str, str] = field(default_factory=dict)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from edgeyard.plugins.filters.family import FamilyFilter
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.framework.batch import Batch, Queue
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
+from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
+from edgeyard.scheduler.framework.registry import Seat
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
@@ -438,7 +439,8 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
     explanation = result.explanation("b-1")
     (verdict,) = explanation.verdicts
     assert verdict.reason is None
-    assert verdict.score == 1.0
+    assert verdict.scores == {"least_loaded": 1.0}
+    assert verdict.score == 0.5  # no board to tell it from
     assert explanation.placement is result.placements[0]
     assert explanation.waiting is None
     with pytest.raises(KeyError):
@@ -449,21 +451,21 @@ def test_a_placed_benchmark_is_explained_with_its_scores() -> None:
 
 
 class Scorer:
-    name, objective = "mine", "test"
+    name, objective, kind = "mine", "test", ScorerKind.HEURISTIC
 
-    def __init__(self, answer: Callable[[Batch], Any]) -> None:
+    def __init__(self, answer: Callable[[Pairs], Any]) -> None:
         self.answer = answer
 
-    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> Any:
-        return self.answer(batch)
+    def score(self, batch: Batch, pairs: Pairs) -> Any:
+        return self.answer(pairs)
 
 
-def nonsense(batch: Batch) -> Any:
-    return np.full(batch.shape, 7.0)
+def nonsense(pairs: Pairs) -> Any:
+    return np.full(len(pairs), 7.0)
 
 
-def silent(batch: Batch) -> Any:
-    return np.full(batch.shape, np.nan)
+def silent(pairs: Pairs) -> Any:
+    return np.full(len(pairs), np.nan)
 
 
 def test_the_heuristic_answers_when_every_scorer_fails() -> None:
@@ -471,7 +473,10 @@ def test_the_heuristic_answers_when_every_scorer_fails() -> None:
     snapshot = snapshot_of(boards, hosts={ONE: "a", TWO: "b", THREE: "a"})
     for seed in range(5):
         result = cycle(
-            snapshot, [pending()], seed=seed, more_plugins={"scorers": ((Scorer(nonsense), 1.0),)}
+            snapshot,
+            [pending()],
+            seed=seed,
+            more_plugins={"scorers": (Seat(scorer=Scorer(nonsense)),)},
         )
         assert places(result) == {"b-1": TWO}
         assert result.fallback
@@ -480,7 +485,9 @@ def test_the_heuristic_answers_when_every_scorer_fails() -> None:
 
 def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
     result = cycle(
-        snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": ((Scorer(silent), 1.0),)}
+        snapshot_of([board(ONE)]),
+        [pending()],
+        more_plugins={"scorers": (Seat(scorer=Scorer(silent)),)},
     )
     (verdict,) = result.explanation("b-1").verdicts
     assert verdict.scores == {"mine": None}
@@ -488,7 +495,7 @@ def test_a_scorer_may_abstain_and_is_shown_as_having_done_so() -> None:
 
 
 def test_placing_goes_on_without_any_scorer() -> None:
-    broken = ((Scorer(lambda batch: 1 / 0), 1.0),)
+    broken = (Seat(scorer=Scorer(lambda pairs: 1 / 0)),)
     result = cycle(
         snapshot_of([board(ONE)]), [pending()], more_plugins={"scorers": broken, "fallback": None}
     )

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.testing import sample_batches, sample_queue
-from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.plugins.testing import all_pairs, sample_batches, sample_queue
+from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.policy import (
     Policy,
     built_in_policies,
     load_policy,
     parse_policy,
 )
-from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.registry import Kind, Registry
+from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
+from edgeyard.scheduler.framework.registry import Kind, Registry, Seat
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
 
@@ -182,32 +182,33 @@ def test_plugins_that_are_unknown_or_can_not_be_made_are_all_told() -> None:
 class Scorer:
     name = "mine"
     objective = "load"
+    kind = ScorerKind.HEURISTIC
 
-    def __init__(self, answer: Callable[[Batch], object]) -> None:
+    def __init__(self, answer: Callable[[Pairs], object]) -> None:
         self.answer = answer
 
-    def score(self, batch: Batch, feasible: NDArray[np.bool_]) -> NDArray[np.float32]:
-        return self.answer(batch)  # type: ignore[return-value]  # that is what is tested
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        return self.answer(pairs)  # type: ignore[return-value]  # that is what is tested
 
 
 @pytest.mark.parametrize(
     ("answer", "cause"),
     [
-        (lambda batch: 1 / 0, "raised"),
-        (lambda batch: None, "nonsense"),
-        (lambda batch: np.full(batch.shape, 1.1), "nonsense"),
-        (lambda batch: np.full(batch.shape, -np.inf), "nonsense"),
-        (lambda batch: np.zeros(batch.shape, dtype=int), "nonsense"),
-        (lambda batch: np.zeros((1, 1)), "nonsense"),
-        (lambda batch: np.full(batch.shape, "1"), "nonsense"),
+        (lambda pairs: 1 / 0, "raised"),
+        (lambda pairs: None, "nonsense"),
+        (lambda pairs: np.full(len(pairs), 1.1), "nonsense"),
+        (lambda pairs: np.full(len(pairs), -np.inf), "nonsense"),
+        (lambda pairs: np.zeros(len(pairs), dtype=int), "nonsense"),
+        (lambda pairs: np.zeros(1), "nonsense"),
+        (lambda pairs: np.full(len(pairs), "1"), "nonsense"),
     ],
 )
 def test_a_scorer_that_fails_is_dropped_and_named(
-    answer: Callable[[Batch], object], cause: str
+    answer: Callable[[Pairs], object], cause: str
 ) -> None:
     batch = sample_batches()[0]
     runner = PluginRunner()
-    assert runner.score(Scorer(answer), 1.0, batch, np.ones(batch.shape, dtype=bool)) is None
+    assert runner.score(Seat(scorer=Scorer(answer)), 1.0, batch, all_pairs(batch)) is None
     assert [(fault.plugin, fault.cause) for fault in runner.faults] == [("mine", cause)]
 
 
@@ -215,7 +216,8 @@ def test_plugins_are_timed_by_the_clock_that_is_handed_in() -> None:
     ticks = iter([10.0, 10.25])
     batch = sample_batches()[0]
     runner = PluginRunner(lambda: next(ticks))
-    runner.score(Scorer(lambda b: np.zeros(b.shape)), 1.0, batch, np.ones(batch.shape, bool))
+    scorer = Scorer(lambda pairs: np.zeros(len(pairs)))
+    runner.score(Seat(scorer=scorer), 1.0, batch, all_pairs(batch))
     assert runner.seconds == {"mine": 0.25}
 
 
