@@ -22,7 +22,7 @@ def build_batch(
     seed: int,
     knowledge: Knowledge | None = None,
 ) -> Batch:
-    """Classes in the order in which their first benchmark comes."""
+    """Classes in the order in which their first benchmark comes; the queue in the order given."""
     rows: dict[tuple[object, ...], int] = {}
     first: list[PendingBenchmark] = []
     class_of_job = np.empty(len(pending), dtype=np.intp)
@@ -62,8 +62,13 @@ def build_batch(
             dtype=np.float64,
         ),
         kinds=tuple(kind_of(each) for each in first),
+        model_bytes=np.array(
+            [math.nan if each.model_bytes is None else each.model_bytes for each in first],
+            dtype=np.float64,
+        ),
         class_of_job=class_of_job,
         job_users=tuple(each.user_id for each in pending),
+        queue=np.arange(len(pending), dtype=np.intp),
         knowledge=Knowledge() if knowledge is None else knowledge,
         board_families=np.array(snapshot.families, dtype=np.str_),
         board_order=_shuffled(snapshot.uids, seed),

@@ -7,6 +7,7 @@ whatever order benchmarks and boards are handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -127,8 +128,6 @@ def decide(
     points = priorities(pending, ages, slacks, strict, policy)
     queue = build_queue(pending, now, points.values, ages, slacks)
     order = order_queue(queue, plugins.queue_policy, runner)
-    found = feasibility(batch, plugins.filters, runner)
-    scores = score(batch, pairs_of(found.fits), plugins, runner)
     stale = not snapshot.age_s <= policy.twin_max_age_s  # also when it is NaN
     ready = np.array(
         [
@@ -139,6 +138,9 @@ def decide(
         ],
         dtype=bool,
     )
+    batch = replace(batch, queue=order[ready[order]])
+    found = feasibility(batch, plugins.filters, runner)
+    scores = score(batch, pairs_of(found.fits), plugins, runner)
     assignment = assign(batch, pending, order, ready, scores.pairs, scores.combined)
     preempted = preempt(
         batch,

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
@@ -34,6 +35,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
     Preemption,
 )
+from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -86,6 +88,7 @@ class Cycle:
         observe: Observe,
         start_lead_s: float = 0.0,
         pin_grace_s: float = 300.0,
+        most_run_s: float = lifecycle.MOST_RUN_S,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -93,6 +96,7 @@ class Cycle:
             start_lead_s: How long before its start time a benchmark may be handed to the cluster,
                 which then holds the start itself; 0: Edgeyard keeps it until it is due.
             pin_grace_s: See `edgeyard.scheduler.engine.pins`.
+            most_run_s: Bound on a run that states no ``user_time``.
         """
         self._store = store
         self._twin = twin
@@ -103,8 +107,11 @@ class Cycle:
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
         self._pins = Pins(pin_grace_s)
+        self._most_run_s = most_run_s
         self._live: dict[str, _Live] = {}
         self._explained: dict[str, tuple[Waiting, int]] = {}
+        self._recorder = Recorder()
+        self._recorded: tuple[object, ...] = ()
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
         self.preempted: tuple[str, ...] = ()
@@ -129,7 +136,7 @@ class Cycle:
         with self._store.read() as uow:
             self._reload(uow)
             drained, holders = board_holds(uow)
-            knowledge = gather(uow, now)
+            knowledge = replace(gather(uow, now), most_run_s=self._most_run_s)
             waiting_room = self._pending(uow)
             running = self._running(uow, waiting_room)
         overdue = {
@@ -139,21 +146,17 @@ class Cycle:
         }
         pending = [each for each in waiting_room if each.benchmark_id not in overdue]
         self._seed += 1
-        result = decide(
-            CycleInput(
-                snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
-                pending=pending,
-                now=now,
-                holders=running,
-                knowledge=knowledge,
-                seed=self._seed,
-            ),
-            self._policy,
-            self._plugins,
-            monotonic_s=self._clock.monotonic_s,
+        given = CycleInput(
+            snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+            pending=pending,
+            now=now,
+            holders=running,
+            knowledge=knowledge,
+            seed=self._seed,
         )
+        result = decide(given, self._policy, self._plugins, monotonic_s=self._clock.monotonic_s)
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
-        prepared = self._commit(result, overdue)
+        prepared = self._commit(given, result, overdue)
         for fault in result.faults:
             logger.error("plugin failed", extra={"event": "plugin.fault", "fault": str(fault)})
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
@@ -174,7 +177,7 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
-            knowledge = gather(uow, now)
+            knowledge = replace(gather(uow, now), most_run_s=self._most_run_s)
             waiting_room = [*self._pending(uow), candidate]
             running = self._running(uow, waiting_room)
         return decide(
@@ -270,7 +273,7 @@ class Cycle:
         return len(preempted) >= most
 
     def _commit(
-        self, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
+        self, given: CycleInput, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
     ) -> tuple[str, ...]:
         now = self._clock.now()
         told: dict[str, tuple[Waiting, int]] = {}
@@ -286,11 +289,15 @@ class Cycle:
                 told[benchmark_id] = said
         self._pins.forget_all_but(self._live)
         self.preempted = ()
-        if not (result.placements or result.preemptions or told or missed or overdue):
+        news = bool(result.placements or result.preemptions or told or missed or overdue)
+        shape = _shape(given)
+        if not news and shape == self._recorded:
             return ()
+        record = self._recorder.record(given, result)
         prepared: list[str] = []
         preempted: list[str] = []
         with self._store.write() as uow:
+            seq = uow.cycles.keep(record)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
@@ -299,7 +306,7 @@ class Cycle:
                 job_id = _unless_changed(partial(self._prepare, uow, placement))
                 if job_id is not None:
                     prepared.append(job_id)
-                    uow.log.keep_explanation(result.explanation(placement.benchmark_id))
+                    uow.cycles.explain(placement.benchmark_id, Explained(seq=seq))
             for preemption in result.preemptions:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
                 if stopped is not None:
@@ -307,12 +314,14 @@ class Cycle:
             for benchmark_id, (waiting, priority) in told.items():
                 benchmark = self._live[benchmark_id].benchmark
                 if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
-                    explanation = replace(result.explanation(benchmark_id), waiting=waiting)
-                    uow.log.keep_explanation(explanation)
+                    own = waiting == result.waiting[benchmark_id]
+                    explained = Explained(seq=seq, waiting=None if own else waiting)
+                    uow.cycles.explain(benchmark_id, explained)
             for benchmark_id, waiting in missed.items():
                 current = uow.benchmarks.get(benchmark_id)
                 if current.status is Status.PENDING and not current.unpinned:
                     lifecycle.unavailable(uow, current, waiting, now)
+        self._recorded = shape
         self._explained |= told
         self.preempted = tuple(preempted)
         counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
@@ -342,7 +351,7 @@ class Cycle:
             target_uid=placement.target_uid,
             allowed_uids=placement.allowed_uids,
         )
-        lifecycle.prepare(uow, benchmark, attempt, now)
+        lifecycle.prepare(uow, benchmark, attempt, now, most_run_s=self._most_run_s)
         logger.info(
             "benchmark placed",
             extra={
@@ -408,7 +417,7 @@ def pending_of(
         storage_bytes=asked.storage,
         target_uid=None if benchmark.unpinned else asked.target_uid,
         constraints=asked.constraints,
-        user_priority=asked.user_priority,
+        user_priority=benchmark.user_priority or asked.user_priority,
         deadline=asked.deadline,
         start_time=asked.start_time - start_lead if asked.start_time else None,
         user_time_s=asked.user_time_s,
@@ -423,6 +432,9 @@ def pending_of(
         nb_inference=asked.nb_inference,
         variant=_variant(benchmark),
         budget=asked.user_budget,
+        model_bytes=next(
+            (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
+        ),
     )
 
 
@@ -469,6 +481,20 @@ def _overdue(live: _Live, now: datetime) -> tuple[str, bool] | None:
         if now >= due + timedelta(seconds=asked.queue_timeout_s):
             return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False
     return None
+
+
+def _shape(given: CycleInput) -> tuple[object, ...]:
+    """What tells cycles apart though they say nothing new: who waits, who runs, and on what."""
+    snapshot = given.snapshot
+    return (
+        frozenset(each.benchmark_id for each in given.pending),
+        frozenset(each.benchmark_id for each in given.holders),
+        snapshot.uids,
+        *(
+            column.tobytes()
+            for column in (snapshot.online, snapshot.healthy, snapshot.drained, snapshot.busy)
+        ),
+    )
 
 
 def _unless_changed(change: Callable[[], _T]) -> _T | None:

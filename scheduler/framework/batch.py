@@ -25,6 +25,7 @@ from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 _Value = TypeVar("_Value", bound=Hashable)
+_Floating = TypeVar("_Floating", np.float32, np.float64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,7 +48,9 @@ class Batch:
         deadlines: None: none.
         user_times_s: Bounds on the run time that users stated; NaN: none.
         kinds: What is run, as the history calls it.
+        model_bytes: Sizes of the model files; NaN until known.
         job_users: Shape (jobs,): user ids.
+        queue: Shape (ready,): rows of the benchmarks that may be placed now, first to last.
         knowledge: What is known beside the boards' state.
         board_order: Shape (boards,): rows of boards in a random order that depends on the seed
             and the boards' names alone; who breaks ties by it doesn't depend on the order of
@@ -67,8 +70,10 @@ class Batch:
     deadlines: tuple[datetime | None, ...]
     user_times_s: NDArray[np.float64]
     kinds: tuple[RunKind, ...]
+    model_bytes: NDArray[np.float64]
     class_of_job: NDArray[np.intp]
     job_users: tuple[str, ...]
+    queue: NDArray[np.intp]
     knowledge: Knowledge
     board_families: NDArray[np.str_]
     board_order: NDArray[np.intp]
@@ -126,8 +131,8 @@ def pairs_of(fits: NDArray[np.bool_]) -> Pairs:
 
 
 def by_class(
-    pairs: Pairs, values: NDArray[np.float32], reduce: np.ufunc, empty: float
-) -> NDArray[np.float32]:
+    pairs: Pairs, values: NDArray[_Floating], reduce: np.ufunc, empty: float
+) -> NDArray[_Floating]:
     """One value a class: ``reduce`` (``np.fmin``, ``np.fmax``, ``np.add``) over its pairs.
 
     Returns:

@@ -35,6 +35,7 @@ class PendingBenchmark:
         variant: Digest of all else in its description that its run time may depend on: the engine's
             parameters, input shapes, precision, dataset, training configuration.
         budget: Most credits that it may cost; None: no bound of its own.
+        model_bytes: Size of its model file; None until that is known.
     """
 
     benchmark_id: str
@@ -61,6 +62,7 @@ class PendingBenchmark:
     nb_inference: int = 20
     variant: str = ""
     budget: float | None = None
+    model_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
