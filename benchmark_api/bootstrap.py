@@ -35,6 +35,7 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
+from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.housekeeping import keep_house
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
@@ -120,7 +121,8 @@ def build(settings: Settings, port: int) -> System:
         UnknownDevices(settings.unknown_devices),
         may_grow=settings.cluster == "nomad",
     )
-    plugins = registry().resolve(policy)
+    known_plugins = registry()
+    plugins = known_plugins.resolve(policy)
     cycle = Cycle(
         store,
         twin,
@@ -131,6 +133,7 @@ def build(settings: Settings, port: int) -> System:
         metrics.observe,
         settings.start_lead_s,
         settings.pin_grace_s,
+        settings.default_user_time_s,
     )
     dispatcher = Dispatcher(store, cluster, render, limits, clock, verify)
     reconciler = Reconciler(
@@ -148,6 +151,7 @@ def build(settings: Settings, port: int) -> System:
             twin=twin,
             render=render,
             cycle=cycle,
+            explanations=Explanations(store, known_plugins),
             dispatcher=dispatcher,
             reconciler=reconciler,
             notifier=Notifier(

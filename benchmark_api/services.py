@@ -62,6 +62,14 @@ class EngineDoor(Protocol):
         """What a dry run answers; changes nothing."""
         ...
 
+    def explanation(self, benchmark_id: str) -> Explanation:
+        """Why a benchmark was placed, or waits.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+        """
+        ...
+
     def queue(self) -> QueueOrder:
         """Who waits, in which order."""
         ...

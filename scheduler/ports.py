@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Protocol
 
 from edgeyard.devices.model import Host
+from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status
-from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -433,14 +435,6 @@ class Log(Protocol):
 
     def last_seq(self) -> int: ...
 
-    def keep_explanation(self, explanation: Explanation) -> None:
-        """The newest of a benchmark; stored compactly."""
-        ...
-
-    def explanation(self, benchmark_id: str) -> Explanation:
-        """Raises NotFound: no cycle has looked at it yet."""
-        ...
-
     def remember(
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
     ) -> None:
@@ -449,6 +443,38 @@ class Log(Protocol):
 
     def remembered(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
         """Hash of the body and the answer, if the key was used (within a day)."""
+        ...
+
+
+class Cycles(Protocol):
+    """Recorded decision cycles, and which of them explains a benchmark."""
+
+    def keep(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
+        """Store a cycle; returns its number. What cycles share is stored once."""
+        ...
+
+    def get(self, seq: int) -> CycleRecord:
+        """Raises NotFound: there is none of that number (any more)."""
+        ...
+
+    def page(
+        self,
+        *,
+        after: int = 0,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int,
+        shadows: bool = False,
+    ) -> Sequence[CycleHead]:
+        """Cycles of numbers above ``after``, decided within [since, until), lowest first."""
+        ...
+
+    def explain(self, benchmark_id: str, explained: Explained) -> None:
+        """Say which cycle explains a benchmark from now on."""
+        ...
+
+    def explained(self, benchmark_id: str) -> Explained:
+        """Raises NotFound: no cycle has looked at it yet."""
         ...
 
 
@@ -540,6 +566,86 @@ class Webhooks(Protocol):
         ...
 
 
+class Credits(Protocol):
+    """Balances of users, charges of attempts, rates of families.
+
+    An account that was read in a unit of work that writes is nobody else's to change until the
+    end of it. Only `edgeyard.scheduler.engine.charging` changes them.
+    """
+
+    def balance(self, user_id: str) -> Balance:
+        """Zero, without a bound, for a user who never had or used anything."""
+        ...
+
+    def balances(self) -> Sequence[Balance]:
+        """Of all who ever had or used something."""
+        ...
+
+    def save_balance(self, balance: Balance) -> None:
+        """Replace it; read it in the same unit of work before."""
+        ...
+
+    def running(self, user_id: str) -> int:
+        """How many of the user's attempts have not ended."""
+        ...
+
+    def open_charges(self) -> Sequence[Charge]:
+        """Of attempts that have not ended."""
+        ...
+
+    def charge(self, benchmark_id: str, attempt: int) -> Charge | None:
+        """Of an attempt; None for one that was made before there were charges."""
+        ...
+
+    def add_charge(self, charge: Charge) -> None:
+        """Raises Conflict: the attempt has one."""
+        ...
+
+    def settle_charge(self, charge: Charge) -> bool:
+        """Keep what it did cost; False, and nothing changes, if it was settled before."""
+        ...
+
+    def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
+        """Newest first."""
+        ...
+
+    def rates(self) -> Mapping[str, float]:
+        """Credits a board-second, by family; families that are not named cost 1."""
+        ...
+
+    def set_rate(self, family: str, rate: float) -> None:
+        """From the next attempt on."""
+        ...
+
+
+class Keeping(Protocol):
+    """Boards that are kept from the queue: leases and quarantine."""
+
+    def add_lease(self, lease: Lease) -> None:
+        """Raises Conflict: the board is kept for somebody in that time, or the id is taken."""
+        ...
+
+    def lease(self, lease_id: str) -> Lease:
+        """Raises NotFound."""
+        ...
+
+    def end_lease(self, lease_id: str, at: datetime) -> Lease:
+        """Let it end at ``at``, or never begin; one that has ended stays. Raises NotFound."""
+        ...
+
+    def leases(self, now: datetime) -> Sequence[Lease]:
+        """Present and future ones, the earliest first."""
+        ...
+
+    def set_quarantine(self, quarantine: Quarantine) -> None:
+        """The newest of a board counts."""
+        ...
+
+    def quarantines(self) -> Mapping[str, Quarantine]:
+        """By board; lifted ones too."""
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction; leaving its ``with`` block commits, an exception rolls back."""
 
@@ -554,9 +660,15 @@ class UnitOfWork(Protocol):
     @property
     def log(self) -> Log: ...
     @property
+    def cycles(self) -> Cycles: ...
+    @property
     def lab(self) -> Lab: ...
     @property
     def webhooks(self) -> Webhooks: ...
+    @property
+    def credits(self) -> Credits: ...
+    @property
+    def keeping(self) -> Keeping: ...
 
 
 class Store(Protocol):

@@ -57,8 +57,7 @@ def explanation(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     """Why it was placed, or waits: every board's verdict and scores."""
     with context.services.store.read() as uow:
         visible(uow, benchmark_id, caller)
-        found = uow.log.explanation(benchmark_id)
-    return answer(explanation_to_json(found))
+    return answer(explanation_to_json(context.services.engine.explanation(benchmark_id)))
 
 
 @router.get(

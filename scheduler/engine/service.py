@@ -28,6 +28,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
@@ -35,6 +36,7 @@ from edgeyard.scheduler.engine.preview import Preview, preview
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
+from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.ports import Clock, Cluster, Store, UrlFetcher
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
@@ -67,6 +69,7 @@ class EngineParts:
     twin: Twin
     render: RenderSettings
     cycle: Cycle
+    explanations: Explanations
     dispatcher: Dispatcher
     reconciler: Reconciler
     fetcher: UrlFetcher
@@ -130,6 +133,14 @@ class Engine:
         """What a dry run answers; changes nothing. Any thread."""
         parts = self._parts
         return preview(parts.cycle, parts.render, description, user_id, parts.clock.now())
+
+    def explanation(self, benchmark_id: str) -> Explanation:
+        """The newest of a benchmark. Any thread.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+        """
+        return self._parts.explanations.of(benchmark_id)
 
     def queue(self) -> QueueView:
         """The queue as the last cycle saw it. Any thread."""

@@ -1,4 +1,4 @@
-"""Events, explanations, and answers kept under idempotency keys."""
+"""Events, and answers kept under idempotency keys."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import bindparam, delete, select
 
-from edgeyard.errors import Conflict, NotFound
+from edgeyard.errors import Conflict
 from edgeyard.scheduler.model import wire
-from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.records import Event
-from edgeyard.scheduler.store.packing import Packer, unpack
 from edgeyard.scheduler.store.rows import event_of, event_row
-from edgeyard.scheduler.store.tables import event_counter, events, explanations, remembered
+from edgeyard.scheduler.store.tables import event_counter, events, remembered
 from edgeyard.scheduler.store.transaction import Transaction
 
 KEY_LIFE = timedelta(days=1)
@@ -28,7 +26,6 @@ _AFTER = (
 )
 _AFTER_OF = _AFTER.where(events.c.benchmark_id == bindparam("id"))
 _LAST = select(event_counter.c.last_seq)
-_EXPLANATION = select(explanations.c.packed).where(explanations.c.benchmark_id == bindparam("id"))
 
 
 class SqlLog:
@@ -37,7 +34,6 @@ class SqlLog:
     def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
         self._tx = tx
         self._now = now
-        self._packer = Packer()
 
     def append(self, event: Event) -> None:
         """Numbered when the unit of work commits; not seen by its own reads before."""
@@ -55,21 +51,6 @@ class SqlLog:
     def last_seq(self) -> int:
         """Number of the newest event; 0 when there never was one."""
         return cast(int, self._tx.value(_LAST))
-
-    def keep_explanation(self, explanation: Explanation) -> None:
-        """The newest of a benchmark; written when the unit of work commits."""
-        self._tx.add_explanation(explanation.benchmark_id, self._packer.pack(explanation))
-
-    def explanation(self, benchmark_id: str) -> Explanation:
-        """The newest.
-
-        Raises:
-            NotFound: No cycle has looked at it yet.
-        """
-        packed = self._tx.value(_EXPLANATION, {"id": benchmark_id})
-        if packed is None:
-            raise NotFound("explanation", benchmark_id)
-        return unpack(cast(bytes, packed))
 
     def remember(
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import delete, exists, or_, select, text
+from sqlalchemy import delete, exists, func, or_, select, text
 
 from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.store.cycles import PARTS_LOCK
 from edgeyard.scheduler.store.log import KEY_LIFE
 from edgeyard.scheduler.store.tables import (
     LIVE_STATES,
     LIVE_STATUSES,
     attempts,
     benchmarks,
+    cycle_parts,
+    cycles,
     events,
     explanations,
     grants,
+    part_contents,
     remembered,
 )
 from edgeyard.scheduler.store.transaction import Transaction
@@ -45,11 +49,24 @@ def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
             text(LIVE_STATES),
         )
     )
+    if tx.dialect == "postgresql":
+        tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
+    # A cycle is kept as long as it explains somebody.
+    old_cycles = select(cycles.c.seq).where(
+        cycles.c.decided_at < before, ~exists().where(explanations.c.seq == cycles.c.seq)
+    )
+    cut_parts = select(cycle_parts.c.seq).where(~exists().where(cycles.c.seq == cycle_parts.c.seq))
+    unused_parts = select(part_contents.c.sha256).where(
+        ~exists().where(cycle_parts.c.sha256 == part_contents.c.sha256)
+    )
     gone = 0
     for table, key, old in (
         (events, events.c.seq, old_events),
         (explanations, explanations.c.benchmark_id, old_explanations),
         (grants, grants.c.name, dead_grants),
+        (cycles, cycles.c.seq, old_cycles),
+        (cycle_parts, cycle_parts.c.seq, cut_parts),
+        (part_contents, part_contents.c.sha256, unused_parts),
     ):
         gone += tx.run(delete(table).where(key.in_(old.limit(_STEP)))).rowcount
     gone += tx.run(delete(remembered).where(remembered.c.at < now - KEY_LIFE)).rowcount

@@ -19,6 +19,9 @@ from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from edgeyard.scheduler.store.contents import SqlFiles
+from edgeyard.scheduler.store.credits import SqlCredits
+from edgeyard.scheduler.store.keeping import SqlKeeping
+from edgeyard.scheduler.store.cycles import SqlCycles
 from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
@@ -58,8 +61,11 @@ class SqlUnitOfWork:
         self.files = SqlFiles(tx)
         self.accounts = SqlAccounts(tx)
         self.log = SqlLog(tx, now)
+        self.cycles = SqlCycles(tx)
         self.lab = SqlLab(tx)
         self.webhooks = SqlWebhooks(tx)
+        self.credits = SqlCredits(tx)
+        self.keeping = SqlKeeping(tx)
 
 
 class SqlStore:

@@ -31,6 +31,21 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+class CreditAmount(TypeDecorator[float]):
+    """Credits as whole millionths: sums of them are exact."""
+
+    impl = BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: float | None, dialect: Dialect) -> int | None:
+        """To the nearest millionth."""
+        return None if value is None else round(value * 1_000_000)
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> float | None:
+        """Credits."""
+        return None if value is None else value / 1_000_000
+
+
 class UtcTime(TypeDecorator[datetime]):
     """An aware time as whole microseconds."""
 
@@ -98,6 +113,7 @@ benchmarks = Table(
     Column("started_at", UtcTime),
     Column("ended_at", UtcTime),
     Column("version", BigInteger, nullable=False),
+    Column("user_priority", Integer),
 )
 Index("ix_benchmarks_page", benchmarks.c.submit_time, benchmarks.c.benchmark_id)
 for _column in ("status", "model", "family", "engine"):
@@ -209,6 +225,7 @@ attempts = Table(
     Column("progress", Float),
     Column("version", BigInteger, nullable=False),
     Column("hcl", Text, nullable=False),
+    Column("time_limit_s", Float),
 )
 Index(
     "uq_attempts_live",
@@ -291,6 +308,78 @@ users = Table(
     Column("max_priority", Integer, nullable=False),
     Column("max_budget", Float),
     Column("disabled", Boolean, nullable=False),
+    Column("max_running", Integer),
+    Column("share", Float, nullable=False, server_default="1"),
+    Column("max_lease_s", Float, nullable=False, server_default="0"),
+)
+
+balances = Table(
+    "balances",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("credits", CreditAmount),
+    Column("reserved", CreditAmount, nullable=False),
+    Column("spent", CreditAmount, nullable=False),
+    Column("usage_board_s", Float, nullable=False),
+    Column("usage_at", UtcTime),
+)
+
+charges = Table(
+    "charges",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("user_id", Text, nullable=False),
+    Column("family", Text, nullable=False),
+    Column("rate", Float, nullable=False),
+    Column("time_limit_s", Float, nullable=False),
+    Column("reserved", CreditAmount, nullable=False),
+    Column("reserved_at", UtcTime, nullable=False),
+    Column("charged", CreditAmount),
+    Column("board_s", Float),
+    Column("refunded", Text, nullable=False),
+    Column("settled_at", UtcTime),
+)
+Index("ix_charges_user", charges.c.user_id, charges.c.reserved_at)
+Index(
+    "ix_charges_open",
+    charges.c.user_id,
+    sqlite_where=text("settled_at IS NULL"),
+    postgresql_where=text("settled_at IS NULL"),
+)
+
+rates = Table(
+    "rates",
+    metadata,
+    Column("family", Text, primary_key=True),
+    Column("rate", Float, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("lease_id", Text, primary_key=True),
+    Column("target_uid", Text, nullable=False),
+    Column("since", UtcTime, nullable=False),
+    Column("until", UtcTime, nullable=False, index=True),
+    Column("reason", Text, nullable=False),
+    Column("user_id", Text),
+    Column("by_user_id", Text, nullable=False),
+)
+
+quarantines = Table(
+    "quarantines",
+    metadata,
+    Column("target_uid", Text, primary_key=True),
+    Column("since", UtcTime, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("by_user_id", Text),
+    Column("failure_rate", Float),
+    Column("probes", Integer, nullable=False),
+    Column("probe_id", Text),
+    Column("next_probe_at", UtcTime),
+    Column("lifted_at", UtcTime),
+    Column("lifted_by", Text),
 )
 
 tokens = Table(
@@ -335,7 +424,41 @@ explanations = Table(
     "explanations",
     metadata,
     _of_benchmark(primary_key=True),
-    Column("packed", LargeBinary, nullable=False),
+    Column("seq", BigInteger, nullable=False, index=True),
+    Column("reason", Text),
+    Column("sentence", Text),
+)
+
+cycles = Table(
+    "cycles",
+    metadata,
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),  # SQLite numbers only such
+        primary_key=True,
+        autoincrement=True,
+    ),
+    Column("decided_at", UtcTime, nullable=False, index=True),
+    Column("policy", Text, nullable=False),
+    Column("digest", Text, nullable=False),
+    Column("shadow_of", BigInteger),
+    Column("size_bytes", BigInteger, nullable=False),
+)
+
+cycle_parts = Table(
+    "cycle_parts",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("sha256", Text, nullable=False, index=True),
+)
+
+part_contents = Table(
+    "part_contents",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
 )
 
 remembered = Table(

@@ -194,10 +194,11 @@ class Transaction:
         _check(row)
         self._events.append(row)
 
-    def add_explanation(self, benchmark_id: str, packed: bytes) -> None:
-        """Keep an explanation until `flush`; the last one of a benchmark wins."""
+    def add_explanation(self, row: dict[str, object]) -> None:
+        """Keep a row of ``explanations`` until `flush`; the last one of a benchmark wins."""
         self._writable()
-        self._explanations[benchmark_id] = {"benchmark_id": benchmark_id, "packed": packed}
+        _check(row)
+        self._explanations[str(row["benchmark_id"])] = row
 
     def _writable(self) -> None:
         # the database would say no too, but not before the commit to what waits for it

@@ -26,10 +26,11 @@ from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
+from edgeyard.errors import NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
-from edgeyard.scheduler.model.benchmark import Binding, JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
 from edgeyard.scheduler.store import SqlStore
@@ -84,6 +85,7 @@ class FakeEngine:
         default_factory=lambda: Comparison(missing=(), unknown=(), differing=())
     )
     unknown: tuple[Board, ...] = ()
+    explained: frozenset[str] = frozenset()
 
     def wake(self) -> None:
         self.woken += 1
@@ -110,6 +112,16 @@ class FakeEngine:
             ),
         )
         return FakePreview(explanation, 'job "benchmark-x" {}\n')
+
+    def explanation(self, benchmark_id: str) -> Explanation:
+        if benchmark_id not in self.explained:
+            raise NotFound("explanation", benchmark_id)
+        return replace(
+            self.preview(
+                JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), ""
+            ).explanation,
+            benchmark_id=benchmark_id,
+        )
 
     def queue(self) -> FakeQueue:
         return FakeQueue(order=self.order)

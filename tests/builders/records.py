@@ -18,6 +18,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.record import CycleRecord
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -206,6 +207,18 @@ def an_override(target_uid: str = "rpi4b-0001-0001", **changes: Any) -> BoardOve
         "at": NOW,
     }
     return BoardOverride(**(given | changes))
+
+
+def a_record(**changes: Any) -> CycleRecord:
+    """A cycle's."""
+    return CycleRecord(
+        **{
+            "decided_at": NOW,
+            "policy": "default/1",
+            "parts": (("policy", b"p"), ("snapshot", b"s"), ("outcome", b"o")),
+            **changes,
+        }
+    )
 
 
 def an_explanation(benchmark_id: str = "b-1", **changes: Any) -> Explanation:

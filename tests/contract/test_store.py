@@ -23,6 +23,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
+from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.model.records import Delivery, Role, Webhook
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
@@ -112,7 +113,8 @@ def test_what_is_not_there_is_not_found(store: SqlStore) -> None:
             lambda: uow.accounts.save_user(make.a_user("nope")),
             lambda: uow.accounts.token_by_hash("nope"),
             lambda: uow.accounts.save_token(make.a_token("nope")),
-            lambda: uow.log.explanation("nope"),
+            lambda: uow.cycles.explained("nope"),
+            lambda: uow.cycles.get(99),
             lambda: uow.lab.campaign("nope"),
             lambda: uow.lab.schedule("nope"),
             lambda: uow.lab.save_schedule(make.a_schedule("nope")),
@@ -125,7 +127,7 @@ def test_an_exception_rolls_everything_back(store: SqlStore) -> None:
     with pytest.raises(RuntimeError), store.write() as uow:  # noqa: PT012
         uow.benchmarks.add(make.a_benchmark())
         uow.log.append(make.an_event())
-        uow.log.keep_explanation(make.an_explanation())
+        uow.cycles.keep(make.a_record())
         raise RuntimeError("no")
     with store.read() as uow:
         assert uow.benchmarks.count(ANY) == 0
@@ -146,7 +148,7 @@ def test_a_unit_of_work_for_reading_writes_nothing(store: SqlStore) -> None:
         writes: list[Callable[[], object]] = [
             lambda: uow.benchmarks.add(make.a_benchmark()),
             lambda: uow.log.append(make.an_event()),
-            lambda: uow.log.keep_explanation(make.an_explanation()),
+            lambda: uow.cycles.keep(make.a_record()),
         ]
         for write in writes:
             with pytest.raises(TypeError):
@@ -554,18 +556,39 @@ def test_events_are_numbered_without_gaps_over_roll_backs(store: SqlStore) -> No
 
 
 def test_the_newest_explanation_of_a_benchmark_is_kept(store: SqlStore) -> None:
-    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
-    placed = make.an_explanation()
-    waits = make.an_explanation("b-2", placement=None, waiting=make.a_waiting(), never=True)
+    _add(store, make.a_benchmark("b-1"), make.a_benchmark("b-2"))
     with store.write() as uow:
-        uow.log.keep_explanation(replace(placed, rank=9))
-        uow.log.keep_explanation(waits)
-        uow.log.keep_explanation(placed)
+        first, second = uow.cycles.keep(make.a_record()), uow.cycles.keep(make.a_record())
+        uow.cycles.explain("b-1", Explained(seq=first))
+        uow.cycles.explain("b-2", Explained(seq=first))
+        uow.cycles.explain("b-1", Explained(seq=second))
     with store.write() as uow:
-        uow.log.keep_explanation(replace(waits, rank=0))
+        uow.cycles.explain("b-2", Explained(seq=second, waiting=make.a_waiting()))
     with store.read() as uow:
-        assert uow.log.explanation("b-1") == placed
-        assert uow.log.explanation("b-2") == replace(waits, rank=0)
+        assert uow.cycles.explained("b-1") == Explained(seq=second)
+        assert uow.cycles.explained("b-2") == Explained(seq=second, waiting=make.a_waiting())
+
+
+def test_cycles_come_back_whole_in_their_order(store: SqlStore) -> None:
+    long_ago = make.a_record(decided_at=make.at(-100))
+    other = make.a_record(parts=(("snapshot", b"s"), ("runs/a", b"1"), ("outcome", b"o2")))
+    with store.write() as uow:
+        seqs = [uow.cycles.keep(each) for each in (long_ago, other)]
+        shadow = uow.cycles.keep(make.a_record(policy="native/1"), shadow_of=seqs[1])
+    with store.read() as uow:
+        assert [uow.cycles.get(seq) for seq in seqs] == [long_ago, other]
+        heads = uow.cycles.page(limit=9)
+        assert [head.seq for head in heads] == seqs
+        assert [head.digest for head in heads] == [long_ago.digest, other.digest]
+        assert heads[0].digest != heads[1].digest
+        assert heads[1].size_bytes == 4
+        assert [head.seq for head in uow.cycles.page(since=make.NOW, limit=9)] == [seqs[1]]
+        assert [head.seq for head in uow.cycles.page(until=make.NOW, limit=9)] == [seqs[0]]
+        assert [head.seq for head in uow.cycles.page(after=seqs[0], limit=9)] == [seqs[1]]
+        assert [head.shadow_of for head in uow.cycles.page(shadows=True, limit=9)] == [
+            None, None, seqs[1]
+        ]  # fmt: skip
+        assert shadow == seqs[1] + 1
 
 
 def test_an_answer_is_remembered_for_a_day(database_url: str) -> None:
@@ -697,23 +720,29 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         for name in ("done", "fresh", "live"):
             uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(-200)))
             uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
-            uow.log.keep_explanation(make.an_explanation(name))
+            record = make.a_record(
+                decided_at=make.at(-200), parts=(("snapshot", b"s"), ("outcome", name.encode()))
+            )
+            uow.cycles.explain(name, Explained(seq=uow.cycles.keep(record)))
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
         uow.attempts.add(make.an_attempt("done", state=AttemptState.ENDED))
         uow.attempts.add(make.an_attempt("live"))
         uow.files.add_grant(make.a_grant("dead", benchmark_id="done"))
         uow.files.add_grant(make.a_grant("open", benchmark_id="live"))
-    assert store.prune(make.NOW) == 5
+    # two events, an explanation, a grant; then the cycle that explains nobody, and its parts
+    assert store.prune(make.NOW) == 9
     assert store.prune(make.NOW) == 0
     with store.read() as uow:
         assert [(e.seq, e.kind) for e in uow.log.events(after=0, limit=9)] == [
             (2, "done"), (4, "fresh"), (5, "live"), (6, "live")
         ]  # fmt: skip
         assert uow.log.last_seq() == 7
-        assert uow.log.explanation("fresh")
-        assert uow.log.explanation("live")
+        for name in ("fresh", "live"):
+            record = uow.cycles.get(uow.cycles.explained(name).seq)
+            assert record.parts == (("snapshot", b"s"), ("outcome", name.encode()))
+        assert len(uow.cycles.page(limit=9)) == 2
         with pytest.raises(NotFound):
-            uow.log.explanation("done")
+            uow.cycles.explained("done")
         assert uow.files.grant("open")
 
 

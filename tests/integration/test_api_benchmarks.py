@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -582,10 +581,7 @@ def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
     assert answer.headers["content-type"].startswith("text/plain")
     assert "******" in answer.text
     refusal(api.as_().get(f"{path}/hcl?attempt=2"), 404)
-    with api.store.write() as uow:
-        asked = uow.benchmarks.get(benchmark_id).description
-        explanation = api.engine.preview(asked, "alice").explanation
-        uow.log.keep_explanation(replace(explanation, benchmark_id=benchmark_id))
+    api.engine.explained = frozenset({benchmark_id})
     told = api.as_().get(f"{path}/explanation").json()
     assert [verdict["target_uid"] for verdict in told["verdicts"]]
     assert told["placement"]["target_uid"] == "rpi4b-0001-0001"

@@ -12,6 +12,7 @@ from pathlib import Path
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
 
 # Two submissions with a file each, killed at failpoint 1, 2, … in a process of its own each time
 # (forked: starting Python twenty times would take most of a minute). Each says what a client would
@@ -21,6 +22,7 @@ import itertools, os, sys
 from pathlib import Path
 from edgeyard import failpoints
 from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 
@@ -31,7 +33,7 @@ def serve(folder):
         with store.write() as uow:
             uow.benchmarks.add(make.a_benchmark(name))
             uow.log.append(make.an_event(benchmark_id=name))
-            uow.log.keep_explanation(make.an_explanation(name))
+            uow.cycles.explain(name, Explained(seq=uow.cycles.keep(make.a_record())))
             uow.attempts.add(make.an_attempt(name))
         os.write(1, f"submitted {name}\\n".encode())
         writer = files.writer(10**6)
@@ -75,7 +77,7 @@ def _check(folder: Path, told: list[tuple[str, str]]) -> None:
         assert {event.benchmark_id for event in events} == ids
         assert [event.seq for event in events] == list(range(1, len(ids) + 1))
         for name in ids:
-            assert uow.log.explanation(name).benchmark_id == name
+            assert uow.cycles.get(uow.cycles.explained(name).seq) == make.a_record()
             assert len(uow.attempts.of(name)) == 1
             results = uow.files.results(name)
             assert results or ("uploaded", name) not in told

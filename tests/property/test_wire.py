@@ -22,10 +22,8 @@ from edgeyard.scheduler.model.benchmark import (
     IfUnavailable,
     JobDescription,
     Status,
-    WaitingReason,
 )
-from edgeyard.scheduler.model.decision import Explanation, Verdict
-from edgeyard.scheduler.store.packing import Packer, unpack
+from edgeyard.scheduler.model.decision import Explanation
 from tests.builders import records as make
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -77,31 +75,12 @@ descriptions = st.builds(
     extra=objects,
 )
 
-verdicts = st.builds(
-    Verdict,
-    target_uid=texts,
-    reason=st.none() | st.sampled_from(WaitingReason),
-    sentence=texts,
-    never=st.booleans(),
-    score=st.none() | numbers,
-    scores=st.dictionaries(texts, st.none() | numbers, max_size=3),
-)
-
 
 @settings(max_examples=150)
 @given(descriptions)
 def test_a_description_comes_back_from_its_text(description: JobDescription) -> None:
     text = wire.dumps(wire.description_to_json(description))
     assert wire.description_from_json(wire.loads(text)) == description
-
-
-@settings(max_examples=100)
-@given(st.lists(verdicts, max_size=6).map(tuple), st.dictionaries(texts, numbers, max_size=3))
-def test_an_explanation_comes_back_from_its_blob(
-    verdicts: tuple[Verdict, ...], parts: dict[str, float]
-) -> None:
-    explanation = make.an_explanation(verdicts=verdicts, priority_parts=parts)
-    assert unpack(Packer().pack(explanation)) == explanation
 
 
 @settings(max_examples=150)

@@ -1,0 +1,329 @@
+"""A cycle as bytes: all that it depended on, and all that it found out.
+
+A record is made of parts, each compressed on its own, so that what did not change from one cycle to
+the next (the policy, days of past runs, often the boards) is the same bytes and is stored once.
+From it come the cycle's explanations, word for word, and its input, to be decided again.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache
+from itertools import pairwise
+from operator import attrgetter
+from typing import Any, TypeVar, get_type_hints
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.decide.assign import Assignment
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
+from edgeyard.scheduler.decide.preempt import Preempted
+from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
+from edgeyard.scheduler.decide.queue import build_queue
+from edgeyard.scheduler.decide.scores import Scores
+from edgeyard.scheduler.framework.batch import pairs_of
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.protocols import Proposal, Refusal
+from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.runner import Fault, PluginRunner
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
+
+_T = TypeVar("_T")
+
+_LEVEL = 1  # zlib's fastest; columns shrink well at any level
+_RUNS = "runs/"
+_DAY_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Reason:
+    plugin: str | None
+    code: int
+    place: int
+    reason: str
+    never: bool
+    fault: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Outcome:
+    priorities: NDArray[np.int64]
+    priority_parts: tuple[tuple[str, NDArray[np.int64]], ...]
+    bindings: Sequence[Binding]
+    order: NDArray[np.intp]
+    ready: NDArray[np.bool_]
+    stale: bool
+    codes: NDArray[np.uint8]
+    reasons: tuple[_Reason, ...]
+    combined: NDArray[np.float32]
+    proposals: tuple[Proposal, ...]
+    rewards: Mapping[str, float]
+    fallback: bool
+    absent: Mapping[str, str]
+    assignment: Assignment
+    preempted: Preempted
+    faults: tuple[Fault, ...]
+
+
+class Recorder:
+    """Makes records; remembers what it packed, so that what stayed the same costs nothing."""
+
+    def __init__(self) -> None:
+        self._packed: dict[str, tuple[object, bytes]] = {}
+
+    def record(self, given: CycleInput, result: CycleResult) -> CycleRecord:
+        """Of a cycle that was decided.
+
+        Args:
+            given: What it depended on.
+            result: From `edgeyard.scheduler.decide.cycle.decide`.
+        """
+        policy, decided = result.decided.policy, result.decided
+        knowledge = replace(given.knowledge, cached=_sorted(given.knowledge.cached))
+        parts = [
+            ("policy", self._pack("policy", policy, lambda: _pack(_settled(policy)))),
+            ("snapshot", self._pack("snapshot", given.snapshot, lambda: _pack(given.snapshot))),
+            ("pending", _pack(_rows(given.pending))),
+            ("holders", _pack(_rows(given.holders))),
+            ("knowledge", _pack((knowledge, given.seed))),
+            *self._days(given.knowledge.runs),
+            (OUTCOME, _pack(_outcome(decided))),
+        ]
+        self._packed = {name: self._packed[name] for name, _ in parts if name in self._packed}
+        return CycleRecord(
+            decided_at=given.now, policy=f"{policy.name}/{policy.version}", parts=tuple(parts)
+        )
+
+    def _days(self, runs: History) -> Iterator[tuple[str, bytes]]:
+        """Past runs by the day of their end: only the newest day's part changes."""
+        if not len(runs):
+            return
+        ended_s = runs.columns.ended_s
+        days = ended_s // _DAY_S
+        starts = np.flatnonzero(np.diff(days, prepend=np.nan) != 0).tolist()
+        for start, end in pairwise([*starts, len(runs)]):
+            name = f"{_RUNS}{int(days[start])}"
+            key = (end - start, ended_s[start], ended_s[end - 1])
+            yield name, self._pack(name, key, lambda: _pack(_rows(runs[start:end])))  # noqa: B023
+
+    def _pack(self, name: str, key: object, pack: Callable[[], bytes]) -> bytes:
+        known = self._packed.get(name)
+        if known is not None and (known[0] is key or (isinstance(key, tuple) and known[0] == key)):
+            return known[1]
+        packed = pack()
+        self._packed[name] = (key, packed)
+        return packed
+
+
+def policy_of(record: CycleRecord) -> Policy:
+    """The policy of a recorded cycle."""
+    policy: Policy = _unpack(dict(record.parts)["policy"], Policy)
+    return policy
+
+
+def given_of(record: CycleRecord) -> CycleInput:
+    """What a recorded cycle depended on."""
+    parts = dict(record.parts)
+    knowledge, seed = _unpack(parts["knowledge"], tuple[Knowledge, int])
+    runs = [
+        run
+        for name, packed in record.parts
+        if name.startswith(_RUNS)
+        for run in _of_rows(packed, PastRun)
+    ]
+    return CycleInput(
+        snapshot=_unpack(parts["snapshot"], Snapshot),
+        pending=_of_rows(parts["pending"], PendingBenchmark),
+        now=record.decided_at,
+        holders=_of_rows(parts["holders"], BoardHolder),
+        knowledge=replace(knowledge, runs=History(runs)),
+        seed=seed,
+    )
+
+
+def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
+    """What a recorded cycle said. No filter and no scorer is asked again.
+
+    Args:
+        record: The cycle.
+        plugins: Of its policy: they word the reasons.
+    """
+    given, policy = given_of(record), policy_of(record)
+    found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
+    runner = PluginRunner()
+    runner.faults += found.faults
+    batch = build_batch(given.snapshot, given.pending, given.now, given.seed, given.knowledge)
+    batch = replace(batch, queue=found.order[found.ready[found.order]])
+    fits = found.codes == FITS
+    lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
+    by_name = {plugin.name: plugin for plugin in plugins.filters}
+    ages, slacks = ages_s(given.pending, given.now), slacks_s(given.pending, given.now)
+    return CycleResult(
+        Decided(
+            now=given.now,
+            policy=policy,
+            plugins=plugins,
+            runner=runner,
+            snapshot=given.snapshot,
+            pending=given.pending,
+            batch=batch,
+            queue=build_queue(given.pending, given.now, found.priorities, ages, slacks),
+            priorities=Priorities(values=found.priorities, parts=dict(found.priority_parts)),
+            bindings=found.bindings,
+            order=found.order,
+            ready=found.ready,
+            stale=found.stale,
+            feasibility=Feasibility(
+                codes=found.codes,
+                reasons=tuple(
+                    Reason(
+                        by_name.get(each.plugin or ""),
+                        each.code,
+                        each.place,
+                        Refusal(WaitingReason(each.reason), each.never),
+                        each.fault,
+                    )
+                    for each in found.reasons
+                ),
+                fits=fits,
+                possible=~lasting[found.codes],
+            ),
+            scores=Scores(
+                pairs=pairs_of(fits),
+                combined=found.combined,
+                proposals=found.proposals,
+                rewards=found.rewards,
+                fallback=found.fallback,
+                absent=found.absent,
+            ),
+            assignment=found.assignment,
+            preempted=found.preempted,
+        )
+    )
+
+
+def proposals_of(record: CycleRecord) -> tuple[Proposal, ...]:
+    """The scorers' answers in a recorded cycle."""
+    proposals: tuple[Proposal, ...] = _unpack(dict(record.parts)[OUTCOME], _Outcome).proposals
+    return proposals
+
+
+def faults_of(record: CycleRecord) -> tuple[Fault, ...]:
+    """Plugins that failed in a recorded cycle."""
+    faults: tuple[Fault, ...] = _unpack(dict(record.parts)[OUTCOME], _Outcome).faults
+    return faults
+
+
+def _outcome(decided: Decided) -> _Outcome:
+    return _Outcome(
+        priorities=decided.priorities.values,
+        priority_parts=tuple(decided.priorities.parts.items()),
+        bindings=decided.bindings,
+        order=decided.order,
+        ready=decided.ready,
+        stale=decided.stale,
+        codes=decided.feasibility.codes,
+        reasons=tuple(
+            _Reason(
+                plugin=None if each.plugin is None else each.plugin.name,
+                code=each.code,
+                place=each.place,
+                reason=each.refusal.reason.value,
+                never=each.refusal.never,
+                fault=each.fault,
+            )
+            for each in decided.feasibility.reasons
+        ),
+        combined=decided.scores.combined,
+        proposals=decided.scores.proposals,
+        rewards=decided.scores.rewards,
+        fallback=decided.scores.fallback,
+        absent=decided.scores.absent,
+        assignment=decided.assignment,
+        preempted=decided.preempted,
+        faults=tuple(decided.runner.faults),
+    )
+
+
+def _rows(items: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Dataclasses as tuples of their fields: without 10,000 times the fields' names."""
+    listed = list(items)
+    if not listed:
+        return []
+    names = [field.name for field in fields(listed[0])]
+    columns = [list(map(attrgetter(name), listed)) for name in names]
+    return list(
+        zip(
+            *(
+                [sorted(each) for each in column] if isinstance(column[0], frozenset) else column
+                for column in columns
+            ),
+            strict=True,
+        )
+    )
+
+
+def _settled(policy: Policy) -> Policy:
+    return replace(policy, preempting_types=_sorted(policy.preempting_types))
+
+
+def _sorted(sets: Mapping[Any, frozenset[str]]) -> Any:
+    """Sets have no order of their own: equal values shall be equal bytes."""
+    return {key: tuple(sorted(each)) for key, each in sets.items()}
+
+
+def _of_rows(packed: bytes, kind: Callable[..., _T]) -> list[_T]:
+    names, row = _row_type(kind)
+    return [kind(**dict(zip(names, each, strict=True))) for each in _unpack(packed, list[row])]  # type: ignore[valid-type]
+
+
+@cache
+def _row_type(kind: Any) -> tuple[tuple[str, ...], Any]:
+    hints = get_type_hints(kind)
+    names = tuple(field.name for field in fields(kind))
+    return names, tuple[tuple(hints[name] for name in names)]  # type: ignore[misc]
+
+
+def _pack(value: object) -> bytes:
+    return zlib.compress(_ENCODER.encode(value), _LEVEL)
+
+
+def _unpack(packed: bytes, kind: Any) -> Any:
+    return _decoder(kind).decode(zlib.decompress(packed))
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind, dec_hook=_array)
+
+
+def _npy(value: object) -> bytes:
+    if isinstance(value, History):
+        return b""  # it has parts of its own
+    if not isinstance(value, np.ndarray):
+        raise NotImplementedError(f"{type(value).__name__} in a record")
+    held = io.BytesIO()
+    np.save(held, value, allow_pickle=False)
+    return held.getvalue()
+
+
+def _array(kind: object, packed: bytes) -> NDArray[Any] | History:
+    if kind is History:
+        return History()
+    array: NDArray[Any] = np.load(io.BytesIO(packed), allow_pickle=False)
+    return array
+
+
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_npy)

@@ -1,0 +1,44 @@
+"""Explanations of benchmarks, made from recorded cycles when somebody asks."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.record import policy_of, result_of
+from edgeyard.scheduler.framework.registry import Registry
+from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.ports import Store
+
+
+class Explanations:
+    """Reads recorded cycles; remembers the last one, which most questions are about. Any thread."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+        self._lock = threading.Lock()  # a result belongs to one thread at a time
+        self._last: tuple[int, CycleResult] | None = None
+
+    def of(self, benchmark_id: str) -> Explanation:
+        """The newest of a benchmark.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+            ConfigError: A plugin of the cycle's policy is no longer installed.
+        """
+        with self._store.read() as uow:
+            explained = uow.cycles.explained(benchmark_id)
+            with self._lock:
+                known = self._last
+            record = None
+            if known is None or known[0] != explained.seq:
+                record = uow.cycles.get(explained.seq)
+        with self._lock:
+            if record is not None:
+                plugins = self._registry.resolve(policy_of(record))
+                known = self._last = (explained.seq, result_of(record, plugins))
+            assert known is not None
+            found = known[1].explanation(benchmark_id)
+        return found if explained.waiting is None else replace(found, waiting=explained.waiting)

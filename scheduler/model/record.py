@@ -1,0 +1,61 @@
+"""A decision cycle as it is kept: in parts, most of which many cycles share."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+
+from edgeyard.scheduler.model.benchmark import Waiting
+
+OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleRecord:
+    """A recorded cycle.
+
+    Attributes:
+        policy: Name and version, ``default/1``.
+        parts: Name and compressed bytes: ``policy``, ``snapshot``, ``pending``, ``holders``,
+            ``knowledge``, ``runs/<day>`` for each day of past runs, and ``outcome``.
+    """
+
+    decided_at: datetime
+    policy: str
+    parts: tuple[tuple[str, bytes], ...]
+
+    @property
+    def digest(self) -> str:
+        """Of what was decided: equal for equal decisions, byte for byte."""
+        return hashlib.blake2b(dict(self.parts)[OUTCOME], digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleHead:
+    """What is listed of a recorded cycle.
+
+    Attributes:
+        seq: Its number, in the order in which cycles were decided.
+        shadow_of: The cycle beside which it was decided and not acted upon; None: it was.
+        size_bytes: Of its parts, shared or not.
+    """
+
+    seq: int
+    decided_at: datetime
+    policy: str
+    digest: str
+    shadow_of: int | None
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """Which cycle explains a benchmark.
+
+    Attributes:
+        waiting: What was told instead of the cycle's own reason; None: that.
+    """
+
+    seq: int
+    waiting: Waiting | None = None

@@ -1,0 +1,145 @@
+"""Recorded cycles: parts by their content, so that what cycles share is stored once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, cast
+
+from sqlalchemy import Select, func, insert, select
+
+from edgeyard.errors import NotFound
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
+from edgeyard.scheduler.store.tables import cycle_parts, cycles, explanations, part_contents
+from edgeyard.scheduler.store.transaction import Transaction
+
+PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
+
+
+class SqlCycles:
+    """`edgeyard.scheduler.ports.Cycles` in SQL."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def keep(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
+        """Store a cycle; returns its number."""
+        if self._tx.dialect == "postgresql":
+            # Whoever drops parts that no cycle has must not meet one that is about to use them.
+            self._tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
+        contents = {hashlib.sha256(data).hexdigest(): data for _, data in record.parts}
+        stored = self._tx.rows(
+            select(part_contents.c.sha256).where(part_contents.c.sha256.in_(contents))
+        )
+        missing = sorted(contents.keys() - {cast(str, row["sha256"]) for row in stored})
+        if missing:
+            self._tx.run(
+                insert(part_contents),
+                [{"sha256": sha256, "data": contents[sha256]} for sha256 in missing],
+            )
+        head = {
+            "decided_at": record.decided_at,
+            "policy": record.policy,
+            "digest": record.digest,
+            "shadow_of": shadow_of,
+            "size_bytes": sum(len(data) for _, data in record.parts),
+        }
+        seq = cast(int, self._tx.run(insert(cycles).values(head).returning(cycles.c.seq)).scalar())
+        self._tx.run(
+            insert(cycle_parts),
+            [
+                {
+                    "seq": seq,
+                    "place": place,
+                    "name": name,
+                    "sha256": hashlib.sha256(data).hexdigest(),
+                }
+                for place, (name, data) in enumerate(record.parts)
+            ],
+        )
+        return seq
+
+    def get(self, seq: int) -> CycleRecord:
+        """One cycle.
+
+        Raises:
+            NotFound: There is none of that number, or it was dropped by age.
+        """
+        head = self._tx.row(select(cycles).where(cycles.c.seq == seq))
+        if head is None:
+            raise NotFound("cycle", str(seq))
+        parts = self._tx.rows(
+            select(cycle_parts.c.name, part_contents.c.data)
+            .join(part_contents, part_contents.c.sha256 == cycle_parts.c.sha256)
+            .where(cycle_parts.c.seq == seq)
+            .order_by(cycle_parts.c.place)
+        )
+        return CycleRecord(
+            decided_at=cast(datetime, head["decided_at"]),
+            policy=cast(str, head["policy"]),
+            parts=tuple((cast(str, row["name"]), cast(bytes, row["data"])) for row in parts),
+        )
+
+    def page(
+        self,
+        *,
+        after: int = 0,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int,
+        shadows: bool = False,
+    ) -> Sequence[CycleHead]:
+        """Cycles by number, lowest first.
+
+        Args:
+            after: Only of higher numbers.
+            since: Decided then or later.
+            until: Decided before.
+            limit: At most so many.
+            shadows: Those of shadow policies too.
+        """
+        wanted: Select[tuple[object, ...]] = select(cycles).where(cycles.c.seq > after)
+        if since is not None:
+            wanted = wanted.where(cycles.c.decided_at >= since)
+        if until is not None:
+            wanted = wanted.where(cycles.c.decided_at < until)
+        if not shadows:
+            wanted = wanted.where(cycles.c.shadow_of.is_(None))
+        rows = self._tx.rows(wanted.order_by(cycles.c.seq).limit(limit))
+        return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
+
+    def explain(self, benchmark_id: str, explained: Explained) -> None:
+        """Say which cycle explains a benchmark from now on."""
+        waiting = explained.waiting
+        self._tx.add_explanation(
+            {
+                "benchmark_id": benchmark_id,
+                "seq": explained.seq,
+                "reason": None if waiting is None else waiting.reason.value,
+                "sentence": None if waiting is None else waiting.sentence,
+            }
+        )
+
+    def explained(self, benchmark_id: str) -> Explained:
+        """Which cycle explains a benchmark.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+        """
+        row = self._tx.row(select(explanations).where(explanations.c.benchmark_id == benchmark_id))
+        if row is None:
+            raise NotFound("explanation", benchmark_id)
+        waiting = None
+        if row["reason"] is not None:
+            waiting = Waiting(
+                reason=WaitingReason(cast(str, row["reason"])), sentence=cast(str, row["sentence"])
+            )
+        return Explained(seq=cast(int, row["seq"]), waiting=waiting)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Cycles
+
+    _: Cycles = SqlCycles(cast(Transaction, None))
