@@ -21,6 +21,7 @@ from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
+from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,

@@ -356,6 +356,9 @@ class User(TypedDict):
     created_at: str
     max_priority: int
     max_budget: float | None
+    max_running: int | None
+    share: float
+    max_lease_s: float
     disabled: bool
 
 

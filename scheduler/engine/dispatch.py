@@ -262,7 +262,7 @@ def spec_of(
         "precision": asked.precision,
         "input": {name: dict(value) for name, value in asked.input.items()},
         "parameters": dict(asked.parameters),
-        "user_time_s": asked.user_time_s or limits.user_time_s,
+        "user_time_s": attempt.time_limit_s or asked.user_time_s or limits.user_time_s,
         "no_output_timeout_s": limits.no_output_timeout_s,
         "upload_url": f"{settings.public_url}/upload/{short}/",
         "progress_url": f"{settings.public_url}/v1/runs/{short}/progress",

@@ -13,6 +13,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import Conflict
+from edgeyard.scheduler.engine import charging
+from edgeyard.scheduler.model.accounts import Charge
 from edgeyard.scheduler.model.attempt import (
     LIVE_ATTEMPTS,
     Attempt,
@@ -38,6 +40,9 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 MAX_LOST_ATTEMPTS = 20
 """Attempts that don't use up a retry, before a benchmark that keeps getting lost is given up."""
+
+MOST_RUN_S = 900.0
+"""As the setting ``default_user_time_s``, which the engine hands over."""
 
 MAX_PREEMPTED_ATTEMPTS = 10
 """Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
@@ -159,6 +164,31 @@ def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool)
     return saved
 
 
+def prioritise(
+    uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, user_priority: int
+) -> Benchmark:
+    """Give a pending benchmark another user priority.
+
+    Args:
+        user_priority: 1-10; that the account allows it is the caller's to check.
+
+    Raises:
+        Conflict: It is not pending.
+    """
+    benchmark = uow.benchmarks.get(benchmark_id)
+    if benchmark.status is not Status.PENDING:
+        raise Conflict(
+            f"{benchmark_id} is {benchmark.status.value}: only pending ones can be re-prioritised"
+        )
+    before = benchmark.user_priority or benchmark.description.user_priority
+    if before == user_priority:
+        return benchmark
+    saved = uow.benchmarks.save(replace(benchmark, user_priority=user_priority))
+    data = {"by": by, "user_priority": user_priority, "before": before}
+    _log(uow, saved, now, "benchmark.prioritised", data)
+    return saved
+
+
 def wait(
     uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, priority: int, now: datetime
 ) -> Benchmark:
@@ -207,12 +237,26 @@ def unavailable(
     return benchmark
 
 
-def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> Benchmark:
-    """Commit to one dispatch: the benchmark is scheduled, its attempt prepared.
+def prepare(
+    uow: UnitOfWork,
+    benchmark: Benchmark,
+    attempt: Attempt,
+    now: datetime,
+    *,
+    most_run_s: float = MOST_RUN_S,
+) -> Benchmark:
+    """Commit to one dispatch: the benchmark is scheduled, its attempt prepared and paid ahead.
+
+    Args:
+        most_run_s: Bound on a run that states no ``user_time``.
 
     Raises:
-        Conflict: It changed meanwhile (cancelled, say), or another attempt of it is live.
+        Conflict: It changed meanwhile (cancelled, say), another attempt of it is live, or its
+            user's account can't bear it.
     """
+    terms = charging.terms_of(uow, benchmark, attempt.family, most_run_s)
+    charging.check(uow, benchmark.user_id, terms)  # before anything is written
+    attempt = replace(attempt, time_limit_s=terms.time_limit_s)
     saved = _move(
         uow,
         replace(
@@ -229,6 +273,7 @@ def prepare(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: dateti
         {"attempt": attempt.number, "target_uid": attempt.target_uid},
     )
     uow.attempts.add(attempt)
+    charging.reserve(uow, saved, attempt, terms, now)
     _attempt_event(uow, saved, attempt, now)
     pinned = benchmark.description.target_uid
     if pinned is not None and attempt.target_uid not in (pinned, None):
@@ -463,7 +508,8 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
             failure=None if cancelled else failure,
         )
     )
-    _attempt_event(uow, benchmark, saved, now)
+    charge = charging.settle(uow, saved, failure, now)
+    _attempt_event(uow, benchmark, saved, now, charge)
     if not cancelled:
         uow.attempts.add_outcome(_outcome(benchmark, saved, _report(uow, saved), now))
     if benchmark.status in TERMINAL:
@@ -543,7 +589,13 @@ def _log(
     )
 
 
-def _attempt_event(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> None:
+def _attempt_event(
+    uow: UnitOfWork,
+    benchmark: Benchmark,
+    attempt: Attempt,
+    now: datetime,
+    charge: Charge | None = None,
+) -> None:
     data: dict[str, object] = {
         "attempt": attempt.number,
         "state": attempt.state.value,
@@ -557,6 +609,8 @@ def _attempt_event(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now:
             data["run_s"] = max(0.0, (ended_at - attempt.started_at).total_seconds())
         if attempt.failure is not None:
             data |= _told(attempt.failure)
+    if charge is not None and charge.rate:
+        data["credits"] = charge.charged
     _log(uow, benchmark, now, "attempt.state", data)
 
 

@@ -189,7 +189,8 @@ class Reconciler:
                 sentence=f"its board {attempt.target_uid} did not take it within "
                 f"{self._rules.pin_grace_s:g} s",
             )
-        bound_s = benchmark.description.user_time_s or self._limits.user_time_s
+        asked = benchmark.description
+        bound_s = attempt.time_limit_s or asked.user_time_s or self._limits.user_time_s
         if attempt.started_at is not None and now > attempt.started_at + timedelta(
             seconds=bound_s + RUN_TIME_MARGIN_S
         ):

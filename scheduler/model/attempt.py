@@ -73,6 +73,7 @@ class Attempt:
         stopping: Why Edgeyard asked the cluster to stop it; None: it did not.
         ended_at: When it became ENDED.
         failure: Why it failed; None when it led to a result or was stopped.
+        time_limit_s: Bound on its run; None: the description's, or the server's.
     """
 
     benchmark_id: str
@@ -99,6 +100,7 @@ class Attempt:
     phase: str | None = None
     progress: float | None = None
     version: int = 0
+    time_limit_s: float | None = None
 
 
 def job_id_of(

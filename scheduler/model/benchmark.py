@@ -261,6 +261,7 @@ class Benchmark:
         held: Not to be placed until released.
         unpinned: The board that it asked for could not be had: any that fits may run it.
         retry_of: The benchmark that this one repeats.
+        user_priority: Given since it was submitted; None: the description's.
         started_at: Start of the newest attempt's task.
     """
 
@@ -283,3 +284,4 @@ class Benchmark:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     version: int = 0
+    user_priority: int | None = None

@@ -53,6 +53,7 @@ class Lease:
 
     Attributes:
         user_id: Whose benchmarks may use it meanwhile; None: nobody's.
+        by_user_id: Who made it.
     """
 
     lease_id: str
@@ -61,6 +62,7 @@ class Lease:
     until: datetime
     reason: str
     user_id: str | None = None
+    by_user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,8 @@ class Entitlement:
         credits_left: Not yet spent nor reserved; None: no account of credits is kept.
         most_running: Benchmarks that may hold boards at once; None: no bound.
         running: Benchmarks that hold boards now.
-        usage_board_s: Board-seconds used, each halved per half-life since.
+        usage_board_s: Board-seconds used, each halved per half-life since; those of running
+            attempts as far as they have run.
         share: Weight in fair sharing.
     """
 
@@ -112,6 +115,7 @@ class Knowledge:
         runs: Ended attempts, oldest first.
         entitlements: By user id; who is missing is bounded by nothing.
         rates: Credits a board-second, by family; 1 for others.
+        most_run_s: Bound on a run that states no user_time.
         leases: Present and future ones.
         promises: Starts that were promised.
         quarantined: By target_uid, why it is set aside.
@@ -124,6 +128,7 @@ class Knowledge:
     runs: tuple[PastRun, ...] = ()
     entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
+    most_run_s: float = 900.0
     leases: tuple[Lease, ...] = ()
     promises: tuple[Promise, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)

@@ -83,6 +83,10 @@ class User:
     Attributes:
         max_priority: Highest ``user_priority`` it may ask for, 1-10.
         max_budget: Highest ``user_budget`` it may ask for; None: no bound.
+        max_running: Benchmarks of its that may hold boards at once; None: no bound.
+        share: Weight in fair sharing, above 0.
+        max_lease_s: Longest that it may keep boards for itself, all its leases together;
+            0: not at all. Operators are not bound.
     """
 
     user_id: str
@@ -91,6 +95,9 @@ class User:
     max_priority: int = 5
     max_budget: float | None = None
     disabled: bool = False
+    max_running: int | None = None
+    share: float = 1.0
+    max_lease_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

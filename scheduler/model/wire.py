@@ -438,6 +438,9 @@ def user_to_json(user: User) -> JsonObject:
         "created_at": time_to_json(user.created_at),
         "max_priority": user.max_priority,
         "max_budget": user.max_budget,
+        "max_running": user.max_running,
+        "share": user.share,
+        "max_lease_s": user.max_lease_s,
         "disabled": user.disabled,
     }
 

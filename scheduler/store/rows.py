@@ -60,6 +60,7 @@ def benchmark_row(benchmark: Benchmark) -> dict[str, object]:
         "started_at": benchmark.started_at,
         "ended_at": benchmark.ended_at,
         "version": benchmark.version,
+        "user_priority": benchmark.user_priority,
     }
 
 
@@ -89,6 +90,7 @@ def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
         started_at=r["started_at"],
         ended_at=r["ended_at"],
         version=r["version"],
+        user_priority=r["user_priority"],
     )
 
 

@@ -59,6 +59,7 @@ class Lab:
             lambda name, value, labels: None,
             start_lead_s,
             pin_grace_s,
+            100,
         )
         limits = TaskLimits(user_time_s=100)
         self.dispatcher = Dispatcher(

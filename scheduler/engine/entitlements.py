@@ -1,0 +1,39 @@
+"""What users may have and have, gathered from their accounts for a decision."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+
+from edgeyard.scheduler.model.knowledge import Entitlement
+from edgeyard.scheduler.ports import UnitOfWork
+
+
+def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
+    """By user, of all who are bounded by anything or used anything.
+
+    What runs counts as used from when its board was given to it.
+    """
+    running: Counter[str] = Counter()
+    held_s: defaultdict[str, float] = defaultdict(float)
+    for charge in uow.credits.open_charges():
+        running[charge.user_id] += 1
+        held_s[charge.user_id] += max(0.0, (now - charge.reserved_at).total_seconds())
+    users = {
+        each.user_id: each
+        for each in uow.accounts.users()
+        if each.max_running is not None or each.share != 1.0
+    }
+    balances = {each.user_id: each for each in uow.credits.balances()}
+    found = {}
+    for user_id in sorted({*users, *balances, *running}):
+        user, balance = users.get(user_id), balances.get(user_id)
+        found[user_id] = Entitlement(
+            credits_left=None if balance is None else balance.credits_left,
+            most_running=None if user is None else user.max_running,
+            running=running[user_id],
+            usage_board_s=held_s[user_id] + (0.0 if balance is None else balance.usage_s(now)),
+            share=1.0 if user is None else user.share,
+        )
+    return found

@@ -1,0 +1,121 @@
+"""Credits: balances, charges and rates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import bindparam, func, select, update
+
+from edgeyard.errors import Conflict
+from edgeyard.scheduler.model.accounts import Balance, Charge
+from edgeyard.scheduler.store.rows import Row, flat_row
+from edgeyard.scheduler.store.tables import balances, charges, rates
+from edgeyard.scheduler.store.transaction import Transaction
+
+_BALANCE = select(balances).where(balances.c.user_id == bindparam("id"))
+_OPEN = select(charges).where(charges.c.settled_at.is_(None))
+_CHARGE = select(charges).where(
+    charges.c.benchmark_id == bindparam("id"), charges.c.attempt == bindparam("n")
+)
+
+
+class SqlCredits:
+    """`edgeyard.scheduler.ports.Credits` in SQL.
+
+    In a unit of work that writes, an account that was read is locked until the end: what is
+    checked there still holds when it is changed. Credits are whole millionths, which add up.
+    """
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def balance(self, user_id: str) -> Balance:
+        """Zero, without a bound, for a user who never had or used anything."""
+        if self._tx.writes and self._tx.dialect == "postgresql":
+            # There must be a row to lock; SQLite's writer is alone anyway.
+            self._tx.insert(balances, flat_row(Balance(user_id=user_id)))
+            row = self._tx.row(_BALANCE.with_for_update(), {"id": user_id})
+        else:
+            row = self._tx.row(_BALANCE, {"id": user_id})
+        return Balance(user_id=user_id) if row is None else _balance(row)
+
+    def balances(self) -> Sequence[Balance]:
+        """Of all who ever had or used something."""
+        return [_balance(row) for row in self._tx.rows(select(balances))]
+
+    def save_balance(self, balance: Balance) -> None:
+        """Replace it; read it in the same unit of work before."""
+        self._tx.replace(balances, flat_row(balance))
+
+    def running(self, user_id: str) -> int:
+        """How many of the user's attempts have not ended."""
+        count = select(func.count()).select_from(charges)
+        count = count.where(charges.c.settled_at.is_(None), charges.c.user_id == user_id)
+        return cast(int, self._tx.value(count))
+
+    def open_charges(self) -> Sequence[Charge]:
+        """Of attempts that have not ended; reads their index only."""
+        return [_charge(row) for row in self._tx.rows(_OPEN)]
+
+    def charge(self, benchmark_id: str, attempt: int) -> Charge | None:
+        """Of an attempt; None for one that was made before there were charges."""
+        row = self._tx.row(_CHARGE, {"id": benchmark_id, "n": attempt})
+        return None if row is None else _charge(row)
+
+    def add_charge(self, charge: Charge) -> None:
+        """Keep a new one.
+
+        Raises:
+            Conflict: The attempt has one.
+        """
+        if not self._tx.insert(charges, flat_row(charge)):
+            raise Conflict(f"attempt {charge.attempt} of {charge.benchmark_id} is charged already")
+
+    def settle_charge(self, charge: Charge) -> bool:
+        """Keep what it did cost; False, and nothing changes, if it was settled before."""
+        saved = self._tx.run(
+            update(charges)
+            .where(
+                charges.c.benchmark_id == charge.benchmark_id,
+                charges.c.attempt == charge.attempt,
+                charges.c.settled_at.is_(None),
+            )
+            .values(flat_row(charge))
+        )
+        return saved.rowcount > 0
+
+    def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
+        """Newest first."""
+        query = (
+            select(charges)
+            .where(charges.c.user_id == user_id)
+            .order_by(charges.c.reserved_at.desc(), charges.c.benchmark_id, charges.c.attempt)
+            .limit(limit)
+        )
+        return [_charge(row) for row in self._tx.rows(query)]
+
+    def rates(self) -> Mapping[str, float]:
+        """Credits a board-second, by family; families that are not named cost 1."""
+        return {
+            cast(str, row["family"]): cast(float, row["rate"])
+            for row in self._tx.rows(select(rates))
+        }
+
+    def set_rate(self, family: str, rate: float) -> None:
+        """From the next attempt on."""
+        self._tx.replace(rates, {"family": family, "rate": rate})
+
+
+def _balance(row: Row) -> Balance:
+    return Balance(**cast("dict[str, Any]", dict(row)))
+
+
+def _charge(row: Row) -> Charge:
+    return Charge(**cast("dict[str, Any]", dict(row)))
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Credits
+
+    _: Credits = SqlCredits(cast(Transaction, None))

@@ -1,0 +1,99 @@
+"""Boards that are kept from the queue: leases and quarantine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import select, text, update
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.store.rows import Row, flat_row
+from edgeyard.scheduler.store.tables import leases, quarantines
+from edgeyard.scheduler.store.transaction import Transaction
+
+
+class SqlKeeping:
+    """`edgeyard.scheduler.ports.Keeping` in SQL."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def add_lease(self, lease: Lease) -> None:
+        """Keep a new one.
+
+        Raises:
+            Conflict: The board is kept for somebody in that time, or the id is taken.
+        """
+        if self._tx.dialect == "postgresql":
+            # Two that overlap must not be made side by side; SQLite's writer is alone anyway.
+            self._tx.run(text("LOCK TABLE leases IN SHARE ROW EXCLUSIVE MODE"))
+        clash = self._tx.row(
+            select(leases)
+            .where(
+                leases.c.target_uid == lease.target_uid,
+                leases.c.since < lease.until,
+                leases.c.until > lease.since,
+            )
+            .order_by(leases.c.since)
+        )
+        if clash is not None:
+            taken = _lease(clash)
+            raise Conflict(
+                f"{lease.target_uid} is leased from {taken.since:%Y-%m-%dT%H:%M:%SZ} "
+                f"to {taken.until:%Y-%m-%dT%H:%M:%SZ} ({taken.lease_id})"
+            )
+        if not self._tx.insert(leases, flat_row(lease)):
+            raise Conflict(f"lease {lease.lease_id} is already there")
+
+    def lease(self, lease_id: str) -> Lease:
+        """Raises NotFound."""
+        row = self._tx.row(select(leases).where(leases.c.lease_id == lease_id))
+        if row is None:
+            raise NotFound("lease", lease_id)
+        return _lease(row)
+
+    def end_lease(self, lease_id: str, at: datetime) -> Lease:
+        """Let it end at ``at``, or never begin; one that has ended stays as it is.
+
+        Raises:
+            NotFound: There is none.
+        """
+        found = self.lease(lease_id)
+        if found.until <= at:
+            return found
+        ended = replace(found, since=min(found.since, at), until=at)
+        self._tx.run(update(leases).where(leases.c.lease_id == lease_id).values(flat_row(ended)))
+        return ended
+
+    def leases(self, now: datetime) -> Sequence[Lease]:
+        """Present and future ones, the earliest first."""
+        query = select(leases).where(leases.c.until > now)
+        query = query.order_by(leases.c.since, leases.c.lease_id)
+        return [_lease(row) for row in self._tx.rows(query)]
+
+    def set_quarantine(self, quarantine: Quarantine) -> None:
+        """The newest of a board counts."""
+        self._tx.replace(quarantines, flat_row(quarantine))
+
+    def quarantines(self) -> Mapping[str, Quarantine]:
+        """By board; lifted ones too."""
+        found = (
+            Quarantine(**cast("dict[str, Any]", dict(row)))
+            for row in self._tx.rows(select(quarantines))
+        )
+        return {each.target_uid: each for each in found}
+
+
+def _lease(row: Row) -> Lease:
+    return Lease(**cast("dict[str, Any]", dict(row)))
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Keeping
+
+    _: Keeping = SqlKeeping(cast(Transaction, None))
