@@ -20,8 +20,8 @@ from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
-from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -647,6 +647,40 @@ class Keeping(Protocol):
         ...
 
 
+class Scoring(Protocol):
+    """What is remembered of scorers, by name and version of the policy: ``default/1``."""
+
+    def states(self, policy: str) -> Mapping[str, ScorerState]:
+        """By scorer; those of which nothing is remembered are missing."""
+        ...
+
+    def policies(self) -> Sequence[str]:
+        """All of which anything is remembered."""
+        ...
+
+    def save(self, state: ScorerState) -> None:
+        """Replace what was remembered of the scorer."""
+        ...
+
+    def add_round(self, round_: RewardRound) -> None: ...
+
+    def rounds(self, policy: str, *, limit: int) -> Sequence[RewardRound]:
+        """The last ones, newest first."""
+        ...
+
+    def rate(self, ratings: Sequence[PlacementRating]) -> None:
+        """Keep what was said of placements until they end."""
+        ...
+
+    def ended(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
+        """Rated placements that have ended, in the order of their ends."""
+        ...
+
+    def settle(self, ratings: Sequence[PlacementRating]) -> None:
+        """Forget them: what was said was held against how they ended."""
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction; leaving its ``with`` block commits, an exception rolls back."""
 
@@ -670,6 +704,8 @@ class UnitOfWork(Protocol):
     def credits(self) -> Credits: ...
     @property
     def keeping(self) -> Keeping: ...
+    @property
+    def scoring(self) -> Scoring: ...
 
 
 class Store(Protocol):

@@ -21,6 +21,7 @@ from edgeyard.scheduler.store.tables import (
     grants,
     part_contents,
     remembered,
+    reward_rounds,
 )
 from edgeyard.scheduler.store.transaction import Transaction
 
@@ -59,6 +60,7 @@ def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
     unused_parts = select(part_contents.c.sha256).where(
         ~exists().where(cycle_parts.c.sha256 == part_contents.c.sha256)
     )
+    old_rounds = select(reward_rounds.c.seq).where(reward_rounds.c.at < before)
     gone = 0
     for table, key, old in (
         (events, events.c.seq, old_events),
@@ -67,6 +69,7 @@ def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
         (cycles, cycles.c.seq, old_cycles),
         (cycle_parts, cycle_parts.c.seq, cut_parts),
         (part_contents, part_contents.c.sha256, unused_parts),
+        (reward_rounds, reward_rounds.c.seq, old_rounds),
     ):
         gone += tx.run(delete(table).where(key.in_(old.limit(_STEP)))).rowcount
     gone += tx.run(delete(remembered).where(remembered.c.at < now - KEY_LIFE)).rowcount

@@ -20,12 +20,13 @@ from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from edgeyard.scheduler.store.contents import SqlFiles
 from edgeyard.scheduler.store.credits import SqlCredits
-from edgeyard.scheduler.store.keeping import SqlKeeping
 from edgeyard.scheduler.store.cycles import SqlCycles
+from edgeyard.scheduler.store.keeping import SqlKeeping
 from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.prune import prune_step
+from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.transaction import Transaction, translated
 from edgeyard.scheduler.store.turns import Turns
 from edgeyard.scheduler.store.webhooks import SqlWebhooks
@@ -66,6 +67,7 @@ class SqlUnitOfWork:
         self.webhooks = SqlWebhooks(tx)
         self.credits = SqlCredits(tx)
         self.keeping = SqlKeeping(tx)
+        self.scoring = SqlScoring(tx)
 
 
 class SqlStore:

@@ -522,3 +522,48 @@ deliveries = Table(
     Column("tries", Integer, nullable=False),
     Column("next_at", UtcTime, nullable=False, index=True),
 )
+
+scorers = Table(
+    "scorers",
+    metadata,
+    Column("policy", Text, primary_key=True),
+    Column("scorer", Text, primary_key=True),
+    Column("weight", Float),
+    Column("rounds", BigInteger, nullable=False),
+    Column("reward_sum", Float, nullable=False),
+    Column("outcomes", BigInteger, nullable=False),
+    Column("outcome_sum", Float, nullable=False),
+    Column("faults", BigInteger, nullable=False),
+    Column("faults_in_row", Integer, nullable=False),
+    Column("benches", Integer, nullable=False),
+    Column("last_fault", Text, nullable=False),
+    Column("last_fault_at", UtcTime),
+    Column("benched_until", UtcTime),
+)
+
+reward_rounds = Table(
+    "reward_rounds",
+    metadata,
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),  # SQLite numbers only such
+        primary_key=True,
+        autoincrement=True,
+    ),
+    Column("policy", Text, nullable=False),
+    Column("at", UtcTime, nullable=False, index=True),
+    Column("benchmark_id", Text, nullable=False),
+    Column("rewards", Text, nullable=False),
+    Column("weights", Text, nullable=False),
+)
+Index("ix_reward_rounds_policy", reward_rounds.c.policy, reward_rounds.c.seq)
+
+placement_ratings = Table(
+    "placement_ratings",
+    metadata,
+    Column("benchmark_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column("policy", Text, nullable=False),
+    Column("worths", Text, nullable=False),
+    Column("expected_s", Float),
+)

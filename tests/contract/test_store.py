@@ -23,6 +23,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
+from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.model.records import Delivery, Role, Webhook
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -804,3 +805,55 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
         uow.webhooks.done(2)
         uow.webhooks.done(2)
         assert uow.webhooks.waiting("ada") == 0
+
+
+# --- scorers ------------------------------------------------------------------------------------
+
+
+def test_what_is_remembered_of_a_scorer_is_replaced_policy_by_policy(store: SqlStore) -> None:
+    first = ScorerState(policy="default/1", scorer="fastest", weight=0.25, rounds=3, reward_sum=2.5)
+    benched = replace(
+        first, faults=4, faults_in_row=3, last_fault="fastest failed: no", last_fault_at=make.at(1),
+        benched_until=make.at(300), benches=1,
+    )  # fmt: skip
+    with store.write() as uow:
+        assert uow.scoring.states("default/1") == {}
+        uow.scoring.save(first)
+        uow.scoring.save(replace(first, policy="default/2", weight=None))
+        uow.scoring.save(benched)
+        assert uow.scoring.states("default/1") == {"fastest": benched}
+        assert uow.scoring.policies() == ["default/1", "default/2"]
+
+
+def test_rounds_of_rewards_are_told_newest_first(store: SqlStore) -> None:
+    rounds = [
+        RewardRound(
+            policy="default/1", at=make.at(n), rewards={"a": n / 4}, weights={"a": 0.5, "b": 0.5}
+        )
+        for n in range(3)
+    ]
+    with store.write() as uow:
+        for each in rounds:
+            uow.scoring.add_round(each)
+        uow.scoring.add_round(replace(rounds[0], policy="other/1", benchmark_id="b-1"))
+        assert uow.scoring.rounds("default/1", limit=2) == rounds[:0:-1]
+        assert uow.scoring.rounds("other/1", limit=9)[0].benchmark_id == "b-1"
+
+
+def test_a_rated_placement_is_told_when_it_has_ended_until_it_is_settled(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(benchmark_id="b-1"), make.a_benchmark(benchmark_id="b-2"))
+    ratings = [
+        PlacementRating(
+            benchmark_id=name, attempt=1, policy="default/1", worths={"a": 1.0}, expected_s=expected
+        )
+        for name, expected in (("b-1", 2.0), ("b-2", None))
+    ]
+    with store.write() as uow:
+        uow.scoring.rate(ratings)
+        assert uow.scoring.ended(limit=9) == []
+        outcome = make.an_outcome(benchmark_id="b-1", attempt=1)
+        uow.attempts.add_outcome(outcome)
+        uow.attempts.add_outcome(make.an_outcome(benchmark_id="b-2", attempt=2))
+        assert uow.scoring.ended(limit=9) == [(ratings[0], outcome)]
+        uow.scoring.settle([ratings[0]])
+        assert uow.scoring.ended(limit=9) == []

@@ -1,0 +1,126 @@
+"""Weights, rewards and faults of scorers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import and_, bindparam, delete, select
+
+from edgeyard.scheduler.model.attempt import Outcome
+from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
+from edgeyard.scheduler.store.rows import flat_row
+from edgeyard.scheduler.store.tables import outcomes, placement_ratings, reward_rounds, scorers
+from edgeyard.scheduler.store.transaction import Row, Transaction
+
+_SETTLE = delete(placement_ratings).where(
+    placement_ratings.c.benchmark_id == bindparam("id"),
+    placement_ratings.c.attempt == bindparam("n"),
+)
+_ENDED = select(
+    placement_ratings.c.policy, placement_ratings.c.worths, placement_ratings.c.expected_s, outcomes
+).join(
+    outcomes,
+    and_(
+        outcomes.c.benchmark_id == placement_ratings.c.benchmark_id,
+        outcomes.c.attempt == placement_ratings.c.attempt,
+    ),
+)
+
+
+class SqlScoring:
+    """`edgeyard.scheduler.ports.Scoring` in SQL."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def states(self, policy: str) -> Mapping[str, ScorerState]:
+        """By scorer, under a policy's name and version."""
+        query = select(scorers).where(scorers.c.policy == policy).order_by(scorers.c.scorer)
+        found = (ScorerState(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query))
+        return {state.scorer: state for state in found}
+
+    def policies(self) -> Sequence[str]:
+        """Names and versions of all policies of which anything is remembered."""
+        query = select(scorers.c.policy).distinct().order_by(scorers.c.policy)
+        return [cast(str, row["policy"]) for row in self._tx.rows(query)]
+
+    def save(self, state: ScorerState) -> None:
+        """Replace what was remembered of the scorer."""
+        self._tx.replace(scorers, flat_row(state))
+
+    def add_round(self, round_: RewardRound) -> None:
+        """Keep a round of rewards."""
+        self._tx.insert(
+            reward_rounds,
+            {
+                "policy": round_.policy,
+                "at": round_.at,
+                "benchmark_id": round_.benchmark_id,
+                "rewards": _json(round_.rewards),
+                "weights": _json(round_.weights),
+            },
+        )
+
+    def rounds(self, policy: str, *, limit: int) -> Sequence[RewardRound]:
+        """The last ones under a policy, newest first."""
+        query = (
+            select(reward_rounds)
+            .where(reward_rounds.c.policy == policy)
+            .order_by(reward_rounds.c.seq.desc())
+            .limit(limit)
+        )
+        return [
+            RewardRound(
+                policy=cast(str, row["policy"]),
+                at=cast(Any, row["at"]),
+                benchmark_id=cast(str, row["benchmark_id"]),
+                rewards=_numbers(row, "rewards"),
+                weights=_numbers(row, "weights"),
+            )
+            for row in self._tx.rows(query)
+        ]
+
+    def rate(self, ratings: Sequence[PlacementRating]) -> None:
+        """Keep what was said of placements until they end."""
+        self._tx.insert_all(
+            placement_ratings,
+            [{**flat_row(each), "worths": _json(each.worths)} for each in ratings],
+        )
+
+    def ended(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
+        """Placements that were rated and have ended since, in the order of their ends."""
+        query = _ENDED.order_by(outcomes.c.ended_at, outcomes.c.benchmark_id).limit(limit)
+        return [
+            (
+                PlacementRating(
+                    benchmark_id=cast(str, row["benchmark_id"]),
+                    attempt=cast(int, row["attempt"]),
+                    policy=cast(str, row["policy"]),
+                    worths=_numbers(row, "worths"),
+                    expected_s=cast("float | None", row["expected_s"]),
+                ),
+                Outcome(**{c.name: cast(Any, row[c.name]) for c in outcomes.c}),
+            )
+            for row in self._tx.rows(query)
+        ]
+
+    def settle(self, ratings: Sequence[PlacementRating]) -> None:
+        """Forget placements whose end was held against what was said."""
+        for each in ratings:
+            self._tx.run(_SETTLE, {"id": each.benchmark_id, "n": each.attempt})
+
+
+def _json(numbers: Mapping[str, float]) -> str:
+    return json.dumps(dict(sorted(numbers.items())), allow_nan=False)
+
+
+def _numbers(row: Row, name: str) -> dict[str, float]:
+    return cast("dict[str, float]", json.loads(cast(str, row[name])))
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import Scoring
+
+    _: Scoring = SqlScoring(cast(Transaction, None))
