@@ -9,42 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from edgeyard.scheduler.model.benchmark import BenchmarkType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunKind:
-    """What a run is called in the history: all that its run time depends on but the board.
-
-    Attributes:
-        nb_inference: Runs that were asked for.
-        variant: As in `edgeyard.scheduler.model.decision.PendingBenchmark`.
-    """
-
-    engine: str
-    benchmark_type: BenchmarkType
-    model_sha256: str | None
-    nb_inference: int = 20
-    variant: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastRun:
-    """One ended attempt.
-
-    Attributes:
-        run_s: Of its task; None when it never started.
-        failure: Category of its failure; None: it led to a result.
-    """
-
-    benchmark_id: str
-    user_id: str
-    target_uid: str
-    family: str
-    kind: RunKind
-    run_s: float | None
-    failure: str | None
-    ended_at: datetime
+from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.history import PastRun as PastRun
+from edgeyard.scheduler.model.history import RunKind as RunKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +79,7 @@ class Knowledge:
     """See the module.
 
     Attributes:
-        runs: Ended attempts, oldest first.
+        runs: Ended attempts, oldest first: `History((run, ...))`.
         entitlements: By user id; who is missing is bounded by nothing.
         rates: Credits a board-second, by family; 1 for others.
         most_run_s: Bound on a run that states no user_time.
@@ -125,7 +92,7 @@ class Knowledge:
         benched: By scorer that is not asked after repeated faults, why and until when.
     """
 
-    runs: tuple[PastRun, ...] = ()
+    runs: History = field(default_factory=History)
     entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     most_run_s: float = 900.0

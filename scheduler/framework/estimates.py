@@ -1,0 +1,591 @@
+"""What the past says of run times and failures, for pairs of a class and a board.
+
+Where there are few runs of just this kind on just this board, broader groups say most of it:
+
+::
+
+    all > (engine, type) > (family, engine, type) > (family, .., model) > (family, kind) > board
+
+**Run times.** A hierarchical normal model of ``y = ln(run time) - b ln(runs asked for)``, of runs
+that led to a result; empirical Bayes, all in closed form (Gelman et al., *Bayesian Data Analysis*,
+3rd ed., section 5.4; Searle, Casella & McCulloch, *Variance Components*, 1992, section 3.6).
+A group g of n runs with mean y_g below its parent p ::
+
+    spread of children    t2  = max(0, (SSB - (k - p) MSW) / (N - sum_p sum_c n_c^2 / N_p))  ANOVA
+    its mean's error      e_g = MSW / n_g + t2_below sum_c n_c^2 / n_g^2
+    mean                  m_g = (y_g / e_g + m_p / (t2 + v_p)) / (1 / e_g + 1 / (t2 + v_p))
+    and its variance      v_g = 1 / (1 / e_g + 1 / (t2 + v_p))
+    spread of runs        s2_g = (K s2_p + SS_g) / (K + df_g),  K = 4 runs' worth of the parent
+
+A group without runs has its parent's mean, moved by what the model is elsewhere against its peers,
+and what the board is on other kinds against its peers; both shrunk to 0 by the same rule. The
+quantile q of the *next* run, not of the mean, is ``exp(m + t_q(K + df) sqrt(s2 + v))`` times
+``runs ^ b``, with Student's t.
+
+**Failures.** Two causes, each a chain of Beta-Bernoulli estimates with ``K`` pseudo-runs at the
+parent's rate, ``p_g = (failures_g + K p_parent) / (n_g + K)``: what follows the model
+(all > family, engine, type > .., model), and what follows the board (all > family > board). A run
+fails if either strikes: ``1 - (1 - p_model) (1 - p_board)``. Runs count half as much every
+`FADE_S`, so that a board that got well is trusted again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.model.benchmark import FailureCategory
+from edgeyard.scheduler.model.history import History
+
+PSEUDO_RUNS = 4.0
+"""How many runs of its own outweigh what is known of a group's parent; in spread and failures."""
+
+FADE_S = 7 * 86400.0
+"""After this time a failure, or a success, counts half: boards are repaired within days."""
+
+_LOOSE = 1.0
+"""Variance of groups about their parent, and of runs, where nothing tells it: a factor of e."""
+
+_CLOSE = 0.01
+"""As `_LOOSE`, for boards of one family and for runs of one kind on one board: 10 %."""
+
+_MOST_CELLS = 16_000_000
+"""A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
+
+OF_THE_BOARD = frozenset(
+    {FailureCategory.BOARD_FAULT, FailureCategory.THERMAL, FailureCategory.UPLOAD}
+)
+"""Failures that another board might not have had; more may turn out so: `unknown`, time-outs."""
+
+OF_NOBODY = frozenset(
+    {
+        FailureCategory.CLUSTER,
+        FailureCategory.NETWORK,
+        FailureCategory.PREEMPTED,
+        FailureCategory.PREEMPTED_TOO_OFTEN,
+    }
+)
+"""Ends that say nothing of model or board."""
+
+_MODEL, _BOARD = 3, 5
+"""Levels of the groups above, from 0, whose names have an effect wherever they occur."""
+
+_ROUNDS = 2
+"""Of fitting: boards' own slowness is taken out of the means of all kinds in the second."""
+
+Rows = NDArray[np.intp]
+Floats = NDArray[np.float64]
+Codes = NDArray[np.int64]
+
+
+def run_times(batch: Batch, rows: Rows, boards: Rows, quantile: float = 0.5) -> Floats:
+    """How long the next run takes.
+
+    Args:
+        batch: Its knowledge holds the past.
+        rows: Classes, shape (pairs,), for instance of ``np.nonzero(feasible)``.
+        boards: Boards, shape (pairs,).
+        quantile: 0-1, exclusive, of the next run's time.
+
+    Returns:
+        Shape (pairs,), seconds; NaN where nothing at all is known.
+    """
+    location, scale, freedom = run_time_law(batch, rows, boards)
+    return np.exp(location + scale * student_quantiles(freedom, quantile))
+
+
+def run_time_law(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats, Floats]:
+    """Predictive law of ``ln(run time)``: Student's t with location, scale, degrees of freedom.
+
+    Returns:
+        Shape (pairs,) each; NaN where nothing at all is known.
+    """
+    return batch.knowledge.runs.derived(_RunTimes).law(_Pairs(batch, rows, boards))
+
+
+def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
+    """Chance that the next run fails.
+
+    Args:
+        batch: As for `run_times`.
+        rows: As for `run_times`.
+        boards: As for `run_times`.
+
+    Returns:
+        Shape (pairs,), 0-1; 0 where nothing at all is known.
+    """
+    return batch.knowledge.runs.derived(_Failures).rates(_Pairs(batch, rows, boards))
+
+
+def student_quantiles(freedom: Floats, quantile: float) -> Floats:
+    """Of Student's t; by whole degrees of freedom, of which there are few different ones."""
+    from scipy.special import stdtrit  # takes a moment: the CLI does without it
+
+    whole = np.minimum(np.nan_to_num(freedom, nan=1.0), 200.0).astype(np.intp)
+    table = stdtrit(np.arange(whole.max(initial=1) + 1).clip(1), quantile)
+    return np.asarray(table[whole], dtype=np.float64)
+
+
+class _Pairs:
+    """Pairs by the history's numbers, and the few (class, family) that they are made of."""
+
+    def __init__(self, batch: Batch, rows: Rows, boards: Rows) -> None:
+        names = batch.knowledge.runs.names
+        family_of: dict[str, int] = {}
+        local = np.array(
+            [family_of.setdefault(name, len(family_of)) for name in batch.snapshot.families],
+            dtype=np.intp,
+        )
+        used = np.zeros((len(batch.kinds), len(family_of)), dtype=np.bool_)
+        of_board = local[boards]
+        used[rows, of_board] = True
+        place = np.cumsum(used.ravel()).reshape(used.shape) - 1
+        self.rows, self.boards = rows, boards
+        self.combination: Rows = place[rows, of_board]
+        row_of, local_of = np.nonzero(used)
+        kinds = _KindCodes(batch)
+        families = names.families.of(family_of)
+        self.row = row_of
+        self.shape = batch.shape
+        self.family: Codes = families[local_of]
+        self.kind: Codes = kinds.kind[row_of]
+        self.stem: Codes = kinds.stem[row_of]
+        self.base: Codes = kinds.base[row_of]
+        self.log_runs: Floats = kinds.log_runs[row_of]
+        self.board: Codes = names.boards.of(batch.snapshot.uids)
+
+
+class _KindCodes:
+    """Numbers of the batch's kinds, and of the broader ones that they belong to."""
+
+    def __init__(self, batch: Batch) -> None:
+        known = batch.knowledge.runs.derived(_Stems)
+        self.kind = batch.knowledge.runs.names.kinds.of(batch.kinds)
+        self.kind[self.kind >= len(known.stem_of_kind)] = -1
+        self.stem = np.array(
+            [
+                known.stems.get((kind.engine, kind.benchmark_type, kind.model_sha256), -1)
+                for kind in batch.kinds
+            ],
+            dtype=np.int64,
+        )
+        self.base = np.array(
+            [known.bases.get((kind.engine, kind.benchmark_type), -1) for kind in batch.kinds],
+            dtype=np.int64,
+        )
+        self.log_runs = np.log(
+            np.array([max(kind.nb_inference, 1) for kind in batch.kinds], dtype=np.float64)
+        )
+
+
+class _Stems:
+    """What kinds are made of: a *base* is engine and type, a *stem* is a base and a model."""
+
+    def __init__(self, history: History) -> None:
+        self.stems: dict[tuple[object, ...], int] = {}
+        self.bases: dict[tuple[object, ...], int] = {}
+        kinds = tuple(history.names.kinds.names)
+        stem_of, base_of = [], []
+        for kind in kinds:
+            base = (kind.engine, kind.benchmark_type)
+            stem_of.append(self.stems.setdefault((*base, kind.model_sha256), len(self.stems)))
+            base_of.append(self.bases.setdefault(base, len(self.bases)))
+        self.stem_of_kind: Codes = np.array(stem_of, dtype=np.int64)
+        self.base_of_kind: Codes = np.array(base_of, dtype=np.int64)
+        self.log_runs_of_kind: Floats = np.log(
+            np.array([max(kind.nb_inference, 1) for kind in kinds], dtype=np.float64)
+        )
+
+
+def _key(left: Codes, right: Codes) -> Codes:
+    """One number for two; -1 where either is unknown."""
+    return np.where((left < 0) | (right < 0), -1, (left << 32) | right)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Groups:
+    """Runs by a key.
+
+    Attributes:
+        keys: Shape (groups,), sorted.
+        of_run: Shape (runs,): group of each run.
+        first: Shape (groups,): a run of each.
+        counts: Shape (groups,).
+        means: Shape (groups,), of y.
+        squares: Shape (groups,), sum of (y - mean)^2.
+    """
+
+    keys: Codes
+    of_run: Rows
+    first: Rows
+    counts: Floats
+    means: Floats
+    squares: Floats
+
+    @classmethod
+    def of(cls, keys: Codes, y: Floats) -> _Groups:
+        """By these keys, shape (runs,)."""
+        found, first, of_run = np.unique(keys, return_index=True, return_inverse=True)
+        counts = np.bincount(of_run, minlength=len(found)).astype(np.float64)
+        return cls(
+            keys=found, of_run=of_run, first=first, counts=counts, means=counts, squares=counts
+        ).about(y)
+
+    def about(self, y: Floats) -> _Groups:
+        """The same groups of other values."""
+        means = np.bincount(self.of_run, weights=y) / self.counts
+        squares = np.bincount(self.of_run, weights=(y - means[self.of_run]) ** 2)
+        return replace(self, means=means, squares=squares.astype(np.float64, copy=False))
+
+    def find(self, keys: Codes) -> Rows:
+        """Group of each key; -1 where there is none."""
+        if not len(self.keys):
+            return np.full(keys.shape, -1, dtype=np.intp)
+        place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        return np.where(self.keys[place] == keys, place, -1)
+
+    @property
+    def within(self) -> float:
+        """Pooled variance within groups (MSW); NaN where no group has two runs."""
+        freedom = self.counts.sum() - len(self.counts)
+        return float(self.squares.sum() / freedom) if freedom > 0 else np.nan
+
+
+def _spread(children: _Groups, parents: _Groups, otherwise: float) -> float:
+    """ANOVA estimate of the variance of children's means about their parents'."""
+    parent = parents.of_run[children.first]
+    total = parents.counts
+    squares = np.bincount(parent, weights=children.counts**2, minlength=len(total))
+    unlike = float(total.sum() - (squares / total).sum())
+    if not unlike > 0:
+        return otherwise
+    between = float((children.counts * (children.means - parents.means[parent]) ** 2).sum())
+    freedom = len(children.counts) - len(total)
+    within = children.within
+    return max((between - freedom * (0.0 if np.isnan(within) else within)) / unlike, 1e-6)
+
+
+class _Level:
+    """Posterior means of the groups of one level."""
+
+    def __init__(
+        self,
+        groups: _Groups,
+        spread: float,
+        error: Floats,
+        prior: Floats,
+        prior_variance: Floats,
+    ) -> None:
+        own, given = 1.0 / error, 1.0 / (spread + prior_variance)
+        self.groups = groups
+        self.spread = spread
+        self.variance: Floats = 1.0 / (own + given)
+        self.mean: Floats = (groups.means * own + prior * given) * self.variance
+
+
+class _RunTimes:
+    """The model of run times, fitted to a history."""
+
+    def __init__(self, history: History) -> None:
+        known = history.derived(_Stems)
+        columns = history.columns
+        used = np.flatnonzero((columns.failures < 0) & (columns.run_s > 0))
+        self.empty = not len(used)
+        if self.empty:
+            return
+        kind = columns.kinds[used].astype(np.int64)
+        family = columns.families[used].astype(np.int64)
+        board = columns.boards[used].astype(np.int64)
+        stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
+        x = known.log_runs_of_kind[kind]
+        y = np.log(columns.run_s[used])
+        self._slope = _slope(_key(family, stem), x, y)
+        y = y - self._slope * x
+        keys = (
+            np.zeros_like(base),
+            base,
+            _key(family, base),
+            _key(family, stem),
+            _key(family, kind),
+            _key(board, kind),
+        )
+        groups = [_Groups.of(key, y) for key in keys]
+        self._of_boards = _Effect.none()
+        for _ in range(_ROUNDS):
+            shift = self._of_boards.of(board)
+            groups = [each.about(y - shift) for each in groups]
+            self._fit_means(groups, stem, board)
+        self._shift = shift[groups[_BOARD].first]
+
+    def _fit_means(self, groups: list[_Groups], stem: Codes, board: Codes) -> None:
+        """All levels, given what boards were found to add."""
+        within = groups[-1].within
+        within = _CLOSE if np.isnan(within) else max(within, 1e-6)
+        otherwise = (_LOOSE, _LOOSE, _LOOSE, _LOOSE, _CLOSE)
+        spreads = [
+            _spread(below, above, default)
+            for (above, below), default in zip(pairwise(groups), otherwise, strict=True)
+        ]
+        self._fit(groups, spreads, within, stem, board)
+        self._fit_noise(groups, within)
+
+    def _fit(
+        self,
+        groups: list[_Groups],
+        spreads: list[float],
+        within: float,
+        stem: Codes,
+        board: Codes,
+    ) -> None:
+        """Means from the top down; what models and boards are elsewhere, on the way."""
+        errors = [
+            _error(above, below, spread, within)
+            for (above, below), spread in zip(pairwise(groups), spreads, strict=True)
+        ]
+        errors.append(within / groups[-1].counts)
+        top = groups[0]
+        self._levels = [_Level(top, 0.0, errors[0], top.means, np.full(1, np.inf))]
+        self._levels[0].variance = errors[0]
+        self._levels[0].mean = top.means
+        for number, (below, spread, error) in enumerate(
+            zip(groups[1:], spreads, errors[1:], strict=True), start=1
+        ):
+            above = self._levels[-1]
+            parent = above.groups.of_run[below.first]
+            prior, variance = above.mean[parent], above.variance[parent]
+            if number == _MODEL:
+                name = stem[below.first]
+                effect = self._of_models = _Effect(name, below.means - prior, error, spread)
+                prior = prior + effect.of(name)
+                spread = max(spread - effect.spread, 0.1 * spread)
+            if number == _BOARD:
+                name = board[below.first]
+                left_out = self._of_boards.of(name)
+                residuals = below.means + left_out - prior
+                whole = spread + self._of_boards.spread
+                self._of_boards = _Effect(name, residuals, error, whole)
+                prior = prior + self._of_boards.of(name) - left_out
+            self._levels.append(_Level(below, spread, error, prior, variance))
+
+    def _fit_noise(self, groups: list[_Groups], within: float) -> None:
+        """Spread of single runs: of engine and type, model, kind, board; each towards the last."""
+        boards = groups[_BOARD]
+        base = self._noise(groups[1], boards, np.full(len(groups[1].keys), within))
+        family = self._noise(groups[2], boards, base[groups[1].of_run[groups[2].first]])
+        model = self._noise(groups[3], boards, family[groups[2].of_run[groups[3].first]])
+        kind = self._noise(groups[4], boards, model[groups[3].of_run[groups[4].first]])
+        board = self._noise(boards, boards, kind[groups[4].of_run[boards.first]])
+        self._noises = [np.full(1, within), base, family, model, kind, board]
+        self._freedoms = [
+            np.bincount(
+                each.of_run[boards.first], weights=boards.counts - 1, minlength=len(each.keys)
+            )
+            for each in groups
+        ]
+
+    @staticmethod
+    def _noise(groups: _Groups, boards: _Groups, prior: Floats) -> Floats:
+        group = groups.of_run[boards.first]
+        squares = np.bincount(group, weights=boards.squares, minlength=len(groups.keys))
+        freedom = np.bincount(group, weights=boards.counts - 1, minlength=len(groups.keys))
+        return (PSEUDO_RUNS * prior + squares) / (PSEUDO_RUNS + freedom)
+
+    def law(self, pairs: _Pairs) -> tuple[Floats, Floats, Floats]:
+        """See `run_time_law`."""
+        if self.empty:
+            nothing = np.full(len(pairs.rows), np.nan)
+            return nothing, nothing, nothing
+        keys = (
+            pairs.base,
+            _key(pairs.family, pairs.base),
+            _key(pairs.family, pairs.stem),
+            _key(pairs.family, pairs.kind),
+        )
+        mean = np.full(len(pairs.base), self._levels[0].mean[0])
+        variance = np.full(len(pairs.base), self._levels[0].variance[0])
+        noise = np.full(len(pairs.base), self._noises[0][0])
+        freedom = np.full(len(pairs.base), self._freedoms[0][0])
+        for number, key in enumerate(keys, start=1):
+            level = self._levels[number]
+            found = level.groups.find(key)
+            some = found >= 0
+            expected, loose = mean, np.full(len(mean), level.spread)
+            if number == _MODEL:
+                expected = mean + self._of_models.of(pairs.stem)
+                loose += self._of_models.variance_of(pairs.stem)
+            mean = np.where(some, level.mean[found], expected)
+            variance = np.where(some, level.variance[found], variance + loose)
+            noise = np.where(some, self._noises[number][found], noise)
+            freedom = np.where(some, self._freedoms[number][found], freedom)
+        mean = mean + self._slope * pairs.log_runs
+        return self._on_boards(pairs, mean, variance, noise, freedom)
+
+    def _on_boards(
+        self, pairs: _Pairs, mean: Floats, variance: Floats, noise: Floats, freedom: Floats
+    ) -> tuple[Floats, Floats, Floats]:
+        level = self._levels[_BOARD]
+        shift = self._of_boards.of(pairs.board)
+        loose = level.spread + self._of_boards.variance_of(pairs.board)
+        combination = pairs.combination
+        location = mean[combination] + shift[pairs.boards]
+        squared = (variance + noise)[combination] + loose[pairs.boards]
+        degrees = (freedom + PSEUDO_RUNS)[combination]
+        own = _own_groups(pairs, level.groups)
+        at = np.flatnonzero(own >= 0)
+        own = own[at]
+        offset = self._slope * pairs.log_runs[combination[at]]
+        location[at] = level.mean[own] + self._shift[own] + offset
+        squared[at] = level.variance[own] + self._noises[_BOARD][own]
+        degrees[at] = self._freedoms[_BOARD][own] + PSEUDO_RUNS
+        return location, np.sqrt(squared), degrees
+
+
+class _Effect:
+    """What a name (a model, a board) adds to the mean wherever it occurs, shrunk to 0."""
+
+    _means: Floats
+    _variances: Floats
+
+    def __init__(self, names: Codes, residuals: Floats, errors: Floats, spread: float) -> None:
+        size = int(names.max()) + 1
+        count = np.bincount(names, minlength=size)
+        total = np.bincount(names, weights=residuals, minlength=size)
+        squares = np.bincount(names, weights=residuals**2, minlength=size)
+        twos = float((count * (count - 1)).sum())
+        # Products of residuals in different places have the effect's variance in common, no more.
+        shared = float((total**2 - squares).sum()) / twos if twos else 0.0
+        self.spread = min(max(shared, 0.0), spread)
+        weight = 1.0 / (errors + spread - self.spread + 1e-9)
+        precision = np.bincount(names, weights=weight, minlength=size)
+        told = np.bincount(names, weights=weight * residuals, minlength=size)
+        given = 1.0 / self.spread if self.spread > 0 else np.inf
+        self._means = np.append(told / (precision + given), 0.0)
+        self._variances = np.append(1.0 / (precision + given), self.spread)
+
+    @classmethod
+    def none(cls) -> _Effect:
+        """Of nobody."""
+        nobody = cls.__new__(cls)
+        nobody.spread, nobody._means, nobody._variances = 0.0, np.zeros(1), np.zeros(1)
+        return nobody
+
+    def of(self, names: Codes) -> Floats:
+        """Shape of ``names``; 0 for unknown ones."""
+        return self._means[self._place(names)]
+
+    def variance_of(self, names: Codes) -> Floats:
+        """Of the estimate; the whole spread for unknown ones."""
+        return self._variances[self._place(names)]
+
+    def _place(self, names: Codes) -> Codes:
+        return np.where((names < 0) | (names >= len(self._means) - 1), -1, names)
+
+
+def _error(above: _Groups, below: _Groups, spread: float, within: float) -> Floats:
+    """Variance of each mean above, of runs that come from a few groups below."""
+    parent = above.of_run[below.first]
+    squares = np.bincount(parent, weights=below.counts**2, minlength=len(above.keys))
+    return within / above.counts + spread * squares / above.counts**2
+
+
+def _slope(keys: Codes, x: Floats, y: Floats) -> float:
+    """Of y on x within groups: how run time grows with the number of runs, 0 to 1."""
+    _, of_run = np.unique(keys, return_inverse=True)
+    counts = np.bincount(of_run)
+    x = x - (np.bincount(of_run, weights=x) / counts)[of_run]
+    y = y - (np.bincount(of_run, weights=y) / counts)[of_run]
+    spread = float((x * x).sum())
+    return float(np.clip((x * y).sum() / spread, 0.0, 1.0)) if spread > 1e-9 else 1.0
+
+
+def _own_groups(pairs: _Pairs, groups: _Groups) -> Rows:
+    """Group of each pair's board and kind; -1 where the board never ran it."""
+    kinds, boards = groups.keys & 0xFFFFFFFF, groups.keys >> 32
+    rows = np.flatnonzero(np.isin(pairs.kind, kinds))
+    cells = (len(rows) + 1) * pairs.shape[1]
+    kind_of_row = np.full(pairs.shape[0], -1, dtype=np.int64)
+    kind_of_row[pairs.row] = pairs.kind
+    if cells > _MOST_CELLS:
+        return groups.find(_key(pairs.board[pairs.boards], kind_of_row[pairs.rows]))
+    line_of_kind = np.zeros(int(max(kinds.max(), pairs.kind.max())) + 2, dtype=np.intp)
+    wanted = np.unique(pairs.kind[rows])
+    line_of_kind[wanted] = np.arange(1, len(wanted) + 1)
+    column_of_board = np.full(int(max(boards.max(), pairs.board.max())) + 2, -1, dtype=np.intp)
+    column_of_board[pairs.board] = np.arange(len(pairs.board))
+    column_of_board[-1] = -1
+    table = np.full((len(wanted) + 1, pairs.shape[1]), -1, dtype=np.int32)
+    lines, columns = line_of_kind[kinds], column_of_board[boards]
+    there = np.flatnonzero((lines > 0) & (columns >= 0))
+    table[lines[there], columns[there]] = there
+    return table[line_of_kind[kind_of_row][pairs.rows], pairs.boards].astype(np.intp)
+
+
+class _Failures:
+    """The model of failures, fitted to a history."""
+
+    def __init__(self, history: History) -> None:
+        known = history.derived(_Stems)
+        columns = history.columns
+        causes = np.array(
+            [
+                0 if name in OF_NOBODY else 2 if name in OF_THE_BOARD else 1
+                for name in history.names.failures.names
+            ]
+            + [3],
+            dtype=np.int8,
+        )
+        cause = causes[columns.failures]  # the last one is of no failure
+        used = np.flatnonzero(cause > 0)
+        cause = cause[used]
+        kind = columns.kinds[used].astype(np.int64)
+        family = columns.families[used].astype(np.int64)
+        board = columns.boards[used].astype(np.int64)
+        newest = columns.ended_s[used].max(initial=0.0)
+        weight = np.exp2(-(newest - columns.ended_s[used]) / FADE_S)
+        stem, base = known.stem_of_kind[kind], known.base_of_kind[kind]
+        self._by_model = _Chain(
+            (_key(family, base), _key(family, stem)), weight, (cause == 1) * weight
+        )
+        self._by_board = _Chain((family, board), weight, (cause == 2) * weight)
+
+    def rates(self, pairs: _Pairs) -> Floats:
+        """See `failure_rates`."""
+        of_model = self._by_model.rates(
+            (_key(pairs.family, pairs.base), _key(pairs.family, pairs.stem))
+        )[pairs.combination]
+        family_of_board = np.full(pairs.shape[1], -1, dtype=np.int64)
+        family_of_board[pairs.boards] = pairs.family[pairs.combination]
+        of_board = self._by_board.rates((family_of_board, pairs.board))[pairs.boards]
+        return 1.0 - (1.0 - of_model) * (1.0 - of_board)
+
+
+class _Chain:
+    """Rates of nested groups, each shrunk to the one above it."""
+
+    def __init__(self, keys: tuple[Codes, ...], counts: Floats, failures: Floats) -> None:
+        total = float(counts.sum())
+        self._top = float(failures.sum()) / (total + PSEUDO_RUNS)
+        self._levels: list[tuple[Codes, Floats]] = []
+        above = np.full(len(counts), self._top)
+        for key in keys:
+            found, group = np.unique(key, return_inverse=True)
+            runs = np.bincount(group, weights=counts, minlength=len(found))
+            failed = np.bincount(group, weights=failures, minlength=len(found))
+            prior = np.zeros(len(found))
+            prior[group] = above
+            rates = (failed + PSEUDO_RUNS * prior) / (runs + PSEUDO_RUNS)
+            self._levels.append((found, rates))
+            above = rates[group]
+
+    def rates(self, keys: tuple[Codes, ...]) -> Floats:
+        """Of groups, by the keys of each level; the broader one's where there is none."""
+        rates = np.full(len(keys[0]), self._top)
+        for key, (known, found) in zip(keys, self._levels, strict=True):
+            if len(known):
+                place = np.minimum(np.searchsorted(known, key), len(known) - 1)
+                rates = np.where(known[place] == key, found[place], rates)
+        return rates

@@ -1,0 +1,205 @@
+"""Ended attempts in columns: what estimates of run times and failures are made from.
+
+A history is a value: it never changes, and a longer one is made from it at the cost of copying its
+columns. Names (boards, families, kinds) are numbered once and shared by all that grew from one
+beginning; numbers are only ever added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Name = TypeVar("_Name", bound=Hashable)
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunKind:
+    """What a run is called in the history: all that its run time depends on but the board.
+
+    Attributes:
+        nb_inference: Runs that were asked for.
+        variant: As in `edgeyard.scheduler.model.decision.PendingBenchmark`.
+    """
+
+    engine: str
+    benchmark_type: BenchmarkType
+    model_sha256: str | None
+    nb_inference: int = 20
+    variant: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRun:
+    """One ended attempt.
+
+    Attributes:
+        run_s: Of its task; None when it never started.
+        failure: Category of its failure; None: it led to a result.
+    """
+
+    benchmark_id: str
+    user_id: str
+    target_uid: str
+    family: str
+    kind: RunKind
+    run_s: float | None
+    failure: str | None
+    ended_at: datetime
+
+
+class Numbered(Generic[_Name]):
+    """Names and their numbers, from 0 in the order in which they came; only ever grows."""
+
+    def __init__(self) -> None:
+        self.names: list[_Name] = []
+        self._number_of: dict[_Name, int] = {}
+
+    def add(self, name: _Name) -> int:
+        """Its number, a new one if need be."""
+        number = self._number_of.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        return number
+
+    def of(self, names: Iterable[_Name]) -> NDArray[np.int64]:
+        """Numbers; -1 for who is unknown."""
+        known = self._number_of
+        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    boards: Numbered[str]
+    families: Numbered[str]
+    kinds: Numbered[RunKind]
+    users: Numbered[str]
+    failures: Numbered[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Columns:
+    """Shape (runs,) each; numbers of names, -1 for none; seconds, NaN for none."""
+
+    boards: NDArray[np.int32]
+    families: NDArray[np.int32]
+    kinds: NDArray[np.int32]
+    users: NDArray[np.int32]
+    failures: NDArray[np.int32]
+    run_s: NDArray[np.float64]
+    ended_s: NDArray[np.float64]
+    benchmark_ids: NDArray[np.object_]
+
+
+class History(Sequence[PastRun]):
+    """Ended attempts, oldest first. Safe to read on any thread; one thread makes longer ones."""
+
+    def __init__(self, runs: Iterable[PastRun] = ()) -> None:
+        self.names = _Names(Numbered(), Numbered(), Numbered(), Numbered(), Numbered())
+        self.columns = _columns(self.names, runs)
+        self._derived: dict[Callable[[History], object], object] = {}
+
+    def grown(
+        self, runs: Sequence[PastRun], *, most: int | None = None, since: datetime | None = None
+    ) -> History:
+        """This one with later runs at its end; itself where nothing changes.
+
+        Args:
+            runs: To be added, oldest first.
+            most: Keep the last ones up to this many.
+            since: Forget those that ended earlier.
+        """
+        drop = 0 if since is None else int(np.searchsorted(self.columns.ended_s, _seconds(since)))
+        if most is not None:
+            drop = max(drop, len(self) + len(runs) - most)
+        if not runs and drop <= 0:
+            return self
+        longer = History.__new__(History)
+        longer.names = self.names
+        longer.columns = _joined(self.columns, _columns(self.names, runs), max(drop, 0))
+        longer._derived = {}
+        return longer
+
+    def derived(self, make: Callable[[History], _T]) -> _T:
+        """``make(self)``, made once: what is summed up of it lives as long as it does."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        return self._derived[make]  # type: ignore[return-value]  # of what `make` returned
+
+    def __len__(self) -> int:
+        return len(self.columns.run_s)
+
+    @overload
+    def __getitem__(self, index: int) -> PastRun: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PastRun]: ...
+    def __getitem__(self, index: int | slice) -> PastRun | Sequence[PastRun]:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
+        names, columns = self.names, self.columns
+        failure, run_s = int(columns.failures[index]), float(columns.run_s[index])
+        return PastRun(
+            benchmark_id=columns.benchmark_ids[index],
+            user_id=names.users.names[columns.users[index]],
+            target_uid=names.boards.names[columns.boards[index]],
+            family=names.families.names[columns.families[index]],
+            kind=names.kinds.names[columns.kinds[index]],
+            run_s=None if np.isnan(run_s) else run_s,
+            failure=None if failure < 0 else names.failures.names[failure],
+            ended_at=_EPOCH + timedelta(seconds=float(columns.ended_s[index])),
+        )
+
+    def __iter__(self) -> Iterator[PastRun]:
+        return (self[index] for index in range(len(self)))
+
+
+def _columns(names: _Names, runs: Iterable[PastRun]) -> _Columns:
+    runs = tuple(runs)
+    rows = [
+        (
+            names.boards.add(run.target_uid),
+            names.families.add(run.family),
+            names.kinds.add(run.kind),
+            names.users.add(run.user_id),
+            -1 if run.failure is None else names.failures.add(run.failure),
+        )
+        for run in runs
+    ]
+    numbers = np.array(rows, dtype=np.int32).reshape(-1, 5).T.copy()
+    return _Columns(
+        boards=numbers[0],
+        families=numbers[1],
+        kinds=numbers[2],
+        users=numbers[3],
+        failures=numbers[4],
+        run_s=np.array([np.nan if run.run_s is None else run.run_s for run in runs], np.float64),
+        ended_s=np.array([_seconds(run.ended_at) for run in runs], np.float64),
+        benchmark_ids=np.array([run.benchmark_id for run in runs], dtype=np.object_),
+    )
+
+
+def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
+    return _Columns(
+        boards=np.concatenate((first.boards, second.boards))[drop:],
+        families=np.concatenate((first.families, second.families))[drop:],
+        kinds=np.concatenate((first.kinds, second.kinds))[drop:],
+        users=np.concatenate((first.users, second.users))[drop:],
+        failures=np.concatenate((first.failures, second.failures))[drop:],
+        run_s=np.concatenate((first.run_s, second.run_s))[drop:],
+        ended_s=np.concatenate((first.ended_s, second.ended_s))[drop:],
+        benchmark_ids=np.concatenate((first.benchmark_ids, second.benchmark_ids))[drop:],
+    )
+
+
+def _seconds(at: datetime) -> float:
+    return (at - _EPOCH).total_seconds()

@@ -1,0 +1,197 @@
+"""What the past says of run times and failures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.batch import build_batch, kind_of
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.estimates import failure_rates, run_times
+from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.knowledge import Knowledge
+
+A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
+JOB = pending(model_sha256="a" * 64)
+OTHER = pending("other", model_sha256="b" * 64)
+
+
+def run(
+    uid: str, run_s: float | None, job: PendingBenchmark = JOB, *, age_s: float = 0.0, **more: str
+) -> PastRun:
+    return PastRun(
+        benchmark_id=f"{uid}-{run_s}-{age_s}",
+        user_id="user-1",
+        target_uid=uid,
+        family="rpi4b",
+        kind=kind_of(job),
+        run_s=run_s,
+        failure=more.get("failure"),
+        ended_at=NOW - timedelta(seconds=age_s),
+    )
+
+
+def batch_of(runs: Sequence[PastRun], *jobs: PendingBenchmark) -> Batch:
+    snapshot = snapshot_of([board(A), board(B), board(C)])
+    return build_batch(snapshot, jobs or (JOB,), NOW, 0, Knowledge(runs=History(runs)))
+
+
+def times(runs: Sequence[PastRun], job: PendingBenchmark = JOB, q: float = 0.5) -> list[float]:
+    """On A, B and C."""
+    rows, boards = np.zeros(3, dtype=np.intp), np.arange(3)
+    return run_times(batch_of(runs, job), rows, boards, q).tolist()  # type: ignore[no-any-return]
+
+
+def rates(runs: Sequence[PastRun], job: PendingBenchmark = JOB) -> list[float]:
+    """On A, B and C."""
+    rows, boards = np.zeros(3, dtype=np.intp), np.arange(3)
+    return failure_rates(batch_of(runs, job), rows, boards).tolist()  # type: ignore[no-any-return]
+
+
+def noisy(seconds: float, count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
+    rng = np.random.default_rng(seed)
+    return (seconds * np.exp(rng.normal(0.0, spread, count))).tolist()  # type: ignore[no-any-return]
+
+
+def test_where_nothing_is_known_nothing_is_said() -> None:
+    assert all(math.isnan(each) for each in times([]))
+    assert all(math.isnan(each) for each in times([run(A, None), run(A, 3.0, failure="timeout")]))
+    assert rates([]) == [0.0, 0.0, 0.0]
+
+
+def test_a_board_with_many_runs_of_a_kind_speaks_for_itself() -> None:
+    slow, fast = noisy(40.0, 60), noisy(10.0, 60, seed=1)
+    found = times([run(A, s) for s in slow] + [run(B, s) for s in fast])
+    assert found[0] == pytest.approx(np.exp(np.mean(np.log(slow))), rel=0.02)
+    assert found[1] == pytest.approx(np.exp(np.mean(np.log(fast))), rel=0.02)
+    assert found[1] < found[2] < found[0]  # of a board that nothing is known of: between them
+
+
+def test_a_single_odd_run_moves_little() -> None:
+    usual = [run(uid, s) for uid in (A, B) for s in noisy(10.0, 30, seed=2)]
+    found = times([*usual, run(C, 30.0)])
+    assert 10.0 < found[2] < 30.0
+    assert abs(found[2] - 10.0) < abs(times([*usual, *[run(C, 30.0)] * 20])[2] - 10.0)
+
+
+def test_a_slow_board_is_expected_to_be_slow_on_what_it_never_ran() -> None:
+    kinds = [pending(str(k), model_sha256=f"{k:064d}") for k in range(6)]
+    past = [
+        run(uid, s * factor * (k + 1), kind)
+        for k, kind in enumerate(kinds[:5])
+        for uid, factor in ((A, 1.0), (B, 1.0), (C, 2.0))
+        for s in noisy(10.0, 5, seed=10 * k + len(uid))
+    ]
+    known = [run(uid, s, kinds[5]) for uid in (A, B) for s in noisy(30.0, 5, seed=3)]
+    found = times([*past, *known], kinds[5])
+    assert found[2] / found[0] == pytest.approx(2.0, rel=0.25)
+
+
+def test_time_grows_with_the_number_of_runs_as_far_as_the_past_shows() -> None:
+    few, many = pending(nb_inference=10), pending(nb_inference=100)
+    past = [run(A, s, few) for s in noisy(10.0, 20)] + [run(A, s, many) for s in noisy(100.0, 20)]
+    assert times(past, pending(nb_inference=1000))[0] == pytest.approx(1000.0, rel=0.15)
+    flat = [run(A, s, few) for s in noisy(10.0, 20)] + [run(A, s, many) for s in noisy(10.0, 20)]
+    assert times(flat, pending(nb_inference=1000))[0] == pytest.approx(10.0, rel=0.15)
+
+
+def test_quantiles_are_of_the_next_run_and_hold() -> None:
+    told = noisy(10.0, 400, spread=0.3)
+    past, later = told[:200], told[200:]
+    low, high = (times([run(A, s) for s in past], q=q)[0] for q in (0.1, 0.9))
+    within = np.mean([low <= s <= high for s in later])
+    assert within == pytest.approx(0.8, abs=0.07)
+
+
+def test_what_is_less_known_has_wider_quantiles() -> None:
+    past = [run(A, s) for s in noisy(10.0, 50)] + [run(B, s) for s in noisy(12.0, 50, seed=1)]
+    width_of_known, width_of_board, width_of_model = (
+        high / low
+        for high, low in (
+            (times(past, job, 0.9)[column], times(past, job, 0.1)[column])
+            for job, column in ((JOB, 0), (JOB, 2), (OTHER, 2))
+        )
+    )
+    assert width_of_known < width_of_board < width_of_model
+
+
+@pytest.mark.parametrize("quantile", [0.01, 0.5, 0.99])
+def test_one_run_is_enough_for_a_number(quantile: float) -> None:
+    found = times([run(A, 10.0)], q=quantile)
+    assert all(0.0 < each < math.inf for each in found)
+    if quantile == 0.5:
+        assert found == pytest.approx([10.0] * 3)
+
+
+def test_who_fails_often_is_expected_to() -> None:
+    bad = [run(A, 1.0, failure="board_fault")] * 10
+    good = [run(B, 1.0)] * 10 + [run(C, 1.0)] * 10
+    found = rates([*bad, *good])
+    assert found[0] > 0.5 > 2 * found[1]
+    assert rates([*bad, *good], OTHER)[0] > 0.5  # whatever runs there
+
+
+def test_a_model_that_fails_everywhere_blames_no_board() -> None:
+    past = [run(uid, 1.0, failure="out_of_memory") for uid in (A, B, C) for _ in range(8)]
+    past += [run(uid, 1.0, OTHER) for uid in (A, B, C) for _ in range(8)]
+    assert min(rates(past)) > 0.5
+    assert max(rates(past, OTHER)) < 0.3
+
+
+def test_a_board_that_got_well_is_trusted_again() -> None:
+    weeks = 14 * 86400.0
+    failed = [run(A, 1.0, age_s=4 * weeks, failure="board_fault")] * 10
+    since = [run(A, 1.0)] * 5
+    assert (
+        rates([*failed, *since])[0]
+        < 0.2
+        < rates([*since, *[run(A, 1.0, failure="thermal")] * 5])[0]
+    )
+
+
+@pytest.mark.parametrize("category", ["cluster", "network", "preempted"])
+def test_what_is_nobodys_fault_counts_for_nothing(category: str) -> None:
+    assert rates([run(A, 1.0, failure=category)] * 9) == [0.0, 0.0, 0.0]
+
+
+def test_pairs_are_answered_in_their_order_however_many() -> None:
+    jobs = [pending(str(k), model_sha256=f"{k:064d}") for k in range(4)]
+    past = [run(uid, s, job) for uid in (A, B) for job in jobs[:3] for s in noisy(5.0, 3)]
+    batch = batch_of(past, *jobs)
+    rows, boards = np.nonzero(np.ones(batch.shape, dtype=bool))
+    all_at_once = run_times(batch, rows, boards)
+    shuffled = np.random.default_rng(0).permutation(len(rows))
+    assert np.array_equal(run_times(batch, rows[shuffled], boards[shuffled]), all_at_once[shuffled])
+    one = [run_times(batch, rows[i : i + 1], boards[i : i + 1])[0] for i in range(len(rows))]
+    assert np.allclose(one, all_at_once)
+
+
+def test_a_history_grows_by_a_new_value_and_forgets() -> None:
+    first = History([run(A, 1.0, age_s=50.0), run(B, 2.0, age_s=20.0)])
+    later = first.grown([run(C, None, OTHER, failure="timeout")])
+    assert (len(first), len(later)) == (2, 3)
+    assert list(later)[:2] == list(first)
+    assert later[2] == run(C, None, OTHER, failure="timeout")
+    assert [each.target_uid for each in later.grown([], most=2)] == [B, C]
+    since = NOW - timedelta(seconds=30)
+    assert [each.target_uid for each in later.grown([], since=since)] == [B, C]
+    assert later.grown([]) is later
+    assert len(later[1:]) == 2
+
+
+def test_what_is_derived_of_a_history_is_made_once() -> None:
+    calls = []
+    history = History([run(A, 1.0)])
+
+    def count(of: History) -> int:
+        calls.append(of)
+        return len(of)
+
+    assert (history.derived(count), history.derived(count)) == (1, 1)
+    assert calls == [history]
