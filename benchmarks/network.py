@@ -1,0 +1,196 @@
+"""A small network in NumPy: trained with Adam, written as ONNX.
+
+``y = relu(x W1 + b1) W2 + x S + b2``; then, for quantiles, the outer two are kept apart from the
+middle one by softplus, so that they never cross; for a chance, a sigmoid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+@dataclass(slots=True, eq=False)
+class Network:
+    """Weights of one hidden layer and a linear way past it.
+
+    Attributes:
+        outputs: 3 for quantiles, 1 for a chance.
+        weights: By name: W1, b1, W2, S, b2.
+    """
+
+    outputs: int
+    weights: dict[str, Array] = field(default_factory=dict)
+
+    def raw(self, x: Array) -> Array:
+        """Before the last step; shape (rows, outputs)."""
+        w = self.weights
+        hidden = np.maximum(x @ w["W1"] + w["b1"], 0.0)
+        return hidden @ w["W2"] + x @ w["S"] + w["b2"]
+
+    def predict(self, x: Array) -> Array:
+        """Quantiles, or the chance; shape (rows, outputs)."""
+        return _last(self.raw(np.asarray(x, dtype=np.float64)))
+
+
+def _last(z: Array) -> Array:
+    if z.shape[1] == 1:
+        return 1.0 / (1.0 + np.exp(-z))
+    middle = z[:, 1]
+    return np.stack(
+        [middle - np.logaddexp(0, z[:, 0]), middle, middle + np.logaddexp(0, z[:, 2])], axis=1
+    )
+
+
+def start(inputs: int, outputs: int, hidden: int, seed: int) -> Network:
+    """He-initialised; the way out of the hidden layer begins at nearly nothing."""
+    rng = np.random.default_rng(seed)
+    return Network(
+        outputs=outputs,
+        weights={
+            "W1": rng.normal(0.0, np.sqrt(2.0 / inputs), (inputs, hidden)),
+            "b1": np.zeros(hidden),
+            "W2": rng.normal(0.0, 0.01, (hidden, outputs)),
+            "S": np.zeros((inputs, outputs)),
+            "b2": np.zeros(outputs),
+        },
+    )
+
+
+def train(
+    network: Network,
+    x: Array,
+    y: Array,
+    *,
+    epochs: int = 300,
+    batch: int = 256,
+    rate: float = 5e-3,
+    decay: float = 3e-3,
+    seed: int = 0,
+) -> None:
+    """Adam (Kingma and Ba, 2015) with weights drawn to where they began.
+
+    Args:
+        network: Changed in place.
+        x: Shape (rows, inputs).
+        y: Shape (rows,): ln seconds for quantiles, 0 or 1 for a chance.
+        decay: Of the distance to the first weights; biases are free.
+    """
+    gradient = _log_loss if network.outputs == 1 else _pinball
+    rng = np.random.default_rng(seed)
+    first = {name: value.copy() for name, value in network.weights.items()}
+    moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in first.items()}
+    step = 0
+    steps = epochs * -(-len(x) // batch)
+    for _ in range(epochs):
+        order = rng.permutation(len(x))
+        for begin in range(0, len(x), batch):
+            step += 1
+            part = order[begin : begin + batch]
+            slopes = _slopes(network, x[part], y[part], gradient)
+            pace = rate * 0.5 * (1 + np.cos(np.pi * step / steps))
+            for name, slope in slopes.items():
+                if not name.startswith("b"):
+                    slope = slope + decay * (network.weights[name] - first[name])
+                mean, square = moments[name]
+                mean += 0.1 * (slope - mean)
+                square += 0.001 * (slope * slope - square)
+                network.weights[name] -= (
+                    pace * (mean / (1 - 0.9**step)) / (np.sqrt(square / (1 - 0.999**step)) + 1e-8)
+                )
+
+
+def _slopes(
+    network: Network, x: Array, y: Array, gradient: Callable[[Array, Array], Array]
+) -> dict[str, Array]:
+    w = network.weights
+    before = x @ w["W1"] + w["b1"]
+    hidden = np.maximum(before, 0.0)
+    out = gradient(hidden @ w["W2"] + x @ w["S"] + w["b2"], y) / len(x)
+    back = (out @ w["W2"].T) * (before > 0)
+    return {
+        "W1": x.T @ back,
+        "b1": back.sum(axis=0),
+        "W2": hidden.T @ out,
+        "S": x.T @ out,
+        "b2": out.sum(axis=0),
+    }
+
+
+def _pinball(z: Array, y: Array) -> Array:
+    found = _last(z)
+    # d pinball / d quantile: -q where the truth is above, 1 - q where it is below
+    slope = np.where(y[:, None] > found, -np.array(QUANTILES), 1 - np.array(QUANTILES))
+    gate = 1.0 / (1.0 + np.exp(-z))
+    return np.stack(
+        [-slope[:, 0] * gate[:, 0], slope.sum(axis=1), slope[:, 2] * gate[:, 2]], axis=1
+    )
+
+
+def _log_loss(z: Array, y: Array) -> Array:
+    return _last(z) - y[:, None]
+
+
+def onnx_bytes(networks: Sequence[Network]) -> bytes:
+    """The mean of networks of one form as ONNX (opset 13): float32, any number of rows."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    inputs, outputs = networks[0].weights["W1"].shape[0], networks[0].outputs
+    nodes, constants = [], []
+
+    def node(kind: str, takes: Sequence[str], gives: str, axis: int | None = None) -> str:
+        more: dict[str, Any] = {} if axis is None else {"axis": axis}
+        nodes.append(helper.make_node(kind, list(takes), [gives], **more))
+        return gives
+
+    def constant(name: str, value: NDArray[np.generic]) -> str:
+        constants.append(numpy_helper.from_array(value, name))
+        return name
+
+    answers = []
+    for index, network in enumerate(networks):
+        own = {
+            name: constant(f"{name}_{index}", value.astype(np.float32))
+            for name, value in network.weights.items()
+        }
+        hidden = node("Gemm", ["x", own["W1"], own["b1"]], f"before_{index}")
+        hidden = node("Relu", [hidden], f"hidden_{index}")
+        past = node("Gemm", ["x", own["S"], own["b2"]], f"past_{index}")
+        z = node("Gemm", [hidden, own["W2"], past], f"z_{index}")
+        if outputs == 1:
+            answers.append(node("Sigmoid", [z], f"answer_{index}"))
+            continue
+        low, middle, high = (f"{name}_{index}" for name in ("low", "middle", "high"))
+        nodes.append(helper.make_node("Split", [z], [low, middle, high], axis=1))
+        down = node("Sub", [middle, node("Softplus", [low], f"{low}_gap")], f"{low}_at")
+        up = node("Add", [middle, node("Softplus", [high], f"{high}_gap")], f"{high}_at")
+        answers.append(node("Concat", [down, middle, up], f"answer_{index}", axis=1))
+    if len(answers) == 1:
+        node("Identity", answers, "y")
+    else:
+        node("Mean", answers, "y")
+    graph = helper.make_graph(
+        nodes,
+        "edgeyard",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["pairs", inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["pairs", outputs])],
+        constants,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def mean_of(networks: Sequence[Network], x: Array) -> Array:
+    """What the ONNX file of `onnx_bytes` gives."""
+    found: Array = np.stack([each.predict(x) for each in networks]).mean(axis=0)
+    return found

@@ -1,0 +1,250 @@
+"""Columns to tensors: the only place where pairs of a class and a board become numbers for a model.
+
+Training and serving both come here, so that a model sees in use what it saw in training. A model's
+manifest names the columns it wants, in order, and how each is normalised::
+
+    x = (value - mean) / scale, and 0 where the value is missing
+
+``<column>?`` is 1 where the column has a value and 0 where it is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, attribute_column
+from edgeyard.scheduler.framework.estimates import failure_rates, run_time_law
+
+VERSION = 1
+"""Of the columns' meaning; a manifest of another version is refused. New columns leave it."""
+
+Floats = NDArray[np.float64]
+Rows = NDArray[np.intp]
+
+_LIMIT = 8.0
+"""Normalised values are cut here: a model is not asked far outside of what it has seen."""
+
+
+class Along(StrEnum):
+    """What a column has a value for."""
+
+    CLASS = "class"
+    BOARD = "board"
+    PAIR = "pair"
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """The pairs that columns are read for; what several columns need is worked out once.
+
+    Attributes:
+        rows: Classes, shape (pairs,).
+        boards: Boards, shape (pairs,).
+    """
+
+    batch: Batch
+    rows: Rows
+    boards: Rows
+
+    @cached_property
+    def law(self) -> tuple[Floats, Floats, Floats]:
+        """What the history says of run times."""
+        return run_time_law(self.batch, self.rows, self.boards)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        meaning: With the unit; for the reference page.
+        read: Shape (classes,), (boards,) or (pairs,); NaN where missing.
+    """
+
+    along: Along
+    meaning: str
+    read: Callable[[View], Floats]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One input of a model: a column's name and how it is normalised."""
+
+    column: str
+    mean: float = 0.0
+    scale: float = 1.0
+
+
+def _engine(name: str) -> Callable[[View], Floats]:
+    return lambda view: np.array([each == name for each in view.batch.engines], np.float64)
+
+
+def _type(name: str) -> Callable[[View], Floats]:
+    return lambda view: np.array([each.value == name for each in view.batch.types], np.float64)
+
+
+def _threads(view: View) -> Floats:
+    column = attribute_column(view.batch, "cpu.threads")
+    values = np.array(
+        [
+            float(each) if isinstance(each, (int, float)) and 0 < each < 1e6 else np.nan
+            for each in column.values
+        ],
+        dtype=np.float64,
+    )
+    return np.log2(values)[column.index] if len(values) else np.empty(0)
+
+
+def _host_load(part: str) -> Callable[[View], Floats]:
+    def read(view: View) -> Floats:
+        loads = view.batch.knowledge.host_loads
+        return np.array(
+            [
+                getattr(loads[host], part) if host in loads else np.nan
+                for host in view.batch.snapshot.hosts
+            ],
+            dtype=np.float64,
+        )
+
+    return read
+
+
+def _host_busy(view: View) -> Floats:
+    snapshot = view.batch.snapshot
+    hosts, host_of_board = np.unique(np.array(snapshot.hosts, np.str_), return_inverse=True)
+    counts = np.bincount(host_of_board, minlength=len(hosts))
+    busy = np.bincount(host_of_board[snapshot.busy], minlength=len(hosts))
+    return (busy / np.maximum(counts, 1))[host_of_board]
+
+
+def _log(values: NDArray[np.generic]) -> Floats:
+    """Natural logarithm; NaN where there is nothing to take it of."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return np.log(np.where(numbers > 0, numbers, np.nan))
+
+
+COLUMNS: Mapping[str, Column] = {
+    "log_nb_inference": Column(
+        Along.CLASS,
+        "ln of the runs asked for",
+        lambda view: _log(np.array([each.nb_inference for each in view.batch.kinds])),
+    ),
+    "log_user_time_s": Column(
+        Along.CLASS,
+        "ln of the bound on the run time, seconds; missing without one",
+        lambda view: _log(view.batch.user_times_s),
+    ),
+    "log_asked_ram_bytes": Column(
+        Along.CLASS,
+        "ln of the RAM asked for, bytes; missing where none was",
+        lambda view: _log(view.batch.ram_bytes),
+    ),
+    "log_model_bytes": Column(
+        Along.CLASS,
+        "ln of the model file's size, bytes; missing until it is fetched",
+        lambda view: _log(view.batch.model_bytes),
+    ),
+    "engine_ort": Column(Along.CLASS, "1 for ONNX Runtime", _engine("ort")),
+    "engine_tflite": Column(Along.CLASS, "1 for TensorFlow Lite", _engine("tflite")),
+    "type_1": Column(Along.CLASS, "1 for TYPE1", _type("TYPE1")),
+    "type_2": Column(Along.CLASS, "1 for TYPE2", _type("TYPE2")),
+    "type_3": Column(Along.CLASS, "1 for TYPE3", _type("TYPE3")),
+    "log_board_ram_bytes": Column(
+        Along.BOARD,
+        "ln of the board's RAM, bytes",
+        lambda view: _log(view.batch.snapshot.ram_bytes),
+    ),
+    "log_board_threads": Column(
+        Along.BOARD, "log2 of the attribute cpu.threads; missing where it is not told", _threads
+    ),
+    "host_cpu": Column(Along.BOARD, "load of the host's CPUs, 0-1", _host_load("cpu")),
+    "host_memory": Column(Along.BOARD, "load of the host's memory, 0-1", _host_load("memory")),
+    "host_busy": Column(Along.BOARD, "share of the host's boards that are busy", _host_busy),
+    "log_history_s": Column(
+        Along.PAIR,
+        "ln of the seconds that the history expects; missing where it knows nothing",
+        lambda view: view.law[0],
+    ),
+    "history_spread": Column(
+        Along.PAIR,
+        "scale of the history's law of ln seconds",
+        lambda view: view.law[1],
+    ),
+    "failure_rate": Column(
+        Along.PAIR,
+        "chance of a failure by the history, 0-1",
+        lambda view: failure_rates(view.batch, view.rows, view.boards),
+    ),
+}
+
+
+def known(name: str) -> bool:
+    """Whether a model can ask for this input."""
+    return name.removesuffix("?") in COLUMNS
+
+
+class Encoder:
+    """The tensor of one batch for one model, chunk by chunk."""
+
+    def __init__(self, batch: Batch, rows: Rows, boards: Rows, inputs: Sequence[Input]) -> None:
+        """Every column is read once; normalising is done before values are spread over pairs."""
+        self._rows, self._boards = rows, boards
+        view = View(batch, rows, boards)
+        values: dict[str, Floats] = {}
+        self._columns: list[tuple[Along, NDArray[np.float32]]] = []
+        for each in inputs:
+            name = each.column.removesuffix("?")
+            column = COLUMNS[name]
+            if name not in values:
+                values[name] = column.read(view)
+            ready = _normalised(values[name], each)
+            self._columns.append((column.along, ready))
+
+    def chunks(self, size: int) -> Iterator[NDArray[np.float32]]:
+        """Shape (up to ``size``, inputs), in the order of the pairs; each is its own array."""
+        for start in range(0, len(self._rows), size):
+            part = slice(start, start + size)
+            rows, boards = self._rows[part], self._boards[part]
+            out = np.empty((len(rows), len(self._columns)), dtype=np.float32)
+            for index, (along, ready) in enumerate(self._columns):
+                if along is Along.CLASS:
+                    out[:, index] = ready[rows]
+                elif along is Along.BOARD:
+                    out[:, index] = ready[boards]
+                else:
+                    out[:, index] = ready[part]
+            yield out
+
+
+def raw(batch: Batch, rows: Rows, boards: Rows, columns: Sequence[str]) -> Mapping[str, Floats]:
+    """Values of pairs before they are normalised, for fitting ``mean`` and ``scale``."""
+    found = {}
+    view = View(batch, rows, boards)
+    for name in columns:
+        column = COLUMNS[name]
+        values = column.read(view)
+        if column.along is Along.CLASS:
+            values = values[rows]
+        elif column.along is Along.BOARD:
+            values = values[boards]
+        found[name] = values
+    return found
+
+
+def normalise(values: Mapping[str, Floats], inputs: Sequence[Input]) -> NDArray[np.float32]:
+    """What `Encoder` makes of the values of `raw`; shape (pairs, inputs)."""
+    columns = [_normalised(values[each.column.removesuffix("?")], each) for each in inputs]
+    return np.stack(columns, axis=1)
+
+
+def _normalised(values: Floats, wanted: Input) -> NDArray[np.float32]:
+    if wanted.column.endswith("?"):
+        return (~np.isnan(values)).astype(np.float32)
+    scaled = np.clip((values - wanted.mean) / wanted.scale, -_LIMIT, _LIMIT)
+    return np.nan_to_num(scaled, nan=0.0).astype(np.float32)

@@ -1,0 +1,218 @@
+"""What goes with an ONNX file to make it a scorer: a small TOML beside it.
+
+::
+
+    name = "learned_run_time"        # by which policies call it
+    version = 1                      # of the model
+    features = 1                     # version of the columns it was trained on
+    objective = "completion"
+    output = "log_seconds"           # or "failure", "score"
+    quantiles = [0.1, 0.5, 0.9]      # of "log_seconds": one output each
+    rank_by = 0.5                    # the one that boards are compared by
+    onnx = "learned_run_time.onnx"   # beside this file
+    sha256 = "..."
+    trained_on = "benchmarks/data/sweep.csv"
+    inputs = [{ column = "log_history_s", mean = 0.7, scale = 1.1 }, { column = "host_cpu?" }]
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.learning.features import COLUMNS, VERSION, Input, known
+
+MAX_BYTES = 256 * 1024
+MAX_INPUTS = 256
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}\.onnx")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Output(StrEnum):
+    """What a model's numbers mean."""
+
+    LOG_SECONDS = "log_seconds"  # ln of the run time, one column a quantile; less is better
+    FAILURE = "failure"  # chance of a failure, 0-1; less is better
+    SCORE = "score"  # 0-1; more is better
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """See the module.
+
+    Attributes:
+        quantiles: Ascending; empty where the output is none of `Output.LOG_SECONDS`.
+        rank_by: One of them.
+        onnx: Plain file name.
+        trained_on: In words, for people.
+    """
+
+    name: str
+    version: int
+    objective: str
+    output: Output
+    onnx: str
+    sha256: str
+    inputs: tuple[Input, ...]
+    quantiles: tuple[float, ...] = ()
+    rank_by: float = 0.5
+    trained_on: str = ""
+
+    @property
+    def outputs(self) -> int:
+        """Numbers a pair."""
+        return len(self.quantiles) or 1
+
+
+def parse_manifest(text: str, source: str = "manifest") -> Manifest:
+    """A manifest from TOML.
+
+    Raises:
+        ConfigError: Every mistake with its place.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([f"{source}: {error}"]) from error
+    reader = _Reader(data)
+    found = reader.manifest()
+    if reader.problems:
+        raise ConfigError([f"{source}: {problem}" for problem in reader.problems])
+    return found
+
+
+def manifest_text(manifest: Manifest) -> str:
+    """TOML that `parse_manifest` reads back as the same."""
+    lines = [
+        f'name = "{manifest.name}"',
+        f"version = {manifest.version}",
+        f"features = {VERSION}",
+        f'objective = "{manifest.objective}"',
+        f'output = "{manifest.output.value}"',
+    ]
+    if manifest.quantiles:
+        lines.append(f"quantiles = [{', '.join(map(repr, manifest.quantiles))}]")
+        lines.append(f"rank_by = {manifest.rank_by!r}")
+    lines += [f'onnx = "{manifest.onnx}"', f'sha256 = "{manifest.sha256}"']
+    if manifest.trained_on:
+        lines.append(f'trained_on = "{manifest.trained_on}"')
+    lines.append("inputs = [")
+    for each in manifest.inputs:
+        lines.append(
+            f'  {{ column = "{each.column}", mean = {each.mean!r}, scale = {each.scale!r} }},'
+        )
+    return "\n".join([*lines, "]", ""])
+
+
+class _Reader:
+    """Reads member by member; what is wrong is gathered, what nobody reads is wrong."""
+
+    def __init__(self, data: Mapping[str, object]) -> None:
+        self._data = data
+        self.problems: list[str] = []
+
+    def manifest(self) -> Manifest:
+        known_keys = {
+            "name", "version", "features", "objective", "output", "onnx", "sha256", "inputs",
+            "quantiles", "rank_by", "trained_on",
+        }  # fmt: skip
+        for key in sorted(self._data.keys() - known_keys):
+            self.problems.append(f"{key}: is unknown")
+        features = self._whole("features")
+        if features != VERSION and "features" in self._data:
+            self.problems.append(
+                f"features: the model was trained on columns of version {features}; "
+                f"these are version {VERSION}: train it again"
+            )
+        outputs = tuple(each.value for each in Output)
+        output = self._text("output", re.compile("|".join(outputs)), f"one of {', '.join(outputs)}")
+        quantiles = self._quantiles(output)
+        rank_by = self._data.get("rank_by", 0.5)
+        if quantiles and rank_by not in quantiles:
+            self.problems.append(f"rank_by: {rank_by!r} is none of the quantiles")
+        trained_on = self._data.get("trained_on", "")
+        return Manifest(
+            name=self._text("name", _NAME, "a name in lower case (a-z, 0-9, _)"),
+            version=self._whole("version"),
+            objective=self._text("objective", _NAME, "a word in lower case"),
+            output=Output(output) if output in outputs else Output.SCORE,
+            onnx=self._text("onnx", _FILE, "the plain name of an .onnx file beside the manifest"),
+            sha256=self._text("sha256", _SHA256, "64 hexadecimal digits"),
+            inputs=self._inputs(),
+            quantiles=quantiles,
+            rank_by=rank_by if isinstance(rank_by, float) else 0.5,
+            trained_on=trained_on if isinstance(trained_on, str) else "",
+        )
+
+    def _text(self, key: str, pattern: re.Pattern[str], what: str) -> str:
+        value = self._data.get(key)
+        if isinstance(value, str) and pattern.fullmatch(value):
+            return value
+        self.problems.append(f"{key}: {'is missing' if value is None else f'is not {what}'}")
+        return ""
+
+    def _whole(self, key: str) -> int:
+        value = self._data.get(key)
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 1_000_000:
+            return value
+        self.problems.append(
+            f"{key}: {'is missing' if value is None else 'is not a whole number from 1 on'}"
+        )
+        return 0
+
+    def _quantiles(self, output: str) -> tuple[float, ...]:
+        value = self._data.get("quantiles", [])
+        if output != Output.LOG_SECONDS.value:
+            if value:
+                self.problems.append("quantiles: only an output of log_seconds has them")
+            return ()
+        good = (
+            isinstance(value, list)
+            and 1 <= len(value) <= 99
+            and all(isinstance(each, float) and 0 < each < 1 for each in value)
+            and all(low < high for low, high in pairwise(value))
+        )
+        if not good:
+            self.problems.append("quantiles: is not a list of ascending numbers between 0 and 1")
+            return ()
+        return tuple(value) if isinstance(value, list) else ()
+
+    def _inputs(self) -> tuple[Input, ...]:
+        value = self._data.get("inputs")
+        if not isinstance(value, list) or not 1 <= len(value) <= MAX_INPUTS:
+            self.problems.append(f"inputs: is not a list of 1 to {MAX_INPUTS} tables")
+            return ()
+        found = []
+        for index, each in enumerate(value):
+            place = f"inputs[{index}]"
+            if not isinstance(each, dict) or each.keys() - {"column", "mean", "scale"}:
+                self.problems.append(f"{place}: is not a table of column, mean and scale")
+                continue
+            column = each.get("column")
+            if not isinstance(column, str) or not known(column):
+                self.problems.append(
+                    f"{place}.column: {column!r} is unknown; there are {', '.join(sorted(COLUMNS))}"
+                )
+                continue
+            mean, scale = _number(each.get("mean", 0.0)), _number(each.get("scale", 1.0))
+            if mean is None or scale is None or scale <= 0:
+                self.problems.append(f"{place}: mean is no number, or scale none above 0")
+                continue
+            found.append(Input(column=column, mean=mean, scale=scale))
+        names: Sequence[str] = [each.column for each in found]
+        for name in sorted({each for each in names if names.count(each) > 1}):
+            self.problems.append(f"inputs: {name!r} is named twice")
+        return tuple(found)
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if math.isfinite(value) else None

@@ -1,0 +1,143 @@
+"""A model that was checked, in one session of onnxruntime, answering for many pairs at once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.learning.check import CHUNK, MAX_FILE_BYTES, Checked, check_model
+from edgeyard.scheduler.learning.features import Encoder
+from edgeyard.scheduler.learning.manifest import MAX_BYTES, Manifest, parse_manifest
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+THREADS = 1
+"""Of a session: a cycle is one thread's work, and the other cores belong to API and repair."""
+
+_SHIPPED = Path(__file__).parent / "models"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Model:
+    """A model ready to be asked; `predict` may be called on any thread."""
+
+    manifest: Manifest
+    checked: Checked
+    _session: onnxruntime.InferenceSession
+
+    def predict(
+        self, batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]
+    ) -> NDArray[np.float32]:
+        """The model's numbers.
+
+        Args:
+            batch: The batch.
+            rows: Classes, shape (pairs,).
+            boards: Boards, shape (pairs,).
+
+        Returns:
+            Shape (pairs, outputs), finite.
+
+        Raises:
+            ValueError: It gave something else.
+        """
+        found = np.empty((len(rows), self.manifest.outputs), dtype=np.float32)
+        start = 0
+        for x in Encoder(batch, rows, boards, self.manifest.inputs).chunks(CHUNK):
+            (y,) = self._session.run([self.checked.output_name], {self.checked.input_name: x})
+            if y.shape != (len(x), self.manifest.outputs):
+                raise ValueError(f"model {self.manifest.name} gave shape {y.shape}")
+            found[start : start + len(x)] = y
+            start += len(x)
+        if not np.isfinite(found).all():
+            raise ValueError(f"model {self.manifest.name} gave NaN or infinity")
+        return found
+
+
+def load_model(manifest_path: Path) -> Model:
+    """Read, check and load a manifest with its ONNX file.
+
+    Raises:
+        ConfigError: What is wrong, with the file.
+    """
+    manifest = read_manifest(manifest_path)
+    path = manifest_path.with_name(manifest.onnx)
+    data = _read(path, MAX_FILE_BYTES)
+    found = hashlib.sha256(data).hexdigest()
+    if found != manifest.sha256:
+        raise ConfigError(
+            [f"{path}: its SHA-256 is {found}, and {manifest_path.name} means {manifest.sha256}"]
+        )
+    try:
+        checked = check_model(data, len(manifest.inputs), manifest.outputs)
+    except ConfigError as error:
+        raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from error
+    return Model(manifest, checked, _session(data))
+
+
+def read_manifest(path: Path) -> Manifest:
+    """A manifest from its file.
+
+    Raises:
+        ConfigError: Every mistake with its place.
+    """
+    try:
+        text = _read(path, MAX_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"{path}: {error}"]) from error
+    return parse_manifest(text, source=str(path))
+
+
+def manifests(folder: Path | None = None) -> Mapping[str, Path]:
+    """Manifests by the name of their scorer; of a folder, else those that Edgeyard brings.
+
+    Raises:
+        ConfigError: One can't be read, or two have one name.
+    """
+    found: dict[str, Path] = {}
+    problems: list[str] = []
+    for path in sorted((folder or _SHIPPED).glob("*.toml")):
+        try:
+            name = read_manifest(path).name
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if name in found:
+            problems.append(f"{path}: {found[name].name} is called {name!r} too")
+        found[name] = path
+    if problems:
+        raise ConfigError(problems)
+    return found
+
+
+def _session(data: bytes) -> onnxruntime.InferenceSession:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = THREADS
+    options.log_severity_level = 4
+    # Memory patterns and arenas keep the largest batch's memory for ever.
+    options.enable_cpu_mem_arena = False
+    return onnxruntime.InferenceSession(
+        data, sess_options=options, providers=["CPUExecutionProvider"]
+    )
+
+
+def _read(path: Path, limit: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror or error}"]) from error
+    if len(data) > limit:
+        raise ConfigError([f"{path}: it has more than {limit} bytes"])
+    return data

@@ -1,0 +1,95 @@
+"""The limited child that loads an unknown model first: ``-m edgeyard.scheduler.learning.trial``.
+
+Arguments: file, inputs, outputs, rows of a chunk. It bounds its own memory and CPU time, loads the
+model, runs one whole chunk and the first rows of it alone, and prints one line of JSON: names of
+input and output, or ``refused`` with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+
+import numpy as np
+
+MEMORY_BYTES = 768 * 1024 * 1024
+"""Beyond what the engine itself has mapped."""
+
+CPU_S = 30
+_FEW = 16
+_CLOSE = 1e-4
+
+
+def main() -> None:
+    """See the module."""
+    path, inputs, outputs, rows = sys.argv[1], *(int(each) for each in sys.argv[2:5])
+    try:
+        told = _try(path, inputs, outputs, rows)
+    except MemoryError:
+        told = {"refused": f"it needs more than {MEMORY_BYTES >> 20} MiB for {rows} pairs"}
+    except _Refused as error:
+        told = {"refused": str(error)}
+    except Exception as error:  # onnxruntime's exceptions share no base but Exception
+        told = {"refused": " ".join(str(error).split())[:400]}
+    sys.stdout.write(json.dumps(told) + "\n")
+
+
+class _Refused(Exception):
+    """Why the model may not be used."""
+
+
+def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
+    import onnxruntime
+
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_S, CPU_S))
+    limit = _mapped_bytes() + MEMORY_BYTES
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        path, sess_options=options, providers=["CPUExecutionProvider"]
+    )
+    takes, gives = session.get_inputs(), session.get_outputs()
+    if len(takes) != 1 or len(gives) != 1:
+        raise _Refused(
+            f"it has {len(takes)} inputs and {len(gives)} outputs; a scorer has one each"
+        )
+    shape = list(takes[0].shape)
+    if takes[0].type != "tensor(float)" or len(shape) != 2 or isinstance(shape[0], int):
+        raise _Refused(
+            f"its input is {takes[0].type} of shape {shape}; a scorer takes float32 of any number "
+            f"of rows by {inputs} columns"
+        )
+    if shape[1] != inputs:
+        raise _Refused(f"it takes {shape[1]} columns; its manifest names {inputs}")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((rows, inputs)).astype(np.float32)
+    y = session.run(None, {takes[0].name: x})[0]
+    few = session.run(None, {takes[0].name: x[:_FEW].copy()})[0]
+    if y.dtype != np.float32 or y.shape != (rows, outputs):
+        raise _Refused(
+            f"it gave {y.dtype} of shape {y.shape} for {rows} pairs; "
+            f"its manifest means float32 of shape {(rows, outputs)}"
+        )
+    if not np.isfinite(y).all():
+        raise _Refused("it gave NaN or infinity for ordinary numbers")
+    if not np.allclose(y[:_FEW], few, rtol=_CLOSE, atol=_CLOSE):
+        raise _Refused("its answer for a pair depends on the other pairs of the call")
+    return {
+        "input": takes[0].name,
+        "output": gives[0].name,
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def _mapped_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""Hands a programme to CBC or HiGHS, with limits, and tells how good the answer is."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pulp
+
+SOLVERS = ("cbc", "highs")
+
+_BOUND = re.compile(r"^(?:Lower|Upper) bound:\s+(\S+)", re.MULTILINE)
+_SHORTEST_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a solver may take.
+
+    One thread and a bound on nodes: within its time a solver gives the same answer each time.
+
+    Attributes:
+        solver: ``cbc`` (a process of PuLP's own) or ``highs`` (in this process; the extra
+            ``highs``).
+        time_s: After it the best that was found is used.
+        gap: Relative, at which an answer is good enough.
+        nodes: Of the search tree.
+    """
+
+    solver: str = "cbc"
+    time_s: float = 1.0
+    gap: float = 0.005
+    nodes: int = 10_000
+
+    def less(self, seconds: float) -> Limits:
+        """With less time."""
+        return replace(self, time_s=max(_SHORTEST_S, self.time_s - seconds))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Solved:
+    """How it ended.
+
+    Attributes:
+        found: There are values.
+        optimal: They are within the gap that was asked for.
+        value: Of the objective.
+        gap: ``|value - bound| / |value|``; NaN where the solver told no bound.
+    """
+
+    found: bool
+    optimal: bool
+    value: float
+    gap: float
+    seconds: float
+
+
+def run(problem: pulp.LpProblem, limits: Limits) -> Solved:
+    """Solve; the values are in the problem's variables.
+
+    PuLP's status says Optimal when a time limit stopped the solver: ``sol_status`` tells.
+
+    Raises:
+        RuntimeError: The solver is missing, or failed.
+    """
+    import pulp
+
+    if limits.solver not in SOLVERS:
+        raise RuntimeError(f"no solver {limits.solver!r}; there are {', '.join(SOLVERS)}")
+    try:
+        bound = _highs(problem, limits) if limits.solver == "highs" else _cbc(problem, limits)
+    except (pulp.PulpSolverError, OSError) as error:
+        raise RuntimeError(f"solver {limits.solver} failed: {error}") from error
+    found = problem.sol_status in (pulp.LpSolutionOptimal, pulp.LpSolutionIntegerFeasible)
+    value = float(problem.objective.value() or 0.0) if found else np.nan
+    optimal = problem.sol_status == pulp.LpSolutionOptimal
+    if bound is None:
+        gap = 0.0 if optimal else np.nan
+    else:
+        gap = abs(value - bound) / max(abs(value), 1e-12)
+    return Solved(
+        found=found,
+        optimal=found and (optimal or gap <= limits.gap),
+        value=value,
+        gap=gap if found else np.nan,
+        seconds=float(problem.solutionTime or 0.0),
+    )
+
+
+def _cbc(problem: pulp.LpProblem, limits: Limits) -> float | None:
+    """The bound that its log tells; None: it proved its answer."""
+    import pulp
+
+    with tempfile.TemporaryDirectory(prefix="edgeyard-cbc-") as folder:
+        log = Path(folder) / "cbc.log"
+        solver = pulp.PULP_CBC_CMD(
+            msg=False,
+            timeLimit=limits.time_s,
+            gapRel=limits.gap,
+            threads=1,
+            maxNodes=limits.nodes,
+            logPath=str(log),
+        )
+        solver.tmpDir = folder
+        problem.solve(solver)
+        found = _BOUND.findall(log.read_text(errors="replace"))
+    return float(found[-1]) if found else None
+
+
+def _highs(problem: pulp.LpProblem, limits: Limits) -> float | None:
+    import pulp
+
+    solver = pulp.HiGHS(
+        msg=False,
+        timeLimit=limits.time_s,
+        gapRel=limits.gap,
+        threads=1,
+        mip_max_nodes=limits.nodes,
+    )
+    if not solver.available():
+        raise RuntimeError("solver highs is not installed; install edgeyard[highs]")
+    problem.solve(solver)
+    bound = float(problem.solverModel.getInfo().mip_dual_bound)
+    return bound if np.isfinite(bound) else None
