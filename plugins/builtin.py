@@ -17,12 +17,22 @@ from edgeyard.plugins.filters.ram import RamFilter
 from edgeyard.plugins.filters.storage import StorageFilter
 from edgeyard.plugins.filters.target_uid import TargetUidFilter
 from edgeyard.plugins.filters.type import TypeFilter
+from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
+from edgeyard.plugins.queue_policies.fair_share import FairShare
+from edgeyard.plugins.queue_policies.fifo import Fifo
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
+from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.scheduler.framework.registry import Factory, Kind, Registry
 
 BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
-    Kind.QUEUE_POLICY: {"priority_age": PriorityAge},
+    Kind.QUEUE_POLICY: {
+        "earliest_deadline": EarliestDeadline,
+        "fair_share": FairShare,
+        "fifo": Fifo,
+        "priority_age": PriorityAge,
+        "shortest_first": ShortestFirst,
+    },
     Kind.FILTER: {
         "busy": BusyFilter,
         "constraints": ConstraintsFilter,

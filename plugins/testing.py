@@ -225,7 +225,22 @@ def sample_queue(count: int, seed: int = 0) -> Queue:
     jobs = sample_pending(count, seed)
     priorities = rng.integers(1, 4, count) * 30
     ages = np.round(ages_s(jobs, NOW), -4)
-    return build_queue(jobs, NOW, priorities, ages, slacks_s(jobs, NOW))
+    return queue_of(jobs, priorities, ages)
+
+
+def queue_of(
+    jobs: Sequence[PendingBenchmark],
+    priorities: NDArray[np.int64],
+    ages: NDArray[np.float64],
+    *,
+    knowledge: Knowledge | None = None,
+    guard_s: float = 86400.0,
+    now: datetime = NOW,
+) -> Queue:
+    """The columns that a queue policy is handed."""
+    batch = build_batch(snapshot_of([board("rpi4b-0001-0001")]), jobs, now, 0, knowledge)
+    slacks = slacks_s(jobs, now)
+    return build_queue(jobs, now, priorities, ages, slacks, batch=batch, guard_s=guard_s)
 
 
 class QueuePolicyContract:
@@ -248,12 +263,23 @@ class QueuePolicyContract:
         ages = np.round(ages_s(jobs, NOW), -4)
         priorities = np.full(50, 50)
         shuffled = np.random.default_rng(1).permutation(50)
-        first = self.plugin().order(build_queue(jobs, NOW, priorities, ages, slacks_s(jobs, NOW)))
+        first = self.plugin().order(queue_of(jobs, priorities, ages))
         others = [jobs[row] for row in shuffled]
-        second = self.plugin().order(
-            build_queue(others, NOW, priorities, ages[shuffled], slacks_s(others, NOW))
-        )
+        second = self.plugin().order(queue_of(others, priorities, ages[shuffled]))
         assert np.array_equal(first[shuffled], second)
+
+    def test_nobody_is_overtaken_past_the_guard(self) -> None:
+        """Who has waited for ``guard_s`` comes before all that are younger.
+
+        So nobody starves: from then on only those are ahead that came before, and no others come.
+        """
+        jobs = sample_pending(50)
+        ages = np.round(ages_s(jobs, NOW), -2)
+        for guard_s in (0.0, 20_000.0, 1e9):
+            queue = queue_of(jobs, np.arange(50) % 7 * 10 + 5, ages, guard_s=guard_s)
+            ranks = self.plugin().order(queue)
+            for job in np.flatnonzero(queue.guarded).tolist():
+                assert (ranks[ages < ages[job]] > ranks[job]).all()
 
     def test_every_place_has_a_reason(self) -> None:
         """In words."""

@@ -7,35 +7,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.batch import Queue, ranks_of
 
 AGE_STEP_S = 60.0
 """Ages within one such step count as equal: to the microsecond no two ever would be."""
 
 
 class PriorityAge:
-    """Higher priority first; at equal priority the older; at equal age the partly running."""
+    """Higher priority first; at equal priority the older; at equal age the partly running.
+
+    Waiting raises the priority where the policy says so (``age_step_s``); past the guard time
+    (``guard_s``) the older comes first in any case, and nobody is overtaken.
+    """
 
     name = "priority_age"
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """See `QueuePolicy.order`; what is still equal goes by id."""
-        order = np.lexsort(
-            (
-                np.array(queue.ids, dtype=np.str_),
-                -queue.ages_s,
-                ~queue.partly_running,
-                -np.floor(queue.ages_s / AGE_STEP_S),
-                -queue.priorities,
-            )
-        )
-        ranks = np.empty_like(order)
-        ranks[order] = np.arange(len(order))
-        return ranks
+        steps = np.floor(queue.ages_s / AGE_STEP_S)
+        not_begun = (~queue.partly_running).astype(np.float64)
+        return ranks_of(queue, -queue.priorities, -steps, not_begun)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
         campaign = ", its campaign has started" if queue.partly_running[job] else ""
+        if queue.guarded[job]:
+            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
         return f"priority {queue.priorities[job]}, waiting for {queue.ages_s[job]:.0f} s{campaign}"
 
 

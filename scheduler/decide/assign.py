@@ -6,13 +6,15 @@ queue is through, no board is left idle that a waiting benchmark could have used
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.model.benchmark import Waiting
 from edgeyard.scheduler.model.decision import PendingBenchmark
 
 NOBODY = -1
@@ -27,11 +29,13 @@ class Assignment:
         job_of_board: Shape (boards,): row of the benchmark that got it, `NOBODY` for none.
         blocked_by: Shape (boards,): row of the first board given out that it must not run beside,
             `NOBODY` for none.
+        withheld: By row of the benchmark, why its user may have no more although a board was free.
     """
 
     board_of_job: NDArray[np.intp]
     job_of_board: NDArray[np.intp]
     blocked_by: NDArray[np.intp]
+    withheld: Mapping[int, Waiting] = field(default_factory=dict)
 
 
 def assign(
@@ -41,6 +45,7 @@ def assign(
     ready: NDArray[np.bool_],
     pairs: Pairs,
     scores: NDArray[np.float32],
+    ledgers: Ledgers,
 ) -> Assignment:
     """Give boards out.
 
@@ -51,6 +56,7 @@ def assign(
         ready: Shape (jobs,): may be placed at all.
         pairs: Which class may use which board.
         scores: Shape (pairs,).
+        ledgers: What users may still have; asked and told in the order of the queue.
     """
     boards = batch.shape[1]
     board_of_job = np.full(len(pending), NOBODY, dtype=np.intp)
@@ -64,6 +70,7 @@ def assign(
     preferences: dict[int, NDArray[np.intp]] = {}
     row_of_job = batch.class_of_job.tolist()
     row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    withheld: dict[int, Waiting] = {}
     for job in order[ready[order]].tolist():
         row = row_of_job[job]
         best = preferences.get(row)
@@ -78,6 +85,10 @@ def assign(
         preferences[row] = best
         if not len(best):
             continue
+        if (stopped := ledgers.refusal(job)) is not None:
+            withheld[job] = stopped
+            continue
+        ledgers.place(job)
         tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
         board = _first_free(best, free, tried)
         board_of_job[job], job_of_board[board] = board, job
@@ -87,7 +98,12 @@ def assign(
             beside = beside[beside != board]
             free[beside] = False
             blocked_by[beside] = np.where(blocked_by[beside] == NOBODY, board, blocked_by[beside])
-    return Assignment(board_of_job=board_of_job, job_of_board=job_of_board, blocked_by=blocked_by)
+    return Assignment(
+        board_of_job=board_of_job,
+        job_of_board=job_of_board,
+        blocked_by=blocked_by,
+        withheld=withheld,
+    )
 
 
 def _first_free(best: NDArray[np.intp], free: NDArray[np.bool_], tried: list[int]) -> int:

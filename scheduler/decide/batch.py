@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -26,6 +26,8 @@ def build_batch(
     rows: dict[tuple[object, ...], int] = {}
     first: list[PendingBenchmark] = []
     class_of_job = np.empty(len(pending), dtype=np.intp)
+    knowledge = Knowledge() if knowledge is None else knowledge
+    leasing = {lease.user_id for lease in knowledge.leases if lease.user_id is not None}
     for job, each in enumerate(pending):
         key = (
             each.family,
@@ -37,6 +39,9 @@ def build_batch(
             each.constraints,
             each.deadline,
             each.user_time_s,
+            each.budget,
+            each.user_id if each.user_id in leasing else None,
+            each.probe,
             each.model_sha256,
             each.nb_inference,
             each.variant,
@@ -61,6 +66,11 @@ def build_batch(
             [math.nan if each.user_time_s is None else each.user_time_s for each in first],
             dtype=np.float64,
         ),
+        budget_times_s=np.array(
+            [_paid_s(each, knowledge.rates) for each in first], dtype=np.float64
+        ),
+        lease_users=tuple(each.user_id if each.user_id in leasing else None for each in first),
+        probes=np.array([each.probe for each in first], dtype=np.bool_),
         kinds=tuple(kind_of(each) for each in first),
         model_bytes=np.array(
             [math.nan if each.model_bytes is None else each.model_bytes for each in first],
@@ -69,10 +79,16 @@ def build_batch(
         class_of_job=class_of_job,
         job_users=tuple(each.user_id for each in pending),
         queue=np.arange(len(pending), dtype=np.intp),
-        knowledge=Knowledge() if knowledge is None else knowledge,
+        knowledge=knowledge,
         board_families=np.array(snapshot.families, dtype=np.str_),
         board_order=_shuffled(snapshot.uids, seed),
     )
+
+
+def _paid_s(each: PendingBenchmark, rates: Mapping[str, float]) -> float:
+    """How long its budget pays for; NaN without one, or where the family costs nothing."""
+    rate = rates.get(each.family, 1.0)
+    return math.nan if each.budget is None or rate <= 0 else each.budget / rate
 
 
 def kind_of(each: PendingBenchmark) -> RunKind:

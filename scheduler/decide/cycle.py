@@ -6,11 +6,12 @@ whatever order benchmarks and boards are handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY, assign
 from edgeyard.scheduler.decide.batch import build_batch
@@ -18,6 +19,7 @@ from edgeyard.scheduler.decide.binding import AllowLists, binding_of
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
@@ -31,6 +33,7 @@ from edgeyard.scheduler.model.benchmark import Binding, Waiting
 from edgeyard.scheduler.model.decision import (
     CycleInput,
     Explanation,
+    PendingBenchmark,
     Placement,
     Preemption,
 )
@@ -126,7 +129,9 @@ def decide(
     ages, slacks = ages_s(pending, now), slacks_s(pending, now)
     strict = np.array([each is Binding.STRICT for each in bindings], dtype=bool)
     points = priorities(pending, ages, slacks, strict, policy)
-    queue = build_queue(pending, now, points.values, ages, slacks)
+    queue = build_queue(
+        pending, now, points.values, ages, slacks, batch=batch, guard_s=policy.guard_s
+    )
     order = order_queue(queue, plugins.queue_policy, runner)
     stale = not snapshot.age_s <= policy.twin_max_age_s  # also when it is NaN
     ready = np.array(
@@ -141,11 +146,12 @@ def decide(
     batch = replace(batch, queue=order[ready[order]])
     found = feasibility(batch, plugins.filters, runner)
     scores = score(batch, pairs_of(found.fits), plugins, runner)
-    assignment = assign(batch, pending, order, ready, scores.pairs, scores.combined)
+    ledgers = open_ledgers(batch, plugins.filters, runner)
+    assignment = assign(batch, pending, order, ready, scores.pairs, scores.combined, ledgers)
     preempted = preempt(
         batch,
         pending,
-        order[(ready & (assignment.board_of_job == NOBODY))[order]],
+        _may_stop_others(pending, order, ready & (assignment.board_of_job == NOBODY), ledgers),
         points.values,
         given.holders if policy.most_preemptions else (),
         policy.preemption_margin,
@@ -172,6 +178,20 @@ def decide(
             preempted=preempted,
         )
     )
+
+
+def _may_stop_others(
+    batch: Batch,
+    pending: Sequence[PendingBenchmark],
+    order: NDArray[np.intp],
+    waiting: NDArray[np.bool_],
+    ledgers: Ledgers,
+) -> NDArray[np.intp]:
+    """Those that wait, first to last, less those whose users may have no more."""
+    rows = order[waiting[order]]
+    if not any(pending[job].job_completion_threshold for job in rows.tolist()):
+        return rows
+    return rows[[ledgers.refusal(job) is None for job in rows.tolist()]]
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:

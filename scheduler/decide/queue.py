@@ -8,10 +8,17 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.knowledge import Entitlement
+
+_BOARDS_A_CLASS = 5
+"""Whose predictions make a class's: boards of one family differ little."""
+
+_UNBOUNDED = Entitlement()
 
 
 def build_queue(
@@ -20,8 +27,13 @@ def build_queue(
     priorities: NDArray[np.int64],
     ages: NDArray[np.float64],
     slacks: NDArray[np.float64],
+    *,
+    batch: Batch,
+    guard_s: float = 86400.0,
 ) -> Queue:
     """The columns that queue policies read."""
+    known = batch.knowledge.entitlements
+    entitled = [known.get(each.user_id, _UNBOUNDED) for each in pending]
     return Queue(
         now=now,
         ids=tuple(each.benchmark_id for each in pending),
@@ -30,7 +42,40 @@ def build_queue(
         ages_s=ages,
         slacks_s=slacks,
         partly_running=np.array([each.campaign_started for each in pending], dtype=bool),
+        usage_board_s=np.array([each.usage_board_s for each in entitled], dtype=np.float64),
+        shares=np.array([each.share for each in entitled], dtype=np.float64),
+        guard_s=guard_s,
+        estimate=lambda: _predicted_s(batch)[batch.class_of_job],
     )
+
+
+def _predicted_s(batch: Batch) -> NDArray[np.float64]:
+    """Shape (classes,); see `Queue.run_times_s`."""
+    classes, boards = batch.shape
+    limits = np.fmin(batch.user_times_s, batch.budget_times_s)
+    if not classes or not boards:
+        return limits
+    by_name = np.argsort(np.array(batch.snapshot.uids, dtype=np.str_), kind="stable")
+    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    of_family = {
+        family: by_name[np.equal(batch.board_families, family)[by_name]][:_BOARDS_A_CLASS]
+        for family in sorted(set(batch.families))
+    }
+    asked = [
+        np.array([row_of_uid[uid]]) if uid in row_of_uid else of_family[family]
+        for uid, family in zip(batch.target_uids, batch.families, strict=True)
+    ]
+    counts = np.array([len(each) for each in asked])
+    rows = np.repeat(np.arange(classes), counts)
+    found = np.full((classes, _BOARDS_A_CLASS), np.nan)
+    if len(rows):
+        place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        found[rows, place] = run_times(batch, rows, np.concatenate(asked))
+    known = ~np.isnan(found).all(axis=1)
+    limits[known] = np.fmin(
+        np.nanmedian(found[known], axis=1), np.nan_to_num(limits[known], nan=np.inf)
+    )
+    return limits
 
 
 def order_queue(queue: Queue, policy: QueuePolicy, runner: PluginRunner) -> NDArray[np.intp]:

@@ -71,6 +71,8 @@ class WaitingReasons(Mapping[str, Waiting]):
                 reason=WaitingReason.BOARD_BUSY,
                 sentence=f"waits for {board}: the less urgent benchmark there makes way for it",
             )
+        if job in decided.assignment.withheld:
+            return decided.assignment.withheld[job]
         competes = bool(decided.feasibility.fits[row].any())
         if decided.stale:
             held = None if competes else self._boards(row)

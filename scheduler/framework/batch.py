@@ -47,6 +47,9 @@ class Batch:
         board_families: Shape (boards,), text.
         deadlines: None: none.
         user_times_s: Bounds on the run time that users stated; NaN: none.
+        budget_times_s: How long their budgets pay for; NaN: no budget.
+        lease_users: Whose they are, where that user has a lease; None for all others.
+        probes: Sent by Edgeyard to a board that is set aside.
         kinds: What is run, as the history calls it.
         model_bytes: Sizes of the model files; NaN until known.
         job_users: Shape (jobs,): user ids.
@@ -69,6 +72,9 @@ class Batch:
     constraints: tuple[tuple[Constraint, ...], ...]
     deadlines: tuple[datetime | None, ...]
     user_times_s: NDArray[np.float64]
+    budget_times_s: NDArray[np.float64]
+    lease_users: tuple[str | None, ...]
+    probes: NDArray[np.bool_]
     kinds: tuple[RunKind, ...]
     model_bytes: NDArray[np.float64]
     class_of_job: NDArray[np.intp]
@@ -82,6 +88,15 @@ class Batch:
     def shape(self) -> tuple[int, int]:
         """(classes, boards)."""
         return len(self.families), len(self.snapshot.uids)
+
+    @property
+    def time_limits_s(self) -> NDArray[np.float64]:
+        """Shape (classes,): longest that an attempt may run; NaN nowhere.
+
+        As `edgeyard.scheduler.model.accounts.run_bound_s`.
+        """
+        most_s = np.where(np.isnan(self.user_times_s), self.knowledge.most_run_s, self.user_times_s)
+        return np.fmin(most_s, self.budget_times_s)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,7 +159,7 @@ def by_class(
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Queue:
     """Pending benchmarks in columns, for queue policies; shape (jobs,) each.
 
@@ -156,6 +171,12 @@ class Queue:
         ages_s: Since submission, never negative.
         slacks_s: Until the deadline, less the stated run time; NaN without a deadline.
         partly_running: Another member of its campaign has started.
+        usage_board_s: Board-seconds that its user used, as in
+            `edgeyard.scheduler.model.knowledge.Entitlement`.
+        shares: Weight of its user in fair sharing, above 0.
+        guard_s: Who has waited so long is overtaken by nobody any more: of those, the older comes
+            first, whatever the policy. It bounds how long anybody starves.
+        estimate: Gives ``run_times_s``; asked once, if at all.
     """
 
     now: datetime
@@ -165,6 +186,49 @@ class Queue:
     ages_s: NDArray[np.float64]
     slacks_s: NDArray[np.float64]
     partly_running: NDArray[np.bool_]
+    usage_board_s: NDArray[np.float64]
+    shares: NDArray[np.float64]
+    guard_s: float
+    estimate: Callable[[], NDArray[np.float64]]
+
+    @cached_property
+    def run_times_s(self) -> NDArray[np.float64]:
+        """Predicted medians, on boards of the family; the stated bound where nothing is known.
+
+        NaN where that isn't either.
+        """
+        return self.estimate()
+
+    @property
+    def guarded(self) -> NDArray[np.bool_]:
+        """Who has waited as long as the guard says."""
+        return self.ages_s >= self.guard_s
+
+
+def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.intp]:
+    """Ranks by these keys, least first; then the older, then by id.
+
+    Who has waited past the guard comes before all others, the oldest first.
+
+    Args:
+        queue: The benchmarks.
+        keys: Shape (jobs,) each, the first counts most; NaN nowhere.
+
+    Returns:
+        As `edgeyard.scheduler.framework.protocols.QueuePolicy.order`.
+    """
+    guarded = queue.guarded
+    order = np.lexsort(
+        (
+            np.array(queue.ids, dtype=np.str_),
+            -queue.ages_s,
+            *(np.where(guarded, 0.0, key) for key in reversed(keys)),
+            ~guarded,
+        )
+    )
+    ranks = np.empty_like(order)
+    ranks[order] = np.arange(len(order))
+    return ranks
 
 
 def by_value(

@@ -21,6 +21,9 @@ _NOMAD_GAP = 10
 
 _MOST_PREEMPTIONS = 3
 
+_GUARD_S = 86400.0
+"""Nobody is overtaken after a day's wait."""
+
 _BUDGET_S = 1.0
 """Of a scorer: boards idle while it thinks."""
 
@@ -83,6 +86,7 @@ class Policy:
         preempting_types: Types whose benchmarks shall be able to preempt those of others.
         most_preemptions: A benchmark that was preempted this often is not preempted again by the
             scheduler; 0: the scheduler preempts nobody.
+        guard_s: See `edgeyard.scheduler.framework.batch.Queue`.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Policy:
     preemption_margin: int = _NOMAD_GAP
     preempting_types: Mapping[BenchmarkType, frozenset[BenchmarkType]] = field(default_factory=dict)
     most_preemptions: int = _MOST_PREEMPTIONS
+    guard_s: float = _GUARD_S
 
 
 def built_in_policies() -> tuple[str, ...]:
@@ -290,9 +295,16 @@ def _policy(table: _Table) -> Policy:
         preemption_margin=margin,
         preempting_types=preempting,
         most_preemptions=most_preemptions,
+        guard_s=_queue(table.table("queue")) if table.has("queue") else _GUARD_S,
     )
     table.done()
     return policy
+
+
+def _queue(table: _Table) -> float:
+    guard_s = table.number("guard_s", 0.0, default=_GUARD_S)
+    table.done()
+    return guard_s
 
 
 def _priority(table: _Table) -> PrioritySettings:

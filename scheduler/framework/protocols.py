@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
-from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 
 
 class QueuePolicy(Protocol):
@@ -94,6 +94,30 @@ class Filter(Protocol):
             For instance "no board of family rpi9 is known; known families: rpi4b"; "" where the
             filter never says never, or has no better words than `phrase`.
         """
+        ...
+
+
+class Ledger(Protocol):
+    """What one cycle has given to each user so far, and whom that stops."""
+
+    def refusal(self, job: int) -> Waiting | None:
+        """Why this benchmark gets no board in this cycle, whichever is free; None: it may.
+
+        The same state gives the same words: no clock times that pass, no ages.
+        """
+        ...
+
+    def place(self, job: int) -> None:
+        """It got a board: from now on that counts against its user."""
+        ...
+
+
+@runtime_checkable
+class UserFilter(Filter, Protocol):
+    """A filter that also bounds users: what one gets in a cycle counts for the next."""
+
+    def ledger(self, batch: Batch) -> Ledger | None:
+        """A new one for each cycle; None where nobody is bounded."""
         ...
 
 

@@ -17,10 +17,13 @@ from edgeyard.scheduler.framework.protocols import (
     Aggregator,
     Evaluator,
     Filter,
+    Ledger,
     Proposal,
     QueuePolicy,
+    UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 
 _T = TypeVar("_T")
 
@@ -39,6 +42,21 @@ class Fault:
 
     def __str__(self) -> str:
         return f"{self.plugin} {'failed' if self.cause == 'raised' else 'answered'}: {self.detail}"
+
+
+class _Shut:
+    """The ledger of a filter that failed: whom it would have stopped is unknown."""
+
+    def __init__(self, fault: str) -> None:
+        self._waiting = Waiting(
+            reason=WaitingReason.RESERVED, sentence=f"can't be judged: filter {fault}"
+        )
+
+    def refusal(self, job: int) -> Waiting | None:
+        return self._waiting
+
+    def place(self, job: int) -> None:
+        pass
 
 
 class _NonsenseError(Exception):
@@ -81,6 +99,14 @@ class PluginRunner:
                 raise _NonsenseError(f"code {codes.max()} of {len(plugin.refusals)} refusals")
 
         return self._run(plugin.name, lambda: plugin.admit(batch), check)
+
+    def ledger(self, plugin: UserFilter, batch: Batch) -> Ledger | None:
+        """The filter's ledger of this cycle; one that stops everybody when it failed."""
+        failed = len(self.faults)
+        ledger = self._run(plugin.name, lambda: plugin.ledger(batch), lambda _: None)
+        if len(self.faults) > failed:
+            return _Shut(str(self.faults[-1]))
+        return ledger
 
     def score(self, seat: Seat, weight: float, batch: Batch, pairs: Pairs) -> Proposal | None:
         """The scorer's answer; None when it failed."""

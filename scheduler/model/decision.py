@@ -35,6 +35,7 @@ class PendingBenchmark:
         variant: Digest of all else in its description that its run time may depend on: the engine's
             parameters, input shapes, precision, dataset, training configuration.
         budget: Most credits that it may cost; None: no bound of its own.
+        probe: Edgeyard sent it, to find out whether a board that is set aside is well again.
         model_bytes: Size of its model file; None until that is known.
     """
 
@@ -62,6 +63,7 @@ class PendingBenchmark:
     nb_inference: int = 20
     variant: str = ""
     budget: float | None = None
+    probe: bool = False
     model_bytes: int | None = None
 
 

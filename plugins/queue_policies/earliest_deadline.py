@@ -1,0 +1,45 @@
+"""The nearest deadline first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Queue, ranks_of
+
+
+class EarliestDeadline:
+    """The least time left to its deadline, less its stated run time, first.
+
+    Who states no deadline has one at the end of the guard time (``guard_s`` after submission), and
+    nobody has a later one: no deadline is no reason to wait for ever. Past the guard time the
+    older comes first. So nobody is overtaken after ``guard_s``; until then only by what is due
+    before.
+    """
+
+    name = "earliest_deadline"
+
+    def order(self, queue: Queue) -> NDArray[np.intp]:
+        """See `QueuePolicy.order`; at equal time left the more urgent, then the older."""
+        return ranks_of(queue, _left_s(queue), -queue.priorities)
+
+    def reason(self, queue: Queue, job: int) -> str:
+        """See `QueuePolicy.reason`."""
+        if queue.guarded[job]:
+            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+        left_s = f"{_left_s(queue)[job]:.0f} s"
+        if np.isnan(queue.slacks_s[job]):
+            return f"no deadline: {left_s} until nobody younger comes first"
+        return f"{left_s} left to its deadline"
+
+
+def _left_s(queue: Queue) -> NDArray[np.float64]:
+    return np.fmin(queue.slacks_s, queue.guard_s - queue.ages_s)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import QueuePolicy
+
+    _: QueuePolicy = EarliestDeadline()

@@ -1,0 +1,34 @@
+"""First come, first served."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Queue, ranks_of
+
+
+class Fifo:
+    """The oldest first, whatever its priority.
+
+    Nobody is ever overtaken: with ``k`` benchmarks ahead that want the same boards, it starts
+    after ``k`` runs on one board.
+    """
+
+    name = "fifo"
+
+    def order(self, queue: Queue) -> NDArray[np.intp]:
+        """See `QueuePolicy.order`; what came at the same time goes by id."""
+        return ranks_of(queue)
+
+    def reason(self, queue: Queue, job: int) -> str:
+        """See `QueuePolicy.reason`."""
+        return f"in order of submission, waiting for {queue.ages_s[job]:.0f} s"
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import QueuePolicy
+
+    _: QueuePolicy = Fifo()

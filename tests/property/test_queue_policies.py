@@ -1,0 +1,175 @@
+"""Nobody starves: through each policy's own order, with newcomers chosen against who waits.
+
+The bound: a benchmark begins at the latest ``guard_s`` after it came, plus one run of the board for
+each that was there before it, plus the run that is under way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from edgeyard.plugins.builtin import BUILT_IN, registry
+from edgeyard.plugins.queue_policies.fair_share import FairShare
+from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
+from edgeyard.plugins.testing import NOW, pending, queue_of
+from edgeyard.scheduler.framework.protocols import QueuePolicy
+from edgeyard.scheduler.framework.registry import Kind
+from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
+
+RUN_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One benchmark of the adversary: everything that a policy may prefer."""
+
+    at_run: int
+    user: str
+    priority: int
+    run_s: float
+    due_s: float | None
+
+    def pending(self, number: int) -> PendingBenchmark:
+        came = NOW + timedelta(seconds=self.at_run * RUN_S)
+        due = None if self.due_s is None else came + timedelta(seconds=self.due_s)
+        return pending(
+            f"b-{number:04}",
+            user_id=self.user,
+            submit_time=came,
+            user_time_s=self.run_s,
+            deadline=due,
+        )
+
+
+ARRIVALS = st.builds(
+    Arrival,
+    at_run=st.integers(0, 25),
+    user=st.sampled_from(["ann", "bob", "eve"]),
+    priority=st.integers(1, 100),
+    run_s=st.floats(1, 1000),
+    due_s=st.one_of(st.none(), st.floats(1, 5000)),
+)
+
+
+@pytest.mark.parametrize("name", sorted(BUILT_IN[Kind.QUEUE_POLICY]))
+@settings(max_examples=25, deadline=None)
+@given(arrivals=st.lists(ARRIVALS, min_size=1, max_size=30), guard_runs=st.integers(0, 12))
+def test_everybody_begins_within_the_bound(
+    name: str, arrivals: list[Arrival], guard_runs: int
+) -> None:
+    policy: QueuePolicy = BUILT_IN[Kind.QUEUE_POLICY][name]()  # type: ignore[assignment]
+    guard_s = guard_runs * RUN_S
+    jobs = [each.pending(number) for number, each in enumerate(arrivals)]
+    begun: dict[int, int] = {}
+    usage: dict[str, float] = {}
+    for turn in range(26 + len(arrivals)):  # one board, one run a turn: the worst lab there is
+        now = NOW + timedelta(seconds=turn * RUN_S)
+        waiting = [n for n, each in enumerate(arrivals) if each.at_run <= turn and n not in begun]
+        if not waiting:
+            continue
+        chosen = _first(policy, [jobs[n] for n in waiting], [arrivals[n] for n in waiting],
+                        now_run=turn, guard_s=guard_s, usage=usage)  # fmt: skip
+        begun[waiting[chosen]] = turn
+        user = arrivals[waiting[chosen]].user
+        usage[user] = usage.get(user, 0.0) + RUN_S
+        assert now >= jobs[waiting[chosen]].submit_time
+    assert len(begun) == len(arrivals)
+    for number, each in enumerate(arrivals):
+        before = sum(
+            1
+            for other, that in enumerate(arrivals)
+            if other != number and that.at_run <= each.at_run and begun[other] >= each.at_run
+        )
+        assert begun[number] - each.at_run <= guard_runs + before
+
+
+def _first(
+    policy: QueuePolicy,
+    jobs: list[PendingBenchmark],
+    arrivals: list[Arrival],
+    *,
+    now_run: int,
+    guard_s: float,
+    usage: dict[str, float],
+) -> int:
+    """Index of the one that the policy puts first."""
+    now = NOW + timedelta(seconds=now_run * RUN_S)
+    ages = np.array([(now - each.submit_time).total_seconds() for each in jobs])
+    priorities = np.array([each.priority for each in arrivals])
+    knowledge = Knowledge(
+        entitlements={user: Entitlement(usage_board_s=used) for user, used in usage.items()}
+    )
+    queue = queue_of(jobs, priorities, ages, knowledge=knowledge, guard_s=guard_s, now=now)
+    return int(np.argmin(policy.order(queue)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    shares=st.tuples(st.sampled_from([0.5, 1.0, 2.0, 5.0]), st.sampled_from([0.5, 1.0, 3.0])),
+    runs=st.lists(st.tuples(st.floats(5, 300), st.floats(5, 300)), min_size=20, max_size=20),
+    head_start=st.floats(0, 500),
+)
+def test_fair_share_gives_each_user_their_share(
+    shares: tuple[float, float], runs: list[tuple[float, float]], head_start: float
+) -> None:
+    """With both backlogged, served per share differs by one run of each at most."""
+    users = ("ann", "bob")
+    left = {
+        user: [pending(f"{user}-{n:02}", user_id=user, user_time_s=run[place])
+               for n, run in enumerate(runs)]
+        for place, user in enumerate(users)
+    }  # fmt: skip
+    used = {"ann": head_start, "bob": 0.0}
+    longest = {user: max(run[place] for run in runs) for place, user in enumerate(users)}
+    share = dict(zip(users, shares, strict=True))
+    apart = max(used[user] / share[user] for user in users)
+    allowed = sum(longest[user] / share[user] for user in users)
+    while all(left.values()):
+        jobs = [*left["ann"], *left["bob"]]
+        knowledge = Knowledge(
+            entitlements={
+                user: Entitlement(usage_board_s=used[user], share=share[user]) for user in users
+            }
+        )
+        zero = np.zeros(len(jobs))
+        queue = queue_of(jobs, zero.astype(np.int64) + 50, zero, knowledge=knowledge)
+        first = jobs[int(np.argmin(FairShare().order(queue)))]
+        left[first.user_id].remove(first)
+        used[first.user_id] += first.user_time_s or 0.0
+        now_apart = abs(used["ann"] / share["ann"] - used["bob"] / share["bob"])
+        assert now_apart <= max(apart, allowed) + 1e-6
+        apart = min(apart, max(now_apart, allowed))
+
+
+def test_fair_share_remembers_who_used_the_lab() -> None:
+    jobs = [pending("a", user_id="ann"), pending("b", user_id="bob")]
+    zero = np.zeros(2)
+    knowledge = Knowledge(entitlements={"ann": Entitlement(usage_board_s=10_000.0)})
+    queue = queue_of(jobs, np.array([90, 50]), zero, knowledge=knowledge)
+    assert FairShare().order(queue).tolist() == [1, 0]
+    assert FairShare().reason(queue, 0) == "its user used 10000 board-seconds lately"
+
+
+def test_the_shortest_runs_first_and_the_unknown_in_the_middle() -> None:
+    jobs = [
+        pending("long", user_time_s=500.0),
+        pending("unknown"),
+        pending("short", user_time_s=5.0),
+        pending("mid", user_time_s=20.0),
+    ]
+    queue = queue_of(jobs, np.full(4, 50), np.array([9.0, 1.0, 1.0, 2.0]))
+    order = np.argsort(ShortestFirst().order(queue))
+    assert [jobs[row].benchmark_id for row in order] == ["short", "mid", "unknown", "long"]
+
+
+def test_a_policy_chooses_by_name() -> None:
+    assert set(registry(entry_points=False).names(Kind.QUEUE_POLICY)) == {
+        "earliest_deadline", "fair_share", "fifo", "priority_age", "shortest_first",
+    }  # fmt: skip
