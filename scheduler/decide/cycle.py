@@ -49,6 +49,7 @@ class CycleResult:
         waiting: Why each of the others waits, by id.
         never: Ids of those that no known board could ever run; they are among the waiting.
         faults: Plugins that failed.
+        overruns: Scorers that answered too late; empty without a clock.
         seconds: Time by plugin; empty without a clock.
         rewards: By scorer.
         fallback: No scorer of the policy answered.
@@ -62,6 +63,7 @@ class CycleResult:
         self.placements: tuple[Placement, ...] = _placements(decided)
         self.preemptions: tuple[Preemption, ...] = decided.preempted.preemptions
         self.faults: tuple[Fault, ...] = tuple(decided.runner.faults)
+        self.overruns: tuple[Fault, ...] = tuple(decided.runner.overruns)
         self.seconds: Mapping[str, float] = dict(decided.runner.seconds)
         self.rewards: Mapping[str, float] = decided.scores.rewards
         self.fallback: bool = decided.scores.fallback
@@ -181,7 +183,6 @@ def decide(
 
 
 def _may_stop_others(
-    batch: Batch,
     pending: Sequence[PendingBenchmark],
     order: NDArray[np.intp],
     waiting: NDArray[np.bool_],
