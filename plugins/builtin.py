@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
+from edgeyard.plugins.aggregators.hedge import Hedge
 from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
 from edgeyard.plugins.evaluators.answered import Answered
+from edgeyard.plugins.evaluators.compared import Compared
 from edgeyard.plugins.filters.busy import BusyFilter
 from edgeyard.plugins.filters.constraints import ConstraintsFilter
 from edgeyard.plugins.filters.drained import DrainedFilter
@@ -22,7 +25,18 @@ from edgeyard.plugins.queue_policies.fair_share import FairShare
 from edgeyard.plugins.queue_policies.fifo import Fifo
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
+from edgeyard.plugins.scorers.assignment import AssignmentScorer
+from edgeyard.plugins.scorers.best_fit import BestFit
+from edgeyard.plugins.scorers.fastest import Fastest
+from edgeyard.plugins.scorers.host_load import HostLoad
+from edgeyard.plugins.scorers.ilp import CompletionIlp, DeadlinesIlp, FairnessIlp
+from edgeyard.plugins.scorers.learned import shipped
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
+from edgeyard.plugins.scorers.locality import Locality
+from edgeyard.plugins.scorers.reliable import Reliable
+from edgeyard.plugins.scorers.seeded_random import SeededRandom
+from edgeyard.plugins.scorers.spread import Spread
+from edgeyard.plugins.scorers.tetris import Tetris
 from edgeyard.scheduler.framework.registry import Factory, Kind, Registry
 
 BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
@@ -46,9 +60,25 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "target_uid": TargetUidFilter,
         "type": TypeFilter,
     },
-    Kind.SCORER: {"least_loaded": LeastLoaded},
-    Kind.EVALUATOR: {"answered": Answered},
-    Kind.AGGREGATOR: {"weighted_mean": WeightedMean},
+    Kind.SCORER: {
+        "assignment": AssignmentScorer,
+        "best_fit": BestFit,
+        "fastest": Fastest,
+        "host_load": HostLoad,
+        "ilp_completion": CompletionIlp,
+        "ilp_deadlines": DeadlinesIlp,
+        "ilp_fairness": FairnessIlp,
+        "learned_risk": partial(shipped, "learned_risk"),
+        "learned_run_time": partial(shipped, "learned_run_time"),
+        "least_loaded": LeastLoaded,
+        "locality": Locality,
+        "random": SeededRandom,
+        "reliable": Reliable,
+        "spread": Spread,
+        "tetris": Tetris,
+    },
+    Kind.EVALUATOR: {"answered": Answered, "compared": Compared},
+    Kind.AGGREGATOR: {"hedge": Hedge, "weighted_mean": WeightedMean},
 }
 
 

@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import Board, BoardEngine
-from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.batch import build_batch, kind_of
 from edgeyard.scheduler.decide.priority import ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue, pairs_of
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
+    Evaluator,
     Filter,
     Proposal,
     QueuePolicy,
@@ -39,6 +40,8 @@ from edgeyard.scheduler.framework.registry import Seat
 from edgeyard.scheduler.framework.runner import PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -177,6 +180,7 @@ def sample_pending(count: int, seed: int = 0) -> list[PendingBenchmark]:
             user_priority=int(rng.integers(1, 11)),
             deadline=one_of([None, NOW + timedelta(hours=1), NOW + timedelta(days=2)]),
             campaign_started=bool(rng.integers(2)),
+            model_sha256=one_of([None, "0" * 64, "1" * 64]),
         )
         for number in range(count)
     ]
@@ -211,10 +215,50 @@ def sample_snapshot(count: int, seed: int = 0) -> Snapshot:
     return snapshot_of(boards, hosts=hosts, unknown=some(), offline=some(), drained=some())
 
 
+def sample_knowledge(
+    snapshot: Snapshot, jobs: Sequence[PendingBenchmark], seed: int = 0
+) -> Knowledge:
+    """A past of some boards, loads of some hosts, models that some boards have."""
+    rng = np.random.default_rng(seed)
+    runs = [
+        PastRun(
+            benchmark_id=f"past-{number:05}",
+            user_id="user-1",
+            target_uid=uid,
+            family=family,
+            kind=kind_of(each),
+            run_s=float(rng.lognormal(2.0)),
+            failure="board_fault" if rng.random() > 0.8 else None,
+            ended_at=NOW - timedelta(seconds=int(rng.integers(60, 100_000))),
+        )
+        for number, (uid, family) in enumerate(
+            zip(snapshot.uids * 3, snapshot.families * 3, strict=True)
+        )
+        if rng.random() > 0.3
+        for each in jobs[number % 7 : number % 7 + 1]
+    ]
+    return Knowledge(
+        runs=History(sorted(runs, key=lambda run: run.ended_at)),
+        cached={uid: frozenset({"0" * 64}) for uid in snapshot.uids[::3]},
+        host_loads={
+            host: HostLoad(cpu=float(rng.random()), memory=float(rng.random()))
+            for host in sorted(set(snapshot.hosts))[::2]
+        },
+    )
+
+
+def sample_batch(jobs: int, boards: int, seed: int = 0, *, past: bool = True) -> Batch:
+    """Benchmarks of many kinds, boards in every state, with or without a past."""
+    snapshot, queue = sample_snapshot(boards, seed), sample_pending(jobs, seed)
+    knowledge = sample_knowledge(snapshot, queue, seed) if past else None
+    return build_batch(snapshot, queue, NOW, seed, knowledge)
+
+
 def sample_batches() -> list[Batch]:
     """Batches of many shapes, empty ones too."""
     return [
-        build_batch(sample_snapshot(boards, seed), sample_pending(jobs, seed), NOW, seed)
+        sample_batch(jobs, boards, seed, past=past)
+        for past in (False, True)
         for seed, (jobs, boards) in enumerate([(40, 30), (1, 1), (0, 5), (5, 0), (0, 0)])
     ]
 
@@ -359,10 +403,46 @@ class ScorerContract:
             array.setflags(write=False)
         self.plugin().score(batch, pairs)
 
+    def test_the_order_of_boards_and_benchmarks_does_not_matter(self) -> None:
+        """A board's score depends on the board, a benchmark's on the benchmark."""
+        snapshot, jobs = sample_snapshot(20), sample_pending(20)
+        knowledge = sample_knowledge(snapshot, jobs)
+        first = build_batch(snapshot, jobs, NOW, 0, knowledge)
+        second = build_batch(_reversed(snapshot), jobs[::-1], NOW, 0, knowledge)
+        one = self.plugin().score(first, all_pairs(first)).reshape(first.shape)
+        two = self.plugin().score(second, all_pairs(second)).reshape(second.shape)
+        by_job = one[first.class_of_job], two[second.class_of_job][::-1, ::-1]
+        assert np.allclose(*by_job, rtol=1e-5, atol=1e-6, equal_nan=True)
+
     def test_it_has_an_objective_and_a_kind(self) -> None:
         """A word for what it is good for, and what stands behind it."""
         assert self.plugin().objective.strip()
         assert self.plugin().kind in ScorerKind
+
+
+class EvaluatorContract:
+    """What every evaluator must do."""
+
+    def plugin(self) -> Evaluator:
+        """The evaluator to test."""
+        raise NotImplementedError
+
+    def test_rewards_are_between_0_and_1_and_of_who_answered(self) -> None:
+        """Also where some abstain, and for nothing at all."""
+        rng = np.random.default_rng(0)
+        for batch in sample_batches():
+            pairs = all_pairs(batch)
+            for count in range(4):
+                answers = [rng.random(len(pairs), dtype=np.float32) for _ in range(count)]
+                for answer in answers:
+                    answer[rng.random(len(pairs)) > 0.6] = np.nan
+                proposals = [
+                    proposal(f"s{k}", answer, pairs, kind=list(ScorerKind)[k])
+                    for k, answer in enumerate(answers)
+                ]
+                runner = PluginRunner()
+                runner.evaluate(self.plugin(), batch, pairs, proposals)
+                assert not runner.faults
 
 
 class AggregatorContract:
@@ -394,6 +474,16 @@ class AggregatorContract:
             told = ~silent
             assert (combined[told] <= best[told] + 1e-6).all()
             assert (combined[told] >= worst[told] - 1e-6).all()
+
+    def test_learning_gives_weights_to_all_and_to_no_one_else(self) -> None:
+        """None below 0, whoever was rewarded; a scorer without weight gets none."""
+        prior = {"a": 2.0, "b": 1.0, "c": 0.0}
+        weights: Mapping[str, float] = {}
+        for rewards in ({}, {"a": 1.0}, {"a": 0.0, "b": 1.0, "gone": 1.0}, {"c": 1.0}):
+            weights = self.plugin().learn(prior, weights, rewards)
+            assert weights.keys() == prior.keys()
+            assert all(math.isfinite(each) and each >= 0.0 for each in weights.values())
+            assert weights["c"] == 0.0
 
     def test_weights_of_one_and_nothing_are_the_one_scorer(self) -> None:
         """Weights (1, 0, 0) give what the first alone says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +34,15 @@ class WeightedMean:
         nothing = np.full(len(pairs), np.nan, dtype=np.float32)
         mean = np.divide(points, weights, out=nothing, where=weights > 0)
         return np.clip(mean, 0.0, 1.0)  # rounding may end a hair above 1
+
+    def learn(
+        self,
+        prior: Mapping[str, float],
+        weights: Mapping[str, float],
+        rewards: Mapping[str, float],
+    ) -> Mapping[str, float]:
+        """Nothing: the policy's weights hold."""
+        return dict(prior)
 
 
 if TYPE_CHECKING:

@@ -210,3 +210,21 @@ class Aggregator(Protocol):
     ) -> NDArray[np.float32]:
         """Shape (pairs,), in [0, 1], out of their ``worth``; NaN where all abstained."""
         ...
+
+    def learn(
+        self,
+        prior: Mapping[str, float],
+        weights: Mapping[str, float],
+        rewards: Mapping[str, float],
+    ) -> Mapping[str, float]:
+        """The weights after a round of rewards, by scorer; called by the engine, which keeps them.
+
+        Args:
+            prior: As the policy states them, of all its scorers.
+            weights: As learned so far; none at the beginning.
+            rewards: Of those that were rated.
+
+        Returns:
+            Of all the policy's scorers, none below 0.
+        """
+        ...

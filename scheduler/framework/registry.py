@@ -34,10 +34,11 @@ _MEMBERS: Mapping[Kind, tuple[str, ...]] = {
     Kind.FILTER: ("refusals", "admit", "phrase", "nowhere"),
     Kind.SCORER: ("objective", "kind", "score"),
     Kind.EVALUATOR: ("evaluate",),
-    Kind.AGGREGATOR: ("combine",),
+    Kind.AGGREGATOR: ("combine", "learn"),
 }
 
-Factory = Callable[[], object]
+Factory = Callable[..., object]
+"""Makes a plugin; a scorer's takes the options that a policy states, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +132,9 @@ class Registry:
         """
         problems: list[str] = []
 
-        def make(kind: Kind, name: str) -> object:
+        def make(
+            kind: Kind, name: str, options: Mapping[str, str | int | float | bool] | None = None
+        ) -> object:
             known = self._factories.get((kind, name))
             if known is None:
                 problems.append(
@@ -140,7 +143,7 @@ class Registry:
                 )
                 return None
             try:
-                plugin = known[0]()
+                plugin = known[0](**(options or {}))
             except Exception as error:  # of an author we don't know: named, not passed on
                 problems.append(f"policy {policy.name}: plugin {name!r} of {known[1]}: {error!r}")
                 return None
@@ -154,7 +157,9 @@ class Registry:
 
         queue_policy = make(Kind.QUEUE_POLICY, policy.queue_policy)
         filters = tuple(make(Kind.FILTER, name) for name in policy.filters)
-        scorers = tuple((make(Kind.SCORER, each.name), each) for each in policy.scorers)
+        scorers = tuple(
+            (make(Kind.SCORER, each.name, each.options), each) for each in policy.scorers
+        )
         aggregator = make(Kind.AGGREGATOR, policy.aggregator)
         fallback = make(Kind.SCORER, policy.fallback) if policy.fallback else None
         evaluator = make(Kind.EVALUATOR, policy.evaluator) if policy.evaluator else None
@@ -174,8 +179,8 @@ class Registry:
 
 
 def _loading(point: metadata.EntryPoint) -> Factory:
-    def make() -> object:
+    def make(**options: str | int | float | bool) -> object:
         loaded: Factory = point.load()
-        return loaded()
+        return loaded(**options)
 
     return make

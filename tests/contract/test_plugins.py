@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
 from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.plugins.testing import (
     AggregatorContract,
+    EvaluatorContract,
     FilterContract,
     QueuePolicyContract,
     ScorerContract,
@@ -17,6 +17,7 @@ from edgeyard.plugins.testing import (
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
+    Evaluator,
     Filter,
     QueuePolicy,
     Refusal,
@@ -55,9 +56,24 @@ class TestQueuePolicies(QueuePolicyContract):
         return cast(QueuePolicy, self.factory())
 
 
-class TestWeightedMean(AggregatorContract):
+@pytest.mark.parametrize("name", BUILT_IN[Kind.EVALUATOR])
+class TestEvaluators(EvaluatorContract):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.factory = BUILT_IN[Kind.EVALUATOR][name]
+
+    def plugin(self) -> Evaluator:
+        return cast(Evaluator, self.factory())
+
+
+@pytest.mark.parametrize("name", BUILT_IN[Kind.AGGREGATOR])
+class TestAggregators(AggregatorContract):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.factory = BUILT_IN[Kind.AGGREGATOR][name]
+
     def plugin(self) -> Aggregator:
-        return WeightedMean()
+        return cast(Aggregator, self.factory())
 
 
 def test_a_contract_catches_a_filter_that_breaks_it() -> None:

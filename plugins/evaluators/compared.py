@@ -1,0 +1,110 @@
+"""DECICE's judge: AI answers against ILP answers, the heuristic where either is missing.
+
+::
+
+    rating(s, r, c)  mean of r's worth over the boards that s likes best for class c
+    reward(s)        mean over classes, by their benchmarks, of the mean over s's references r
+
+The references of an answer are, class by class, the ILP answers other than itself; where there is
+none, the heuristic answers other than itself. So an AI scorer is measured on each ILP's own
+objective: 1 where its favourite is the ILP's, 0 where it is what the ILP likes least; an ILP on the
+others' objectives; and the heuristic stands in for whoever is missing. A class counts where both
+answered and the reference tells its boards apart. Who has no such class gets no reward: nothing was
+learned of it.
+
+After the evaluator of DECICE (steps 11 and 12 of its pipeline): regret on the objective of the
+reference, rather than a distance between rankings, since a wrong order among bad boards costs
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
+
+_ALIKE = 0.5
+"""Worth of every board of a class that a scorer doesn't tell apart."""
+
+
+class Compared:
+    """See the module."""
+
+    name = "compared"
+
+    def evaluate(
+        self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
+    ) -> Mapping[str, float]:
+        """See `Evaluator.evaluate`."""
+        classes = batch.shape[0]
+        jobs = np.bincount(batch.class_of_job, minlength=classes)
+        rewards: dict[str, float] = {}
+        for each in proposals:
+            rating = np.full(classes, np.nan)
+            favourites = _favourites(each, pairs)
+            for kind in (ScorerKind.ILP, ScorerKind.HEURISTIC):
+                references = [r for r in proposals if r.kind is kind and r is not each]
+                found = _mean([_rating(favourites, r, pairs, classes) for r in references], classes)
+                rating = np.where(np.isnan(rating), found, rating)
+            rated = ~np.isnan(rating) & (jobs > 0)
+            if rated.any():
+                reward = float(np.average(rating[rated], weights=jobs[rated]))
+                rewards[each.scorer] = min(max(reward, 0.0), 1.0)
+        return rewards
+
+
+def _favourites(proposal: Proposal, pairs: Pairs) -> NDArray[np.intp]:
+    """The pairs that a scorer likes best; all of a class that it does not tell apart."""
+    best = proposal.worth == 1.0
+    apart = _told_apart(proposal, pairs)
+    if not apart[pairs.filled].all():
+        best |= (proposal.worth == _ALIKE) & ~apart[pairs.rows]
+    return np.flatnonzero(best)
+
+
+def _told_apart(proposal: Proposal, pairs: Pairs) -> NDArray[np.bool_]:
+    """Shape (classes,): those whose boards a scorer does not find all alike."""
+    told = np.zeros(len(pairs.starts) - 1, dtype=np.bool_)
+    told[pairs.rows[proposal.worth == 1.0]] = True
+    return told
+
+
+def _rating(
+    favourites: NDArray[np.intp], reference: Proposal, pairs: Pairs, classes: int
+) -> NDArray[np.float64]:
+    """Shape (classes,): the reference's mean worth of the favourites; NaN where it says nothing."""
+    tells = _told_apart(reference, pairs)
+    worth = reference.worth[favourites]
+    row = pairs.rows[favourites]
+    counted = ~np.isnan(worth) & tells[row]
+    count = np.bincount(row[counted], minlength=classes)
+    total = np.bincount(row[counted], weights=worth[counted], minlength=classes)
+    return _ratio(total.astype(np.float64), count.astype(np.float64))
+
+
+def _mean(ratings: Sequence[NDArray[np.float64]], classes: int) -> NDArray[np.float64]:
+    """Class by class, over those that are not NaN."""
+    total, count = np.zeros(classes), np.zeros(classes)
+    for each in ratings:
+        told = ~np.isnan(each)
+        total[told] += each[told]
+        count += told
+    return _ratio(total, count)
+
+
+def _ratio(total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
+    """NaN where nothing was counted."""
+    ratio = np.full(len(total), np.nan)
+    np.divide(total, count, out=ratio, where=count > 0)
+    return ratio
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Evaluator
+
+    _: Evaluator = Compared()

@@ -1,0 +1,41 @@
+"""The smallest board that will do: large ones stay free for what needs them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import ScorerKind
+
+
+class BestFit:
+    """The least RAM and storage left over first.
+
+    The mean over RAM and storage of ``1 - (has - asked) / most``, with the most that any board has.
+    """
+
+    name = "best_fit"
+    objective = "packing"
+    kind = ScorerKind.HEURISTIC
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        snapshot = batch.snapshot
+        score = np.zeros(len(pairs), dtype=np.float32)
+        for has, asked in (
+            (snapshot.ram_bytes, batch.ram_bytes),
+            (snapshot.storage_bytes, batch.storage_bytes),
+        ):
+            most = max(int(has.max(initial=0)), 1)
+            column, row = (has / most).astype(np.float32), (asked / most).astype(np.float32)
+            score += 0.5 * (1.0 - (column[pairs.boards] - row[pairs.rows]))
+        return np.clip(score, 0.0, 1.0)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    _: Scorer = BestFit()

@@ -1,0 +1,45 @@
+"""As few benchmarks as possible on one host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import ScorerKind
+
+
+class Spread:
+    """Boards of hosts that run the fewest benchmarks first, however many boards they have.
+
+    The k-th idle board of a host (from 0, in the batch's seeded order) scores
+    ``1 / (1 + busy + k)``, with the host's number of busy boards: benchmarks of one cycle spread
+    too. A host that fails, or whose network is slow, then takes few with it.
+    """
+
+    name = "spread"
+    objective = "spread"
+    kind = ScorerKind.HEURISTIC
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`; the same for all classes."""
+        snapshot = batch.snapshot
+        if not len(pairs):
+            return np.zeros(0, dtype=np.float32)
+        host_names, host = np.unique(np.array(snapshot.hosts), return_inverse=True)
+        busy = np.bincount(host[snapshot.busy], minlength=len(host_names))
+        order = batch.board_order[~snapshot.busy[batch.board_order]]
+        order = order[np.argsort(host[order], kind="stable")]
+        grouped = host[order]
+        turn = np.arange(len(order)) - np.searchsorted(grouped, grouped, side="left")
+        column = 1.0 / (1.0 + busy[host])
+        column[order] = 1.0 / (1.0 + busy[grouped] + turn)
+        return column.astype(np.float32)[pairs.boards]
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    _: Scorer = Spread()

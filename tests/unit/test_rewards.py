@@ -1,0 +1,155 @@
+"""Evaluator and aggregator: who is rewarded for what, and what weights make of it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from edgeyard.plugins.aggregators.hedge import RATE, SHARE, Hedge
+from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
+from edgeyard.plugins.evaluators.compared import Compared
+from edgeyard.plugins.testing import all_pairs, proposal, sample_batch
+from edgeyard.scheduler.framework.protocols import ScorerKind
+
+BATCH = sample_batch(40, 30)
+PAIRS = all_pairs(BATCH)
+RNG = np.random.default_rng(0)
+TRUTH = RNG.random(len(PAIRS), dtype=np.float32)
+NOISE = RNG.random(len(PAIRS), dtype=np.float32)
+AI, ILP, HEURISTIC = ScorerKind.AI, ScorerKind.ILP, ScorerKind.HEURISTIC
+
+
+def rewards(*answers: tuple[str, ScorerKind, np.ndarray]) -> dict[str, float]:
+    proposals = [proposal(name, scores, PAIRS, kind=kind) for name, kind, scores in answers]
+    return dict(Compared().evaluate(BATCH, PAIRS, proposals))
+
+
+def test_an_ai_that_agrees_with_the_ilp_gets_all_and_its_opposite_nothing() -> None:
+    found = rewards(
+        ("same", AI, TRUTH),
+        ("opposite", AI, 1 - TRUTH),
+        ("ilp", ILP, TRUTH),
+        ("h", HEURISTIC, NOISE),
+    )
+    assert found["same"] == 1.0
+    assert found["opposite"] == 0.0
+    assert 0.3 < found["h"] < 0.7  # measured against the ILP too
+
+
+def test_the_scale_of_an_answer_does_not_count() -> None:
+    alike = (TRUTH * 0.01 + 0.3).astype(np.float32)
+    assert rewards(("ai", AI, alike), ("ilp", ILP, TRUTH))["ai"] == 1.0
+
+
+def test_the_heuristic_is_the_reference_where_the_ilp_is_missing_class_by_class() -> None:
+    half = TRUTH.copy()
+    half[PAIRS.rows % 2 == 1] = np.nan
+    found = rewards(("ai", AI, TRUTH), ("ilp", ILP, half), ("h", HEURISTIC, 1 - TRUTH))
+    jobs = np.bincount(BATCH.class_of_job)
+    even = np.arange(len(jobs)) % 2 == 0
+    assert found["ai"] == pytest.approx(jobs[even].sum() / jobs.sum())
+    assert rewards(("ai", AI, TRUTH), ("h", HEURISTIC, TRUTH)) == {"ai": 1.0}
+
+
+def test_each_ilp_is_measured_on_the_others_objective() -> None:
+    found = rewards(("one", ILP, TRUTH), ("two", ILP, 1 - TRUTH), ("three", ILP, TRUTH))
+    assert found["one"] == found["three"] == 0.5
+    assert found["two"] == 0.0
+
+
+def test_who_has_nobody_to_be_compared_with_gets_no_reward() -> None:
+    nothing = np.full(len(PAIRS), np.nan, dtype=np.float32)
+    assert rewards(("h", HEURISTIC, TRUTH)) == {}
+    assert rewards(("ai", AI, TRUTH), ("ilp", ILP, nothing)) == {}
+    assert rewards(("ai", AI, TRUTH), ("ilp", ILP, np.full_like(TRUTH, 0.7))) == {}
+
+
+def test_a_scorer_that_tells_nothing_apart_gets_what_chance_would() -> None:
+    found = rewards(("ai", AI, np.full_like(TRUTH, 0.2)), ("ilp", ILP, TRUTH))
+    assert found["ai"] == pytest.approx(0.5, abs=0.1)
+
+
+# --- weights -------------------------------------------------------------------------------------
+
+
+def test_scores_are_weighed_after_their_scale_was_taken_away() -> None:
+    loud = proposal("loud", TRUTH, PAIRS)
+    quiet = proposal("quiet", (NOISE * 1e-3 + 0.5).astype(np.float32), PAIRS)
+    spread = proposal("quiet", NOISE, PAIRS)
+    first = WeightedMean().combine(BATCH, PAIRS, [loud, quiet])
+    assert np.allclose(first, WeightedMean().combine(BATCH, PAIRS, [loud, spread]), atol=1e-3)
+
+
+def test_weights_follow_rewards_and_never_fall_below_their_share() -> None:
+    prior = {"good": 1.0, "bad": 1.0, "shadow": 0.0}
+    weights = dict(Hedge().learn(prior, {}, {}))
+    assert weights == {"good": 0.5, "bad": 0.5, "shadow": 0.0}
+    for _ in range(2000):
+        weights = dict(Hedge().learn(prior, weights, {"good": 0.9, "bad": 0.2, "shadow": 1.0}))
+        assert sum(weights.values()) == pytest.approx(1.0)
+    assert weights["good"] > 0.95
+    assert weights["bad"] >= SHARE * 0.5
+    for _ in range(300):
+        weights = dict(Hedge().learn(prior, weights, {"good": 0.2, "bad": 0.9}))
+    assert weights["bad"] > 0.95  # it got better, and came back
+
+
+def test_who_was_not_rated_keeps_its_weight() -> None:
+    prior = {"a": 1.0, "b": 1.0, "asleep": 2.0}
+    weights = dict(Hedge().learn(prior, {}, {"a": 1.0, "b": 0.0}))
+    assert weights["asleep"] == pytest.approx(0.5)
+    assert weights["a"] > 0.25 > weights["b"]
+
+
+def _regret(
+    prior: dict[str, float], rounds: list[dict[str, float]]
+) -> dict[str, tuple[float, int]]:
+    """By scorer: how far the weighted mean lags behind it, and over how many rounds."""
+    weights = dict(Hedge().learn(prior, {}, {}))
+    found = {name: (0.0, 0) for name in prior}
+    for told in rounds:
+        mass = sum(weights[name] for name in told)
+        gained = sum(weights[name] * reward for name, reward in told.items()) / mass
+        for name, reward in told.items():
+            lag, count = found[name]
+            found[name] = lag + reward - gained, count + 1
+        weights = dict(Hedge().learn(prior, weights, told))
+    return found
+
+
+def _bound(prior: float, count: int) -> float:
+    return (math.log(1 / prior) + count * math.log(1 / (1 - SHARE))) / RATE + RATE * count / 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_regret_stays_within_its_bound(seed: int) -> None:
+    """Honest, noisy, lying and changing scorers; some that sleep half of the rounds."""
+    rng = np.random.default_rng(seed)
+    prior = {"honest": 0.1, "noisy": 0.4, "lying": 0.3, "changing": 0.15, "sleepy": 0.05}
+    rounds = []
+    for number in range(3000):
+        told = {
+            "honest": float(rng.beta(8, 2)),
+            "noisy": float(rng.random()),
+            "lying": float(rng.beta(1, 9)),
+            "changing": 0.95 if number // 500 % 2 else 0.05,
+        }
+        if rng.random() < 0.5:
+            told["sleepy"] = float(rng.beta(9, 1))
+        rounds.append(told)
+    for name, (lag, count) in _regret(prior, rounds).items():
+        assert lag <= _bound(prior[name], count), name
+
+
+def test_regret_stays_within_its_bound_against_one_who_knows_the_weights() -> None:
+    """The reward goes to whoever has the least weight, round after round."""
+    prior = {"a": 0.5, "b": 0.5}
+    weights = dict(Hedge().learn(prior, {}, {}))
+    rounds = []
+    for _ in range(3000):
+        least = min(weights, key=lambda name: weights[name])
+        told = {name: float(name == least) for name in prior}
+        rounds.append(told)
+        weights = dict(Hedge().learn(prior, weights, told))
+    for name, (lag, count) in _regret(prior, rounds).items():
+        assert 0 <= lag <= _bound(prior[name], count)
