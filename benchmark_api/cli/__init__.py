@@ -14,8 +14,10 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.cli import (
     benchmarks,
     checkup,
+    exporting,
     nouns,
     rendering,
+    replaying,
     results,
     server,
     submitting,
@@ -55,5 +57,16 @@ def _root(
     """
 
 
-for _module in (submitting, watching, benchmarks, results, nouns, rendering, checkup, server):
+for _module in (
+    submitting,
+    watching,
+    benchmarks,
+    results,
+    nouns,
+    rendering,
+    checkup,
+    server,
+    replaying,
+    exporting,
+):
     _module.add_to(app)

@@ -5,6 +5,7 @@ Time comes from outside: the core reads no clock, and without one nothing is tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -27,13 +28,15 @@ from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 
 _T = TypeVar("_T")
 
+FAULT_CAUSES = ("raised", "nonsense", "timed_out")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """A plugin that did not do its work in this cycle.
 
     Attributes:
-        cause: ``raised`` or ``nonsense`` (an answer of the wrong shape, type or range).
+        cause: One of `FAULT_CAUSES`; ``nonsense`` is an answer of the wrong shape, type or range.
     """
 
     plugin: str
@@ -41,7 +44,16 @@ class Fault:
     detail: str
 
     def __str__(self) -> str:
-        return f"{self.plugin} {'failed' if self.cause == 'raised' else 'answered'}: {self.detail}"
+        verb = {"raised": "failed", "nonsense": "answered"}.get(self.cause, "took too long")
+        return f"{self.plugin} {verb}: {self.detail}"
+
+
+class RecordedFaultError(Exception):
+    """Raised in place of a plugin that failed when the cycle was recorded: it fails alike."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
 
 
 class _Shut:
@@ -68,12 +80,15 @@ class PluginRunner:
 
     Attributes:
         faults: Who failed, in the order of the calls.
+        overruns: Scorers that answered, but not in time; what they said counts all the same, so
+            that no result depends on the clock.
         seconds: Time by plugin; empty without a clock.
     """
 
     def __init__(self, monotonic_s: Callable[[], float] | None = None) -> None:
         self._monotonic_s = monotonic_s
         self.faults: list[Fault] = []
+        self.overruns: list[Fault] = []
         self.seconds: dict[str, float] = {}
 
     def order(self, policy: QueuePolicy, queue: Queue) -> NDArray[np.intp] | None:
@@ -117,9 +132,14 @@ class PluginRunner:
 
         scorer = seat.scorer
         asked = replace(pairs, budget_s=seat.budget_s)
+        before = self.seconds.get(scorer.name, 0.0)
         scores = self._run(scorer.name, lambda: scorer.score(batch, asked), check)
         if scores is None:
             return None
+        took_s = self.seconds.get(scorer.name, 0.0) - before
+        if took_s > seat.budget_s:
+            detail = f"{took_s:.3g} s of {seat.budget_s:g} s"
+            self.overruns.append(Fault(plugin=scorer.name, cause="timed_out", detail=detail))
         scores = scores.astype(np.float32, copy=False)
         return Proposal(
             scorer=scorer.name,
@@ -160,6 +180,28 @@ class PluginRunner:
             or {}
         )
 
+    def learn(
+        self,
+        aggregator: Aggregator,
+        prior: Mapping[str, float],
+        weights: Mapping[str, float],
+        rewards: Mapping[str, float],
+    ) -> Mapping[str, float]:
+        """New weights; the old ones when the aggregator failed."""
+
+        def check(learned: Mapping[str, float]) -> None:
+            if learned.keys() != prior.keys():
+                raise _NonsenseError(f"weights of {', '.join(sorted(learned)) or 'nobody'}")
+            for name, weight in learned.items():
+                if not 0.0 <= weight < math.inf:
+                    raise _NonsenseError(f"weight {weight!r} for {name!r}")
+
+        def call() -> Mapping[str, float]:
+            return aggregator.learn(prior, weights, rewards)
+
+        found = self._run(aggregator.name, call, check)
+        return {**prior, **weights} if found is None else found
+
     def words(self, name: str, call: Callable[[], str], otherwise: str) -> str:
         """A plugin's words; ``otherwise`` when it failed or has none."""
 
@@ -174,6 +216,12 @@ class PluginRunner:
         try:
             answer = call()
             check(answer)
+        except TimeoutError as error:
+            self.faults.append(Fault(plugin=name, cause="timed_out", detail=str(error)[:200]))
+            return None
+        except RecordedFaultError as error:
+            self.faults.append(error.fault)
+            return None
         except _NonsenseError as error:
             self.faults.append(Fault(plugin=name, cause="nonsense", detail=str(error)))
             return None

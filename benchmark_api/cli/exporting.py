@@ -1,0 +1,222 @@
+"""``export``: benchmarks, decisions and outcomes as Parquet, for who wants to learn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.replaying import (
+    AsJson,
+    Config,
+    DataDir,
+    Since,
+    Until,
+    cycles_within,
+    opened,
+    utc,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow
+
+    from edgeyard.scheduler.ports import Store
+
+_PAGE = 500
+
+Row = dict[str, object]
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made if need be.")],
+    since: Since = None,
+    until: Until = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write benchmarks, decisions and outcomes as Parquet.
+
+    FOLDER gets benchmarks.parquet (each with its description), decisions.parquet (what every
+    recorded cycle said of each benchmark, with the scores of its board) and outcomes.parquet (what
+    each attempt led to); they join by benchmark_id. Reads the server's database; the server may go
+    on running.
+    """
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError:
+        typer.echo("edgeyard: writing Parquet needs pyarrow: install edgeyard[export]", err=True)
+        raise typer.Exit(2) from None
+    with opened(data_dir, config) as store:
+        folder.mkdir(parents=True, exist_ok=True)
+        schemas = _schemas()
+        tables: dict[str, Callable[[], Iterable[Row]]] = {
+            "benchmarks": lambda: _benchmarks(store, utc(since), utc(until)),
+            "decisions": lambda: _decisions(store, utc(since), utc(until)),
+            "outcomes": lambda: _outcomes(store, utc(since), utc(until)),
+        }
+        written = [
+            {
+                "table": name,
+                "file": str(folder / f"{name}.parquet"),
+                "rows": _write(folder / f"{name}.parquet", schemas[name], rows()),
+            }
+            for name, rows in tables.items()
+        ]
+    if as_json:
+        from edgeyard.benchmark_api.cli.output import emit_json
+
+        emit_json(written)
+        return
+    for each in written:
+        typer.echo(f"{each['rows']:>8} {each['table']} in {each['file']}")
+
+
+def _schemas() -> dict[str, pyarrow.Schema]:
+    import pyarrow as pa
+
+    time, text, number = pa.timestamp("us", tz="UTC"), pa.string(), pa.float64()
+    return {
+        "benchmarks": pa.schema(
+            [
+                ("benchmark_id", text),
+                ("user_id", text),
+                ("status", text),
+                ("submit_time", time),
+                ("ended_at", time),
+                ("target_uid", text),
+                ("campaign_id", text),
+                ("description", text),
+            ]
+        ),
+        "decisions": pa.schema(
+            [
+                ("cycle", pa.int64()),
+                ("decided_at", time),
+                ("policy", text),
+                ("benchmark_id", text),
+                ("rank", pa.int32()),
+                ("priority", pa.int32()),
+                ("boards", pa.int32()),
+                ("target_uid", text),
+                ("waiting", text),
+                ("score", number),
+                ("scores", pa.map_(text, number)),
+            ]
+        ),
+        "outcomes": pa.schema(
+            [
+                ("benchmark_id", text),
+                ("attempt", pa.int32()),
+                ("target_uid", text),
+                ("family", text),
+                ("engine", text),
+                ("benchmark_type", text),
+                ("model_sha256", text),
+                ("wait_s", number),
+                ("run_s", number),
+                ("failure_category", text),
+                ("latency_p50_ms", number),
+                ("verdict", text),
+                ("ended_at", time),
+            ]
+        ),
+    }
+
+
+def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
+    """Write beside the file and then put it in its place; returns the number of rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    partial, count, page = path.with_suffix(".partial"), 0, []
+    with parquet.ParquetWriter(partial, schema, compression="zstd") as writer:
+        for row in rows:
+            page.append(row)
+            count += 1
+            if len(page) == 10_000:
+                writer.write_table(pa.Table.from_pylist(page, schema=schema))
+                page = []
+        writer.write_table(pa.Table.from_pylist(page, schema=schema))
+    partial.replace(path)
+    return count
+
+
+def _benchmarks(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    from edgeyard.scheduler.model import wire
+    from edgeyard.scheduler.ports import BenchmarkFilter
+
+    cursor = None
+    while True:
+        with store.read() as uow:
+            page, cursor = uow.benchmarks.page(BenchmarkFilter(), limit=_PAGE, cursor=cursor)
+        for each in page:
+            if (since is None or each.submit_time >= since) and (
+                until is None or each.submit_time < until
+            ):
+                yield {
+                    "benchmark_id": each.benchmark_id,
+                    "user_id": each.user_id,
+                    "status": each.status.value,
+                    "submit_time": each.submit_time,
+                    "ended_at": each.ended_at,
+                    "target_uid": each.target_uid,
+                    "campaign_id": each.campaign_id,
+                    "description": wire.dumps(wire.description_to_json(each.description)),
+                }
+        if cursor is None:
+            return
+
+
+def _decisions(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    import numpy as np
+
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.scheduler.decide.record import policy_of, result_of
+
+    known = registry()
+    for seq in cycles_within(store, since, until, "Reading cycles"):
+        with store.read() as uow:
+            record = uow.cycles.get(seq)
+        result = result_of(record, known.resolve(policy_of(record)))
+        decided = result.decided
+        boards = np.count_nonzero(decided.feasibility.fits, axis=1)
+        row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
+        placed = {each.benchmark_id: each.target_uid for each in result.placements}
+        for rank, benchmark_id in enumerate(result.order):
+            row = int(decided.batch.class_of_job[decided.row_of_id[benchmark_id]])
+            uid = placed.get(benchmark_id)
+            pair = None if uid is None else decided.scores.pairs.at(row, row_of_uid[uid])
+            yield {
+                "cycle": seq,
+                "decided_at": record.decided_at,
+                "policy": record.policy,
+                "benchmark_id": benchmark_id,
+                "rank": rank,
+                "priority": result.priority(benchmark_id),
+                "boards": int(boards[row]),
+                "target_uid": uid,
+                "waiting": None if uid else result.waiting[benchmark_id].reason.value,
+                "score": None if pair is None else float(decided.scores.combined[pair]),
+                "scores": []
+                if pair is None
+                else [(each.scorer, float(each.scores[pair])) for each in decided.scores.proposals],
+            }
+
+
+def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+    names = _schemas()["outcomes"].names
+    with store.read() as uow:
+        found = uow.attempts.outcomes(since=since)
+    for each in found:
+        if until is None or each.ended_at < until:
+            yield {name: getattr(each, name) for name in names}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("export")(export)

@@ -1,0 +1,180 @@
+"""``replay``: recorded decisions, decided again from the server's own database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    console,
+    emit_json,
+    field,
+    local_time,
+    plain,
+    show,
+    table,
+)
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.engine.replay import Replayed
+    from edgeyard.scheduler.model.record import CycleRecord
+    from edgeyard.scheduler.ports import Store
+
+_PAGE = 200
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option("--data-dir", metavar="DIR", help="Of the server whose records are read."),
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The server's settings, where it has some.")
+]
+Since = Annotated[
+    datetime | None,
+    typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Decided then or later (UTC)."),
+]
+Until = Annotated[
+    datetime | None,
+    typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Decided before (UTC)."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+
+
+def replay(
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="Another policy; left out: each cycle's own."),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Decide recorded cycles again.
+
+    Tells what comes out differently. Reads the server's database; the server may go on running.
+    With the policy that was recorded every decision comes out the same, byte for byte. Another
+    policy decides each cycle as it was met: what it would have made of the cycles after that is not
+    followed.
+    """
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.scheduler.engine.replay import replay as decide_again
+    from edgeyard.scheduler.framework.policy import load_policy
+
+    with opened(data_dir, config) as store:
+        chosen = None if policy is None else load_policy(policy)
+        known = registry()
+        found = [
+            (seq, decide_again(_record(store, seq), known, chosen))
+            for seq in cycles_within(store, utc(since), utc(until), "Deciding again")
+        ]
+    if as_json:
+        emit_json({"policy": policy, "cycles": [_json(seq, each) for seq, each in found]})
+    else:
+        _show(found)
+    if policy is None and not all(each.same for _, each in found):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def opened(data_dir: Path | None, config: Path | None) -> Iterator[Store]:
+    """The server's database; says what is wrong and exits with 2 where it can't be used."""
+    from edgeyard.benchmark_api.bootstrap import open_store
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.errors import ConfigError
+
+    try:
+        settings = Settings.load(config, data_dir=data_dir)
+        if settings.database_url is None and not (settings.data_dir / "edgeyard.db").exists():
+            raise ConfigError(
+                [f"{settings.data_dir} holds no database: name the server's with --data-dir"]
+            )
+        store = open_store(settings)
+        try:
+            yield store
+        finally:
+            store.close()
+    except ConfigError as error:
+        for problem in error.problems:
+            typer.echo(f"edgeyard: {problem}", err=True)
+        raise typer.Exit(2) from None
+
+
+def utc(when: datetime | None) -> datetime | None:
+    """A time that was given; without a zone it is UTC's."""
+    if when is None:
+        return None
+    return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+
+
+def cycles_within(
+    store: Store, since: datetime | None, until: datetime | None, doing: str
+) -> Iterator[int]:
+    """Numbers of recorded cycles; a bar on stderr tells how far we are."""
+    from rich.console import Console
+    from rich.progress import track
+
+    numbers: list[int] = []
+    while True:
+        with store.read() as uow:
+            page = uow.cycles.page(
+                after=numbers[-1] if numbers else 0, since=since, until=until, limit=_PAGE
+            )
+        numbers += [head.seq for head in page]
+        if len(page) < _PAGE:
+            break
+    errors = Console(stderr=True)
+    yield from track(numbers, doing, console=errors, transient=True, disable=not errors.is_terminal)
+
+
+def _record(store: Store, seq: int) -> CycleRecord:
+    with store.read() as uow:
+        return uow.cycles.get(seq)
+
+
+def _json(seq: int, each: Replayed) -> dict[str, object]:
+    return {"seq": seq, **asdict(each), "decided_at": each.decided_at.isoformat()}
+
+
+def _show(found: list[tuple[int, Replayed]]) -> None:
+    same = sum(each.same for _, each in found)
+    then = sum(each.placed_then for _, each in found)
+    now = sum(each.placed_now for _, each in found)
+    typer.echo(
+        f"{len(found)} cycles, {same} decided the same; "
+        f"{then} placements then, {now} now; "
+        f"{sum(each.reordered for _, each in found)} places in the queue differ"
+    )
+    rows = [
+        {
+            "cycle": seq,
+            "at": each.decided_at.isoformat(),
+            "benchmark": difference.benchmark_id,
+            "then": difference.then or "waited",
+            "now": difference.now or "waits",
+        }
+        for seq, each in found
+        for difference in each.differences
+    ]
+    if rows:
+        columns = (
+            Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
+            Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
+            Column(title="BENCHMARK", of=field("benchmark"), whole=True),
+            Column(title="THEN", of=field("then")),
+            Column(title="NOW", of=field("now")),
+        )
+        show(table(rows, columns, console().width))
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the verb."""
+    app.command("replay")(replay)

@@ -1,0 +1,120 @@
+"""`edgeyard replay` and `edgeyard export` on the records of a server that ran."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import NOW, sample_pending, sample_snapshot
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.decide.record import Recorder
+from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
+from tests.builders.decision import policy
+
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture(name="ran")
+def a_server_ran(tmp_path: Path) -> tuple[Path, list[CycleResult]]:
+    results, recorder = [], Recorder()
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark("b-1"))
+        uow.attempts.add(make.an_attempt("b-1"))
+        uow.attempts.add_outcome(make.an_outcome("b-1"))
+        for seed in range(3):
+            given = CycleInput(
+                snapshot=sample_snapshot(60, seed), pending=sample_pending(40, seed), now=NOW
+            )
+            results.append(decide(given, policy(), registry().resolve(policy())))
+            uow.cycles.keep(recorder.record(given, results[-1]))
+    store.close()
+    return tmp_path, results
+
+
+def run(*args: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [str(each) for each in args])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_the_same_policy_decides_the_same(ran: tuple[Path, list[CycleResult]]) -> None:
+    folder, results = ran
+    code, out, _ = run("replay", "--data-dir", folder)
+    placed = sum(len(result.placements) for result in results)
+    assert placed
+    assert code == 0
+    assert out == (
+        f"3 cycles, 3 decided the same; {placed} placements then, {placed} now; "
+        "0 places in the queue differ\n"
+    )
+
+
+def test_another_policy_differs_and_names_benchmarks_and_boards(
+    ran: tuple[Path, list[CycleResult]], tmp_path: Path
+) -> None:
+    folder, results = ran
+    text = Path("scheduler/framework/policies/default.toml").read_text()
+    other = tmp_path / "other.toml"
+    # nothing is fresh enough any more: whoever was placed waits
+    other.write_text(text.replace("fresh_age_s = 15.0", "fresh_age_s = 0.0"))
+    other.write_text(other.read_text().replace("twin_max_age_s = 60.0", "twin_max_age_s = 0.0"))
+    code, out, _ = run("replay", "--data-dir", folder, "--policy", other, "--json")
+    assert code == 0
+    cycles = json.loads(out)["cycles"]
+    assert [cycle["seq"] for cycle in cycles] == [1, 2, 3]
+    for cycle, result in zip(cycles, results, strict=True):
+        then = {each.benchmark_id: each.target_uid for each in result.placements}
+        if cycle["placed_now"] == 0:
+            told = {each["benchmark_id"]: each["then"] for each in cycle["differences"]}
+            assert told == then
+
+
+@pytest.mark.parametrize("verb", [["replay"], ["export", "out"]])
+def test_a_folder_without_a_server_s_data_is_named(verb: list[str], tmp_path: Path) -> None:
+    code, _, err = run(*verb, "--data-dir", tmp_path)
+    assert code == 2
+    assert f"{tmp_path} holds no database" in err
+
+
+def test_an_unknown_policy_is_named(ran: tuple[Path, list[CycleResult]]) -> None:
+    code, _, err = run("replay", "--data-dir", ran[0], "--policy", "nonesuch")
+    assert code == 2
+    assert "nonesuch" in err
+
+
+def test_parquet_files_join_by_benchmark(
+    ran: tuple[Path, list[CycleResult]], tmp_path: Path
+) -> None:
+    folder, results = ran
+    code, out, _ = run("export", tmp_path / "out", "--data-dir", folder, "--json")
+    assert code == 0
+    rows = {each["table"]: each["rows"] for each in json.loads(out)}
+    assert rows == {"benchmarks": 1, "decisions": 120, "outcomes": 1}
+    decisions = parquet.read_table(tmp_path / "out/decisions.parquet").to_pylist()
+    placed = {
+        (cycle, each.benchmark_id): each.target_uid
+        for cycle, result in enumerate(results, start=1)
+        for each in result.placements
+    }
+    found = {
+        (row["cycle"], row["benchmark_id"]): row["target_uid"]
+        for row in decisions
+        if row["target_uid"]
+    }
+    assert found == placed
+    for row in decisions:
+        assert (row["waiting"] is None) == (row["target_uid"] is not None)
+        if row["target_uid"]:
+            explained = results[row["cycle"] - 1].explanation(row["benchmark_id"])
+            board = next(v for v in explained.verdicts if v.target_uid == row["target_uid"])
+            assert row["score"] == pytest.approx(board.score)
+            assert dict(row["scores"]) == pytest.approx(dict(board.scores))
+    [benchmark] = parquet.read_table(tmp_path / "out/benchmarks.parquet").to_pylist()
+    assert json.loads(benchmark["description"])["runtime"]
+    [outcome] = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
+    assert outcome["benchmark_id"] == benchmark["benchmark_id"] == "b-1"

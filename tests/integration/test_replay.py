@@ -1,0 +1,117 @@
+"""Recorded cycles are decided again: the same, or by another policy."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.decide.record import Recorder
+from edgeyard.scheduler.engine.replay import Difference, replay
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.policy import Policy, parse_policy
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.registry import Kind, Registry
+from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model.record import CycleRecord
+from tests.builders.decision import policy
+
+BOARDS = snapshot_of([board("rpi4b-0001-0001"), board("rpi4b-0001-0002")])
+
+
+class Whim:
+    """Likes another board each time it is asked; may refuse to answer."""
+
+    name = "whim"
+    objective = "load"
+    kind = ScorerKind.HEURISTIC
+    asked = 0
+    fails = False
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        Whim.asked += 1
+        if Whim.fails:
+            raise ValueError("not today")
+        return ((pairs.boards + Whim.asked) % 2).astype(np.float32)
+
+
+@pytest.fixture
+def plugins(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    monkeypatch.setattr(Whim, "asked", 0)
+    monkeypatch.setattr(Whim, "fails", False)
+    found = registry(entry_points=False)
+    found.add(Kind.SCORER, "whim", Whim)
+    return found
+
+
+def whimsical(**scorers: float) -> Policy:
+    from dataclasses import replace
+
+    from edgeyard.scheduler.framework.policy import ScorerChoice
+
+    chosen = tuple(
+        ScorerChoice(name=name, weight=weight, budget_s=math.inf)
+        for name, weight in scorers.items()
+    )
+    return replace(policy(), name="whims", scorers=chosen)
+
+
+def recorded(plugins: Registry, of: Policy) -> CycleRecord:
+    given = CycleInput(snapshot=BOARDS, pending=[pending("b-1")], now=NOW, seed=3)
+    return Recorder().record(given, decide(given, of, plugins.resolve(of)))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_scorer_repeats_what_it_said_or_failed_to_say(plugins: Registry, fails: bool) -> None:
+    Whim.fails = fails
+    of = whimsical(whim=1.0)
+    record = recorded(plugins, of)
+    Whim.fails = not fails
+    for _ in range(2):
+        again = replay(record, plugins)
+        assert again.same
+        assert not again.differences
+        assert (again.pending, again.placed_then, again.placed_now) == (1, 1, 1)
+
+
+def test_another_policy_tells_what_it_would_have_done(plugins: Registry) -> None:
+    record = recorded(plugins, whimsical(whim=1.0))
+    none_fits = parse_policy(
+        _text(policy="default").replace("filters = [", 'filters = ["none_at_all",'), source="x"
+    )
+    plugins.add(Kind.FILTER, "none_at_all", _NoBoard)
+    again = replay(record, plugins, none_fits)
+    assert not again.same
+    assert again.placed_now == 0
+    [difference] = again.differences
+    assert difference == Difference(benchmark_id="b-1", then=difference.then, now=None)
+    assert difference.then in BOARDS.uids
+
+
+def _text(policy: str) -> str:
+    from importlib.resources import files
+
+    return (files("edgeyard.scheduler.framework") / "policies" / f"{policy}.toml").read_text()
+
+
+class _NoBoard:
+    name = "none_at_all"
+
+    @property
+    def refusals(self) -> tuple[object, ...]:
+        from edgeyard.scheduler.framework.protocols import Refusal
+        from edgeyard.scheduler.model.benchmark import WaitingReason
+
+        return (Refusal(WaitingReason.RESERVED, never=False),)
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        return np.ones((1, batch.shape[1]), dtype=np.uint8)
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        return "is out of bounds"
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        return ""
