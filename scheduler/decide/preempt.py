@@ -101,9 +101,9 @@ def preempt(
 
 def _cleared(batch: Batch, boards: list[int]) -> Batch:
     """The batch as it would be without what runs on these boards."""
-    busy = batch.snapshot.busy.copy()
-    busy[boards] = False
-    return replace(batch, snapshot=replace(batch.snapshot, busy=busy))
+    busy, progress = batch.snapshot.busy.copy(), batch.snapshot.progress.copy()
+    busy[boards], progress[boards] = False, 0.0
+    return replace(batch, snapshot=replace(batch.snapshot, busy=busy, progress=progress))
 
 
 def _known_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolder:

@@ -1,0 +1,101 @@
+"""Enough credits: the benchmark's own budget, and what its user's account has left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.quick_runs import least_run_times
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+
+
+class BudgetFilter:
+    """Refuses boards on which even a quick run costs more than the stated ``user_budget``.
+
+    A run is stopped when its budget is used up. Its ledger also stops users whose account has
+    fewer credits left than the most that the benchmark can cost: its time limit at its family's
+    rate, which is what is reserved when it is placed.
+    """
+
+    name = "budget"
+    refusals = (Refusal(WaitingReason.BUDGET, never=True),)
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """See `Filter.admit`."""
+        bounded = np.flatnonzero(~np.isnan(batch.budget_times_s))
+        least_s = least_run_times(batch, bounded)
+        if least_s is None:
+            return np.zeros((1, batch.shape[1]), dtype=np.uint8)
+        codes = np.zeros(batch.shape, dtype=np.uint8)
+        codes[bounded] = least_s > batch.budget_times_s[bounded, None]
+        return codes
+
+    def ledger(self, batch: Batch) -> _Credits | None:
+        """See `UserFilter.ledger`."""
+        known = batch.knowledge.entitlements
+        left = {
+            user: known[user].credits_left or 0.0
+            for user in sorted(set(batch.job_users) & known.keys())
+            if known[user].credits_left is not None
+        }
+        return _Credits(batch, left) if left else None
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """See `Filter.phrase`."""
+        return (
+            "is too slow: even a quick run of this costs more there than its budget of "
+            f"{_cost(batch, row, batch.budget_times_s[row]):g} credits"
+        )
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.nowhere`."""
+        found = least_run_times(batch, np.array([row]))
+        if found is None:
+            return ""
+        least_s = float(np.nanmin(found[0, boards]))
+        return (
+            f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits pays for no "
+            f"run: even a quick one costs about {_cost(batch, row, least_s):.2g}"
+        )
+
+
+class _Credits:
+    """Counts what each user's benchmarks reserve."""
+
+    def __init__(self, batch: Batch, left: dict[str, float]) -> None:
+        self._users = batch.job_users
+        limits_s = batch.time_limits_s
+        most = np.array([_cost(batch, row, limits_s[row]) for row in range(batch.shape[0])])
+        self._most = np.where(batch.probes, 0.0, np.round(most, 6))[batch.class_of_job]
+        self._left = left
+
+    def refusal(self, job: int) -> Waiting | None:
+        """See `Ledger.refusal`."""
+        left, most = self._left.get(self._users[job]), float(self._most[job])
+        if left is None or most <= left:
+            return None
+        return Waiting(
+            reason=WaitingReason.BUDGET,
+            sentence=f"it may cost {most:g} credits, and your account has fewer left: waits for "
+            "others of yours to end, or for more credits; a shorter user_time reserves less",
+        )
+
+    def place(self, job: int) -> None:
+        """See `Ledger.place`."""
+        user = self._users[job]
+        if user in self._left:
+            self._left[user] = round(self._left[user] - float(self._most[job]), 6)
+
+
+def _cost(batch: Batch, row: int, seconds: float) -> float:
+    return batch.knowledge.rates.get(batch.families[row], 1.0) * float(seconds)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import UserFilter
+
+    _: UserFilter = BudgetFilter()

@@ -1,0 +1,96 @@
+"""Boards that are kept for somebody, or for maintenance."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.knowledge import Lease
+
+QUANTILE = 0.9
+"""Of the predicted run time: one in ten may still run when the lease begins."""
+
+_NOW, _SOON = 1, 2
+
+
+class LeaseFilter:
+    """Refuses leased boards to all but whom they are leased to.
+
+    Also those whose lease begins before the benchmark is expected to be through: at the 0.9
+    quantile of its predicted run time, and at its time limit at the latest.
+    """
+
+    name = "lease"
+    refusals = (
+        Refusal(WaitingReason.RESERVED, never=False),
+        Refusal(WaitingReason.RESERVED, never=False),
+    )
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """See `Filter.admit`."""
+        classes, boards = batch.shape
+        leases = batch.knowledge.leases
+        row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+        if not any(lease.target_uid in row_of_uid for lease in leases):
+            return np.zeros((1, boards), dtype=np.uint8)
+        codes = np.zeros((classes, boards), dtype=np.uint8)
+        for lease in sorted(leases, key=lambda each: each.since, reverse=True):  # present ones win
+            board = row_of_uid.get(lease.target_uid)
+            if board is None or lease.until <= batch.now:
+                continue
+            others = np.flatnonzero(_others(batch, lease))
+            if lease.since <= batch.now:
+                codes[others, board] = _NOW
+            else:
+                left_s = (lease.since - batch.now).total_seconds()
+                codes[others[_longest_s(batch, others, board) > left_s], board] = _SOON
+        return codes
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """See `Filter.phrase`."""
+        lease = next(
+            each
+            for each in sorted(batch.knowledge.leases, key=lambda each: each.since)
+            if each.target_uid == batch.snapshot.uids[board]
+            and each.until > batch.now
+            and (code == _NOW or each.since > batch.now)
+            and _others(batch, each)[row]
+        )
+        why = f" ({lease.reason})" if lease.reason else ""
+        if code == _NOW:
+            return f"is reserved until {_moment(lease.until)}{why}"
+        return f"is reserved from {_moment(lease.since)}{why}, before this would be through"
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.nowhere`."""
+        return ""
+
+
+def _others(batch: Batch, lease: Lease) -> NDArray[np.bool_]:
+    """Shape (classes,): whom the lease keeps out."""
+    if lease.user_id is None:
+        return np.ones(batch.shape[0], dtype=np.bool_)
+    return np.array([user != lease.user_id for user in batch.lease_users], dtype=np.bool_)
+
+
+def _longest_s(batch: Batch, rows: NDArray[np.intp], board: int) -> NDArray[np.float64]:
+    """Shape (rows,): how long each may hold the board, as far as can be said."""
+    predicted = run_times(batch, rows, np.full_like(rows, board), QUANTILE)
+    return np.fmin(predicted, batch.time_limits_s[rows])
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Filter
+
+    _: Filter = LeaseFilter()

@@ -1,0 +1,42 @@
+"""Boards that are set aside for their bad record."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.model.benchmark import WaitingReason
+
+
+class QuarantineFilter:
+    """Refuses boards in quarantine, but not to the probe that finds out whether they are well."""
+
+    name = "quarantine"
+    refusals = (Refusal(WaitingReason.BOARD_UNHEALTHY, never=False),)
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """See `Filter.admit`."""
+        quarantined = batch.knowledge.quarantined
+        aside = np.array([uid in quarantined for uid in batch.snapshot.uids], dtype=np.uint8)
+        if not batch.probes.any():
+            return aside[None, :]
+        return np.where(batch.probes[:, None], np.uint8(0), aside[None, :])
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """See `Filter.phrase`."""
+        reason = batch.knowledge.quarantined[batch.snapshot.uids[board]]
+        return f"is in quarantine ({reason})" if reason else "is in quarantine"
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.nowhere`."""
+        return ""
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Filter
+
+    _: Filter = QuarantineFilter()

@@ -1,0 +1,78 @@
+"""How many benchmarks of one user may hold boards at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+
+
+class QuotaFilter:
+    """Places no more of a user's benchmarks than the account may have on boards at once.
+
+    It refuses no board: its ledger stops the user, whichever board is free.
+    """
+
+    name = "quota"
+    refusals = (Refusal(WaitingReason.QUOTA, never=False),)
+
+    def admit(self, batch: Batch) -> NDArray[np.uint8]:
+        """See `Filter.admit`."""
+        return np.zeros((1, batch.shape[1]), dtype=np.uint8)
+
+    def ledger(self, batch: Batch) -> _Running | None:
+        """See `UserFilter.ledger`."""
+        known = batch.knowledge.entitlements
+        most = {
+            user: known[user].most_running or 0
+            for user in sorted(set(batch.job_users) & known.keys())
+            if known[user].most_running is not None
+        }
+        return _Running(batch, most) if most else None
+
+    def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
+        """See `Filter.phrase`."""
+        return "is not for users who have as many benchmarks on boards as they may"
+
+    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.nowhere`."""
+        return ""
+
+
+class _Running:
+    """Counts each user's benchmarks on boards."""
+
+    def __init__(self, batch: Batch, most: dict[str, int]) -> None:
+        self._users = batch.job_users
+        self._free = batch.probes[batch.class_of_job]
+        self._most = most
+        known = batch.knowledge.entitlements
+        self._running = Counter({user: known[user].running for user in most})
+
+    def refusal(self, job: int) -> Waiting | None:
+        """See `Ledger.refusal`."""
+        user = self._users[job]
+        most = self._most.get(user)
+        if most is None or self._free[job] or self._running[user] < most:
+            return None
+        told = "no benchmark" if most == 0 else "1 benchmark" if most == 1 else f"{most} benchmarks"
+        return Waiting(
+            reason=WaitingReason.QUOTA,
+            sentence=f"your account may have {told} on boards at once: waits for one to end",
+        )
+
+    def place(self, job: int) -> None:
+        """See `Ledger.place`."""
+        self._running[self._users[job]] += 1
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import UserFilter
+
+    _: UserFilter = QuotaFilter()
