@@ -48,6 +48,8 @@ class Metrics:
         self._histogram("run_seconds", "Of an attempt's task.", _RUNS_S, ("family", "engine"))
         self._histogram("cycle_seconds", "Of a decision cycle.", _CYCLES_S)
         self._counter("decisions_total", "Benchmarks decided on.", ("policy", "result"))
+        self._histogram("scorer_seconds", "Of a scorer's answer.", _CYCLES_S, ("scorer",))
+        self._counter("scorer_failures_total", "Answers that scorers owe.", ("scorer", "cause"))
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that passed unmet.")
         self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")

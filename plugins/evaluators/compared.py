@@ -5,12 +5,12 @@
     rating(s, r, c)  mean of r's worth over the boards that s likes best for class c
     reward(s)        mean over classes, by their benchmarks, of the mean over s's references r
 
-The references of an answer are, class by class, the ILP answers other than itself; where there is
-none, the heuristic answers other than itself. So an AI scorer is measured on each ILP's own
-objective: 1 where its favourite is the ILP's, 0 where it is what the ILP likes least; an ILP on the
-others' objectives; and the heuristic stands in for whoever is missing. A class counts where both
-answered and the reference tells its boards apart. Who has no such class gets no reward: nothing was
-learned of it.
+The references of an answer are, class by class, the ILP answers other than itself; for an AI answer
+where there is none, the heuristic answers. So an AI scorer is measured on each ILP's own objective:
+1 where its favourite is the ILP's, 0 where it is what the ILP likes least; an ILP on the others'
+objectives; and the heuristic both stands in for a missing ILP and is measured where AI is missing.
+A class counts where both answered and the reference tells its boards apart. Who has no such class
+gets no reward: nothing was learned of it.
 
 After the evaluator of DECICE (steps 11 and 12 of its pipeline): regret on the objective of the
 reference, rather than a distance between rankings, since a wrong order among bad boards costs
@@ -47,7 +47,8 @@ class Compared:
         for each in proposals:
             rating = np.full(classes, np.nan)
             favourites = _favourites(each, pairs)
-            for kind in (ScorerKind.ILP, ScorerKind.HEURISTIC):
+            ai = each.kind is ScorerKind.AI
+            for kind in (ScorerKind.ILP, ScorerKind.HEURISTIC)[: 1 + ai]:
                 references = [r for r in proposals if r.kind is kind and r is not each]
                 found = _mean([_rating(favourites, r, pairs, classes) for r in references], classes)
                 rating = np.where(np.isnan(rating), found, rating)

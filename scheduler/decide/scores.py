@@ -70,7 +70,9 @@ def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) ->
         rated = list(proposals)
         if last is not None and all(each.kind is not ScorerKind.HEURISTIC for each in rated):
             rated.append(last)  # a reference where no other is
-        rewards = runner.evaluate(plugins.evaluator, batch, pairs, rated)
+        names = {each.scorer for each in proposals}
+        found = runner.evaluate(plugins.evaluator, batch, pairs, rated)
+        rewards = {name: reward for name, reward in found.items() if name in names}
     return Scores(
         pairs=pairs,
         combined=combined,

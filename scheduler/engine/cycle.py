@@ -17,8 +17,10 @@ from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
+from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.framework.runner import FAULT_CAUSES
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -111,6 +113,7 @@ class Cycle:
         self._live: dict[str, _Live] = {}
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._recorder = Recorder()
+        self._scorekeeper = Scorekeeper()
         self._recorded: tuple[object, ...] = ()
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
@@ -137,6 +140,8 @@ class Cycle:
             self._reload(uow)
             drained, holders = board_holds(uow)
             knowledge = replace(gather(uow, now), most_run_s=self._most_run_s)
+            knowledge = self._scorekeeper.recall(uow, knowledge, self._policy, now)
+            settles = self._scorekeeper.settles(uow, now)
             waiting_room = self._pending(uow)
             running = self._running(uow, waiting_room)
         overdue = {
@@ -157,8 +162,10 @@ class Cycle:
         result = decide(given, self._policy, self._plugins, monotonic_s=self._clock.monotonic_s)
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
         prepared = self._commit(given, result, overdue)
-        for fault in result.faults:
-            logger.error("plugin failed", extra={"event": "plugin.fault", "fault": str(fault)})
+        if settles:
+            with self._store.write() as uow:
+                self._scorekeeper.settle(uow, self._policy, self._plugins, now)
+        self._tell(result)
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
         return prepared
 
@@ -178,6 +185,7 @@ class Cycle:
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
             knowledge = replace(gather(uow, now), most_run_s=self._most_run_s)
+            knowledge = recalled(uow, knowledge, self._policy, now)
             waiting_room = [*self._pending(uow), candidate]
             running = self._running(uow, waiting_room)
         return decide(
@@ -290,11 +298,13 @@ class Cycle:
         self._pins.forget_all_but(self._live)
         self.preempted = ()
         news = bool(result.placements or result.preemptions or told or missed or overdue)
+        news = news or self._scorekeeper.has_news(result)
         shape = _shape(given)
         if not news and shape == self._recorded:
             return ()
         record = self._recorder.record(given, result)
         prepared: list[str] = []
+        placed: dict[str, int] = {}
         preempted: list[str] = []
         with self._store.write() as uow:
             seq = uow.cycles.keep(record)
@@ -303,9 +313,10 @@ class Cycle:
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
                 )
             for placement in result.placements:
-                job_id = _unless_changed(partial(self._prepare, uow, placement))
-                if job_id is not None:
-                    prepared.append(job_id)
+                attempt = _unless_changed(partial(self._prepare, uow, placement))
+                if attempt is not None:
+                    prepared.append(attempt.job_id)
+                    placed[placement.benchmark_id] = attempt.number
                     uow.cycles.explain(placement.benchmark_id, Explained(seq=seq))
             for preemption in result.preemptions:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
@@ -321,6 +332,7 @@ class Cycle:
                 current = uow.benchmarks.get(benchmark_id)
                 if current.status is Status.PENDING and not current.unpinned:
                     lifecycle.unavailable(uow, current, waiting, now)
+            self._scorekeeper.keep(uow, self._policy, self._plugins, result, placed, now)
         self._recorded = shape
         self._explained |= told
         self.preempted = tuple(preempted)
@@ -329,7 +341,7 @@ class Cycle:
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
         return tuple(prepared)
 
-    def _prepare(self, uow: UnitOfWork, placement: Placement) -> str:
+    def _prepare(self, uow: UnitOfWork, placement: Placement) -> Attempt:
         benchmark = self._live[placement.benchmark_id].benchmark
         now = self._clock.now()
         number = len(uow.attempts.of(benchmark.benchmark_id)) + 1
@@ -361,7 +373,23 @@ class Cycle:
                 "target_uid": placement.target_uid,
             },
         )
-        return attempt.job_id
+        return attempt
+
+    def _tell(self, result: CycleResult) -> None:
+        """Logs and figures of the plugins."""
+        for fault in (*result.faults, *result.overruns):
+            logger.error("plugin failed", extra={"event": "plugin.fault", "fault": str(fault)})
+        for seat in self._plugins.scorers:
+            name = seat.scorer.name
+            if name in result.seconds:
+                self._observe("scorer_seconds", result.seconds[name], {"scorer": name})
+            for cause in FAULT_CAUSES:
+                count = sum(
+                    each.plugin == name and each.cause == cause
+                    for each in (*result.faults, *result.overruns)
+                )
+                labels = {"scorer": name, "cause": cause}
+                self._observe("scorer_failures_total", count, labels)
 
     def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> str:
         attempt = lifecycle.preempt(uow, preemption, self._clock.now())

@@ -13,7 +13,8 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
-from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.policy import Policy, load_policy
+from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
@@ -43,18 +44,20 @@ class Lab:
         *boards: str,
         start_lead_s: float = 0.0,
         pin_grace_s: float = 300.0,
+        policy: Policy | None = None,
+        plugins: Plugins | None = None,
     ) -> None:
         self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
         expected = (board(A), board(B))
-        policy = load_policy("default")
+        policy = policy or load_policy("default")
         self.cycle = Cycle(
             self.store,
             Twin(expected),
             self.cluster,
             policy,
-            registry().resolve(policy),
+            plugins or registry().resolve(policy),
             self.clock,
             lambda name, value, labels: None,
             start_lead_s,

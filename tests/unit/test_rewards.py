@@ -49,6 +49,7 @@ def test_the_heuristic_is_the_reference_where_the_ilp_is_missing_class_by_class(
     even = np.arange(len(jobs)) % 2 == 0
     assert found["ai"] == pytest.approx(jobs[even].sum() / jobs.sum())
     assert rewards(("ai", AI, TRUTH), ("h", HEURISTIC, TRUTH)) == {"ai": 1.0}
+    assert rewards(("ilp", ILP, TRUTH), ("h", HEURISTIC, 1 - TRUTH)) == {"h": 0.0}
 
 
 def test_each_ilp_is_measured_on_the_others_objective() -> None:

@@ -1,0 +1,176 @@
+"""Scorers over many cycles: rewarded, weighed, benched, and held against how runs ended."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.engine.rewards import (
+    BENCH_AFTER,
+    BENCH_S,
+    SETTLE_S,
+    bench_reason,
+    outcome_rewards,
+)
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.model.rating import PlacementRating, ScorerState
+from tests.builders import records as make
+from tests.builders.engine import A, B, Lab
+
+KEY = "default/7"
+
+
+class Fixed:
+    """Says what it is told for boards A and B."""
+
+    objective = "test"
+
+    def __init__(self, name: str, a: float, b: float, kind: ScorerKind) -> None:
+        self.name, self.kind = name, kind
+        self.says = {A: a, B: b}
+        self.broken = False
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        if self.broken:
+            raise ValueError("no answer today")
+        told = np.array([self.says[uid] for uid in batch.snapshot.uids], dtype=np.float32)
+        return told[pairs.boards]
+
+
+@pytest.fixture
+def scorers() -> tuple[Fixed, Fixed, Fixed]:
+    return (
+        Fixed("ilp", 1.0, 0.0, ScorerKind.ILP),
+        Fixed("good", 0.9, 0.1, ScorerKind.AI),
+        Fixed("bad", 0.4, 0.5, ScorerKind.AI),
+    )
+
+
+@pytest.fixture
+def lab(tmp_path: Path, scorers: tuple[Fixed, Fixed, Fixed]) -> Iterator[Lab]:
+    policy = replace(
+        load_policy("default"),
+        version=7,
+        evaluator="compared",
+        aggregator="hedge",
+        scorers=(ScorerChoice(name="least_loaded", weight=1.0),),
+    )
+    plugins = replace(
+        registry(entry_points=False).resolve(policy),
+        scorers=tuple(Seat(scorer=each, weight=1.0) for each in scorers),
+    )
+    made = Lab(tmp_path, A, B, policy=policy, plugins=plugins)
+    yield made
+    made.store.close()
+
+
+def states(lab: Lab) -> dict[str, ScorerState]:
+    with lab.store.read() as uow:
+        return dict(uow.scoring.states(KEY))
+
+
+def test_a_cycle_rewards_its_scorers_and_moves_their_weights(lab: Lab) -> None:
+    lab.submit()
+    lab.turn()
+    found = states(lab)
+    assert {name: each.reward_sum for name, each in found.items() if each.rounds} == {
+        "good": 1.0,
+        "bad": 0.0,
+    }
+    assert found["good"].weight > found["bad"].weight  # type: ignore[operator]  # both were learned
+    with lab.store.read() as uow:
+        (round_,) = uow.scoring.rounds(KEY, limit=9)
+    assert round_.rewards == {"good": 1.0, "bad": 0.0}
+    assert sum(round_.weights.values()) == pytest.approx(1.0)
+    lab.turn()  # places nothing: nothing is learned twice
+    assert states(lab) == found
+
+
+def test_weights_that_were_learned_count_in_the_next_cycle(lab: Lab) -> None:
+    with lab.store.write() as uow:
+        for name, weight in (("ilp", 0.1), ("good", 0.1), ("bad", 0.8)):
+            uow.scoring.save(ScorerState(policy=KEY, scorer=name, weight=weight))
+    benchmark_id = lab.submit()
+    lab.turn()
+    assert lab.attempts(benchmark_id)[0].target_uid == B
+
+
+def test_an_end_rewards_who_liked_the_board_if_it_was_a_good_one(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    before = states(lab)
+    lab.cluster.end(job_id, Failure(category=FailureCategory.THERMAL, sentence="too hot"))
+    lab.reconciler.run()
+    lab.clock.forward(SETTLE_S)
+    lab.cycle.run()
+    found = states(lab)
+    assert (found["good"].outcomes, found["good"].outcome_sum) == (1, 0.0)
+    assert (found["bad"].outcomes, found["bad"].outcome_sum) == (1, 1.0)
+    gained = {name: found[name].weight - before[name].weight for name in found}  # type: ignore[operator]
+    assert gained["bad"] > 0 > gained["good"]
+    with lab.store.read() as uow:
+        assert uow.scoring.rounds(KEY, limit=9)[0].benchmark_id == benchmark_id
+        assert uow.scoring.ended(limit=9) == []
+
+
+def test_ends_are_worth_what_their_time_is_against_the_expected_one() -> None:
+    rating = PlacementRating(
+        benchmark_id="b",
+        attempt=1,
+        policy=KEY,
+        worths={"liked": 1.0, "disliked": 0.0, "even": 0.5},
+        expected_s=10.0,
+    )
+
+    def rewards(run_s: float | None, failure: str | None = None) -> dict[str, float]:
+        outcome = make.an_outcome(run_s=run_s, failure_category=failure)
+        return {name: round(each, 3) for name, each in outcome_rewards(rating, outcome).items()}
+
+    assert rewards(10.0) == {"liked": 0.5, "disliked": 0.5, "even": 0.5}
+    assert rewards(5.0) == {"liked": 0.941, "disliked": 0.059, "even": 0.5}
+    assert rewards(20.0) == {"liked": 0.059, "disliked": 0.941, "even": 0.5}
+    assert rewards(3.0, "board_fault") == {"liked": 0.0, "disliked": 1.0, "even": 0.5}
+    assert rewards(3.0, "user_model") == {}
+    assert rewards(None, "preempted_too_often") == {}
+
+
+def test_a_scorer_that_keeps_failing_is_benched_longer_each_time_and_comes_back(
+    lab: Lab, scorers: tuple[Fixed, Fixed, Fixed]
+) -> None:
+    bad = scorers[2]
+    bad.broken = True
+    for _ in range(BENCH_AFTER):
+        assert states(lab).get("bad", ScorerState(policy=KEY, scorer="bad")).benched_until is None
+        lab.submit()
+        lab.cycle.run()
+    benched = states(lab)["bad"]
+    assert (benched.faults, benched.faults_in_row) == (BENCH_AFTER, BENCH_AFTER)
+    assert benched.benched_until is not None
+    assert (benched.benched_until - lab.clock.now()).total_seconds() == BENCH_S
+    assert "no answer today" in bench_reason(benched)
+
+    lab.submit()
+    lab.cycle.run()
+    assert states(lab)["bad"].faults == BENCH_AFTER  # it was not even asked
+
+    lab.clock.forward(BENCH_S)
+    lab.submit()
+    lab.cycle.run()
+    again = states(lab)["bad"]
+    assert again.benched_until is not None
+    assert (again.benched_until - lab.clock.now()).total_seconds() == 2 * BENCH_S
+
+    bad.broken = False
+    lab.clock.forward(2 * BENCH_S)
+    lab.submit()
+    lab.cycle.run()
+    well = states(lab)["bad"]
+    assert (well.faults_in_row, well.benched_until, well.faults) == (0, None, BENCH_AFTER + 1)
