@@ -64,6 +64,15 @@ def learned(folder: Path | None = None) -> Mapping[str, Callable[[], Learned]]:
     return {name: partial(load_learned, path) for name, path in manifests(folder).items()}
 
 
+def shipped(name: str) -> Learned:
+    """One of the scorers that Edgeyard brings.
+
+    Raises:
+        ConfigError: It can't be used, and why.
+    """
+    return load_learned(manifests()[name])
+
+
 def load_learned(manifest: Path) -> Learned:
     """The scorer of one manifest.
 

@@ -199,6 +199,17 @@ class Plan:
         }
 
 
+def no_plan(document: Document) -> Plan:
+    """Nobody starts."""
+    jobs = len(document.users)
+    return Plan(
+        status="none",
+        gap=np.nan,
+        board=np.full(jobs, -1, dtype=np.intp),
+        start_s=np.full(jobs, np.nan),
+    )
+
+
 def plan_from_json(data: Mapping[str, object], document: Document) -> Plan:
     """A plan of anybody's, checked against what it plans.
 

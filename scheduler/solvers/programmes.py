@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.solvers.document import Document, Plan
+from edgeyard.scheduler.solvers.document import Document, Plan, no_plan
+from edgeyard.scheduler.solvers.greedy import greedy
 from edgeyard.scheduler.solvers.run import Limits, Solved, run
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def solve(document: Document, limits: Limits) -> Plan:
 
     Args:
         document: Its objective says which programme.
-        limits: Solver, time, gap.
+        limits: Solver, time, gap. When time is up before the solver has anything, a simple rule's
+            plan is used, whose gap nobody knows.
 
     Raises:
         ValueError: There is no such objective.
@@ -73,7 +75,7 @@ def solve(document: Document, limits: Limits) -> Plan:
     if document.objective not in programme:
         raise ValueError(f"no programme for {document.objective!r}; of {', '.join(programme)}")
     if not len(document.boards) or np.isnan(document.run_s).all():
-        return _nothing(document)
+        return no_plan(document)
     return programme[document.objective](document, limits)
 
 
@@ -90,7 +92,7 @@ def _completion(document: Document, limits: Limits) -> Plan:
         jobs, boards = np.nonzero(~np.isnan(document.run_s))
         jobs, boards = np.repeat(jobs, most), np.repeat(boards, most)
         positions = np.tile(np.arange(1, most + 1), len(jobs) // most)
-        choice = _Choice(jobs, boards, _binaries(len(jobs)))
+        choice = _Choice(jobs, boards, _binaries(problem, len(jobs)))
         cost = positions * document.run_s[jobs, boards]
         problem.setObjective(_sum(choice.variables, cost))
         for each in _groups(jobs):
@@ -100,7 +102,7 @@ def _completion(document: Document, limits: Limits) -> Plan:
         solved = run(problem, limits.less(spent_s))
         spent_s += solved.seconds
         if not solved.found:
-            return _nothing(document, spent_s)
+            return greedy(document, spent_s)
         chosen = choice.chosen()
         if most == count or not (positions[chosen] == most).any() or spent_s >= limits.time_s:
             break
@@ -123,11 +125,11 @@ def _deadlines(document: Document, limits: Limits) -> Plan:
     with np.errstate(invalid="ignore"):
         jobs, boards = np.nonzero(document.run_s <= due[:, None])
     if not len(jobs):
-        return _nothing(document)
+        return no_plan(document)
     took = document.run_s[jobs, boards]
-    choice = _Choice(jobs, boards, _binaries(len(jobs)))
-    small = 0.5 / (1.0 + float(np.nansum(np.nanmax(document.run_s[np.unique(jobs)], axis=1))))
     problem = pulp.LpProblem("deadlines", pulp.LpMaximize)
+    choice = _Choice(jobs, boards, _binaries(problem, len(jobs)))
+    small = 0.5 / (1.0 + float(np.nansum(np.nanmax(document.run_s[np.unique(jobs)], axis=1))))
     problem.setObjective(_sum(choice.variables, 1.0 - small * took))
     for each in _groups(jobs):
         problem.addConstraint(_sum([choice.variables[at] for at in each]) <= 1)
@@ -139,7 +141,7 @@ def _deadlines(document: Document, limits: Limits) -> Plan:
                 problem.addConstraint(_sum(rows, took[first]) <= limit)
     solved = run(problem, limits)
     if not solved.found:
-        return _nothing(document, solved.seconds)
+        return greedy(document, solved.seconds)
     chosen = choice.chosen()
     board = np.full(len(due), -1, dtype=np.intp)
     start_s = np.full(len(due), np.nan)
@@ -160,12 +162,12 @@ def _fairness(document: Document, limits: Limits) -> Plan:
     most = int((maximum_bipartite_matching(csr_array(allowed), perm_type="column") >= 0).sum())
     jobs, boards = np.nonzero(allowed)
     took = document.run_s[jobs, boards]
-    choice = _Choice(jobs, boards, _binaries(len(jobs)))
+    problem = pulp.LpProblem("fairness", pulp.LpMinimize)
+    choice = _Choice(jobs, boards, _binaries(problem, len(jobs)))
     costs = fairness_costs(document)
-    turns = [_binaries(len(each), f"y{user}_") for user, each in enumerate(costs)]
+    turns = [_binaries(problem, len(each), f"y{user}_") for user, each in enumerate(costs)]
     scale = max(float(np.concatenate(costs).max()), 1e-9)
     small = 1e-4 / (1.0 + float(took.max()) * most)
-    problem = pulp.LpProblem("fairness", pulp.LpMinimize)
     problem.setObjective(
         _sum([each for row in turns for each in row], np.concatenate(costs) / scale)
         + _sum(choice.variables, small * took)
@@ -178,7 +180,7 @@ def _fairness(document: Document, limits: Limits) -> Plan:
     problem.addConstraint(_sum(choice.variables) == most)
     solved = run(problem, limits)
     if not solved.found:
-        return _nothing(document, solved.seconds)
+        return greedy(document, solved.seconds)
     chosen = choice.chosen()
     board = np.full(len(document.users), -1, dtype=np.intp)
     start_s = np.full(len(document.users), np.nan)
@@ -218,21 +220,8 @@ def _plan(
     )
 
 
-def _nothing(document: Document, seconds: float = 0.0) -> Plan:
-    jobs = len(document.users)
-    return Plan(
-        status="none",
-        gap=np.nan,
-        board=np.full(jobs, -1, dtype=np.intp),
-        start_s=np.full(jobs, np.nan),
-        solver_s=seconds,
-    )
-
-
-def _binaries(count: int, stem: str = "x") -> list[pulp.LpVariable]:
-    import pulp
-
-    return [pulp.LpVariable(f"{stem}{at}", cat=pulp.LpBinary) for at in range(count)]
+def _binaries(problem: pulp.LpProblem, count: int, stem: str = "x") -> list[pulp.LpVariable]:
+    return [problem.add_variable(f"{stem}{at}", 0, 1, "Integer") for at in range(count)]
 
 
 def _sum(

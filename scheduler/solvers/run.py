@@ -61,6 +61,21 @@ class Solved:
     seconds: float
 
 
+def ready(solver: str) -> str:
+    """What keeps the solver from being used; "" where nothing does.
+
+    Loads what solving takes, which is slow once: called when a scorer is made, not in a cycle.
+    """
+    import pulp
+    import scipy.sparse.csgraph  # noqa: F401
+
+    if solver not in SOLVERS:
+        return f"{solver!r} is none of {', '.join(SOLVERS)}"
+    if solver == "highs" and not pulp.HiGHS(msg=False).available():
+        return "highs is not installed; install edgeyard[highs]"
+    return ""
+
+
 def run(problem: pulp.LpProblem, limits: Limits) -> Solved:
     """Solve; the values are in the problem's variables.
 
@@ -71,8 +86,6 @@ def run(problem: pulp.LpProblem, limits: Limits) -> Solved:
     """
     import pulp
 
-    if limits.solver not in SOLVERS:
-        raise RuntimeError(f"no solver {limits.solver!r}; there are {', '.join(SOLVERS)}")
     try:
         bound = _highs(problem, limits) if limits.solver == "highs" else _cbc(problem, limits)
     except (pulp.PulpSolverError, OSError) as error:
@@ -96,10 +109,12 @@ def run(problem: pulp.LpProblem, limits: Limits) -> Solved:
 def _cbc(problem: pulp.LpProblem, limits: Limits) -> float | None:
     """The bound that its log tells; None: it proved its answer."""
     import pulp
+    from pulp.apis.coin_api import pulp_cbc_path  # the CBC that PuLP brings
 
     with tempfile.TemporaryDirectory(prefix="edgeyard-cbc-") as folder:
         log = Path(folder) / "cbc.log"
-        solver = pulp.PULP_CBC_CMD(
+        solver = pulp.COIN_CMD(
+            path=pulp_cbc_path,
             msg=False,
             timeLimit=limits.time_s,
             gapRel=limits.gap,
@@ -123,8 +138,7 @@ def _highs(problem: pulp.LpProblem, limits: Limits) -> float | None:
         threads=1,
         mip_max_nodes=limits.nodes,
     )
-    if not solver.available():
-        raise RuntimeError("solver highs is not installed; install edgeyard[highs]")
     problem.solve(solver)
-    bound = float(problem.solverModel.getInfo().mip_dual_bound)
+    # PuLP hands HiGHS a maximisation as a minimisation of the negative.
+    bound = problem.sense * float(problem.solverModel.getInfo().mip_dual_bound)
     return bound if np.isfinite(bound) else None
