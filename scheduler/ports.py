@@ -30,6 +30,8 @@ from edgeyard.scheduler.model.records import (
     Delivery,
     DownloadGrant,
     Event,
+    PolicyActivation,
+    PolicySeat,
     Report,
     ResultFile,
     StoredFile,
@@ -340,8 +342,10 @@ class Attempts(Protocol):
         """Idempotent by (benchmark, attempt)."""
         ...
 
-    def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
-        """Oldest first."""
+    def outcomes(
+        self, *, since: datetime | None = None, newest: int | None = None
+    ) -> Sequence[Outcome]:
+        """Oldest first; only the newest up to that many, if a number is given."""
         ...
 
 
@@ -476,6 +480,18 @@ class Cycles(Protocol):
 
     def explained(self, benchmark_id: str) -> Explained:
         """Raises NotFound: no cycle has looked at it yet."""
+        ...
+
+    def activate(self, activation: PolicyActivation) -> None:
+        """Put a policy to work; takes the place of the one of its seat."""
+        ...
+
+    def deactivate(self, seat: PolicySeat) -> None:
+        """Leave a seat to the configured policy; the shadow's to none."""
+        ...
+
+    def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
+        """The policies that operators put to work."""
         ...
 
 

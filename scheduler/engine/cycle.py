@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +10,14 @@ from functools import partial
 from typing import TypeVar
 
 from edgeyard.errors import ClusterUnreachable, Conflict
+from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
+from edgeyard.scheduler.engine.policies import Chosen, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -91,6 +92,8 @@ class Cycle:
         start_lead_s: float = 0.0,
         pin_grace_s: float = 300.0,
         most_run_s: float = lifecycle.MOST_RUN_S,
+        past: PastRuns | None = None,
+        policies: Policies | None = None,
     ) -> None:
         """Nothing is read before `run`.
 
@@ -99,6 +102,8 @@ class Cycle:
                 which then holds the start itself; 0: Edgeyard keeps it until it is due.
             pin_grace_s: See `edgeyard.scheduler.engine.pins`.
             most_run_s: Bound on a run that states no ``user_time``.
+            past: Ended attempts; None: within the usual bounds.
+            policies: Tells of another policy that is to decide; None: it stays this one.
         """
         self._store = store
         self._twin = twin
@@ -110,11 +115,14 @@ class Cycle:
         self._start_lead = timedelta(seconds=start_lead_s)
         self._pins = Pins(pin_grace_s)
         self._most_run_s = most_run_s
+        self._past = past or PastRuns()
+        self._policies = policies
         self._live: dict[str, _Live] = {}
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._recorder = Recorder()
         self._scorekeeper = Scorekeeper()
         self._recorded: tuple[object, ...] = ()
+        self._last_seq: int | None = None
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
         self.preempted: tuple[str, ...] = ()
@@ -138,12 +146,13 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             self._reload(uow)
+            shadow = self._choose(uow)
             drained, holders = board_holds(uow)
-            knowledge = replace(gather(uow, now), most_run_s=self._most_run_s)
+            knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
             knowledge = self._scorekeeper.recall(uow, knowledge, self._policy, now)
             settles = self._scorekeeper.settles(uow, now)
             waiting_room = self._pending(uow)
-            running = self._running(uow, waiting_room)
+            running = self._running(uow)
         overdue = {
             benchmark_id: why
             for benchmark_id, live in self._live.items()
@@ -162,12 +171,34 @@ class Cycle:
         result = decide(given, self._policy, self._plugins, monotonic_s=self._clock.monotonic_s)
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
         prepared = self._commit(given, result, overdue)
+        if shadow is not None and self._last_seq is not None:
+            self._decide_beside(given, shadow, self._last_seq)
         if settles:
             with self._store.write() as uow:
                 self._scorekeeper.settle(uow, self._policy, self._plugins, now)
         self._tell(result)
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
         return prepared
+
+    def _choose(self, uow: UnitOfWork) -> Chosen | None:
+        """Take up the policy that operators want; returns the one to decide beside it."""
+        if self._policies is None:
+            return None
+        active, shadow = self._policies.current(uow)
+        if active.policy is not self._policy:
+            logger.info(
+                "policy in use",
+                extra={"event": "policy.active", "policy": active.policy.name},
+            )
+            self._policy, self._plugins = active.policy, active.plugins
+        return shadow
+
+    def _decide_beside(self, given: CycleInput, shadow: Chosen, seq: int) -> None:
+        """Record what another policy would have decided; nothing comes of it."""
+        result = decide(given, shadow.policy, shadow.plugins)
+        record = self._recorder.record(given, result)
+        with self._store.write() as uow:
+            uow.cycles.keep(record, shadow_of=seq)
 
     def fetching(self) -> tuple[str, ...]:
         """Pending benchmarks that miss a file."""
@@ -184,10 +215,10 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
-            knowledge = replace(gather(uow, now), most_run_s=self._most_run_s)
+            knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
             knowledge = recalled(uow, knowledge, self._policy, now)
             waiting_room = [*self._pending(uow), candidate]
-            running = self._running(uow, waiting_room)
+            running = self._running(uow)
         return decide(
             CycleInput(
                 snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
@@ -235,12 +266,8 @@ class Cycle:
             for each in found
         ]
 
-    def _running(
-        self, uow: UnitOfWork, pending: Sequence[PendingBenchmark]
-    ) -> tuple[BoardHolder, ...]:
-        """Who holds boards, told only where somebody may have them stopped."""
-        if not any(each.job_completion_threshold for each in pending):
-            return ()
+    def _running(self, uow: UnitOfWork) -> tuple[BoardHolder, ...]:
+        """Who holds boards."""
         return tuple(
             self._holder(uow, attempt, attempt.target_uid)
             for attempt in uow.attempts.live()
@@ -265,6 +292,10 @@ class Cycle:
             or attempt.state is AttemptState.UPLOADING
             or attempt.result_at is not None,
             preempted=stopping is not None and stopping.category is FailureCategory.PREEMPTED,
+            user_id="" if live is None else live.benchmark.user_id,
+            started_at=attempt.started_at,
+            kind=None if live is None else kind_of(live.pending),
+            phase=attempt.phase,
         )
 
     def _spared(self, uow: UnitOfWork, attempt: Attempt) -> bool:
@@ -300,6 +331,7 @@ class Cycle:
         news = bool(result.placements or result.preemptions or told or missed or overdue)
         news = news or self._scorekeeper.has_news(result)
         shape = _shape(given)
+        self._last_seq = None
         if not news and shape == self._recorded:
             return ()
         record = self._recorder.record(given, result)
@@ -307,7 +339,7 @@ class Cycle:
         placed: dict[str, int] = {}
         preempted: list[str] = []
         with self._store.write() as uow:
-            seq = uow.cycles.keep(record)
+            seq = self._last_seq = uow.cycles.keep(record)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
@@ -458,26 +490,12 @@ def pending_of(
         ),
         job_completion_threshold=asked.job_completion_threshold,
         nb_inference=asked.nb_inference,
-        variant=_variant(benchmark),
+        variant=variant_of(benchmark),
         budget=asked.user_budget,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
     )
-
-
-def _variant(benchmark: Benchmark) -> str:
-    """Digest of what else its run time may depend on; "" where it is all left at the defaults."""
-    asked = benchmark.description
-    data = sorted(
-        file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL
-    )
-    config = asked.odt_config if isinstance(asked.odt_config, Mapping) else None
-    said = (asked.parameters, asked.input, asked.precision, data, config)
-    if not any(said):
-        return ""
-    text = json.dumps(said, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt]:

@@ -14,6 +14,7 @@ from datetime import datetime
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import charging
+from edgeyard.scheduler.engine.history import variant_of
 from edgeyard.scheduler.model.accounts import Charge
 from edgeyard.scheduler.model.attempt import (
     LIVE_ATTEMPTS,
@@ -674,4 +675,7 @@ def _outcome(
         latency_p50_ms=float(p50) if isinstance(p50, int | float) else None,
         verdict=str(word) if word is not None else None,
         ended_at=now,
+        user_id=benchmark.user_id,
+        nb_inference=benchmark.description.nb_inference,
+        variant=variant_of(benchmark),
     )

@@ -124,6 +124,8 @@ class Outcome:
         wait_s: From submission to the start of the task; None when it never started.
         run_s: Of the task; None when it never started.
         failure_category: None when it led to a result.
+        nb_inference: Runs that were asked for.
+        variant: As in `edgeyard.scheduler.model.history.RunKind`.
         latency_p50_ms: None where nothing was measured.
     """
 
@@ -140,3 +142,6 @@ class Outcome:
     latency_p50_ms: float | None
     verdict: str | None
     ended_at: datetime
+    user_id: str = ""
+    nb_inference: int = 20
+    variant: str = ""

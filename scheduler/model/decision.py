@@ -80,6 +80,7 @@ class BoardHolder:
         user_id: Whose it is.
         started_at: When its task started; None: not yet.
         kind: What it runs; None where that is no longer known.
+        phase: What its task says it is doing; None: nothing.
     """
 
     benchmark_id: str
@@ -92,6 +93,7 @@ class BoardHolder:
     user_id: str = ""
     started_at: datetime | None = None
     kind: RunKind | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -98,12 +98,19 @@ class SqlAttempts:
         """Keep what an attempt led to; the first one stays."""
         self._tx.insert(outcomes, flat_row(outcome))
 
-    def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
+    def outcomes(
+        self, *, since: datetime | None = None, newest: int | None = None
+    ) -> Sequence[Outcome]:
         """Oldest first; those that ended at ``since`` are among them."""
-        query = select(outcomes).order_by(outcomes.c.ended_at, outcomes.c.benchmark_id)
+        query = select(outcomes).order_by(
+            outcomes.c.ended_at.desc(), outcomes.c.benchmark_id.desc()
+        )
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)
-        return [Outcome(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query)]
+        if newest is not None:
+            query = query.limit(newest)
+        rows = list(self._tx.rows(query))[::-1]
+        return [Outcome(**cast("dict[str, Any]", dict(row))) for row in rows]
 
 
 if TYPE_CHECKING:

@@ -251,6 +251,9 @@ outcomes = Table(
     Column("latency_p50_ms", Float),
     Column("verdict", Text),
     Column("ended_at", UtcTime, nullable=False, index=True),
+    Column("user_id", Text, nullable=False, server_default=""),
+    Column("nb_inference", Integer, nullable=False, server_default="20"),
+    Column("variant", Text, nullable=False, server_default=""),
 )
 
 user_files = Table(
