@@ -64,11 +64,13 @@ class ScorerChoice:
 
     Attributes:
         weight: Before anything was learned; 0: it is asked and rated, but does not count.
+        options: Handed to the scorer when it is made, by name; each scorer has its own.
     """
 
     name: str
     weight: float
     budget_s: float = _BUDGET_S
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,17 +122,25 @@ def load_policy(name_or_path: str) -> Policy:
     Raises:
         ConfigError: There is no such policy, or it is wrong; every mistake with its place.
     """
+    return parse_policy(read_policy(name_or_path), source=name_or_path)
+
+
+def read_policy(name_or_path: str) -> str:
+    """The TOML of a policy that Edgeyard brings, by name, or of a file.
+
+    Raises:
+        ConfigError: There is no such policy.
+    """
     known = built_in_policies()
     path = _BUILT_IN / f"{name_or_path}.toml" if name_or_path in known else Path(name_or_path)
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
             [f"policy {name_or_path}: no such file, and none of {', '.join(known)}"]
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"policy {name_or_path}: {error}"]) from error
-    return parse_policy(text, source=name_or_path)
 
 
 def parse_policy(text: str, *, source: str = "policy") -> Policy:
@@ -225,6 +235,16 @@ class _Table:
             return _Table({}, f"{self._path}{key}.", [])
         return _Table(value, f"{self._path}{key}.", self._problems)
 
+    def options(self, key: str) -> Mapping[str, str | int | float | bool]:
+        value = self._get(key, {})
+        if not isinstance(value, dict):
+            self.wrong(key, "is not a table")
+            return {}
+        for name in value:
+            if not isinstance(value[name], (str, int, float, bool)):
+                self.wrong(f"{key}.{name}", "is no text, number, true or false")
+        return value
+
     def tables(self, key: str) -> list[_Table]:
         value = self._get(key, [])
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
@@ -258,6 +278,7 @@ def _policy(table: _Table) -> Policy:
                 name=each.text("name"),
                 weight=each.number("weight", 0.0),
                 budget_s=each.number("budget_s", 0.001, 60.0, _BUDGET_S),
+                options=each.options("options"),
             )
         )
         each.done()
