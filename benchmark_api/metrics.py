@@ -25,6 +25,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _WAITS_S = (0.1, 0.3, 1, 3, 10, 30, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 _RUNS_S = (0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600)
 _CYCLES_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
+_GAPS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _HTTP_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 _CLUSTER_OPS = ("dispatch", "stop", "states", "logs", "hosts")
@@ -50,9 +51,12 @@ class Metrics:
         self._counter("decisions_total", "Benchmarks decided on.", ("policy", "result"))
         self._histogram("scorer_seconds", "Of a scorer's answer.", _CYCLES_S, ("scorer",))
         self._counter("scorer_failures_total", "Answers that scorers owe.", ("scorer", "cause"))
+        self._histogram("ilp_seconds", "Of a solver's work.", _CYCLES_S, ("scorer",))
+        self._histogram("ilp_gap_ratio", "Optimality gap of a plan.", _GAPS, ("scorer",))
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that passed unmet.")
         self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")
+        quarantines = self._counter("quarantines_total", "Boards set aside.", ("cause",))
         deliveries = self._counter("webhook_deliveries_total", "Tries to tell users.", ("result",))
         requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
         self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
@@ -71,6 +75,8 @@ class Metrics:
                     self.finished.labels(status.value, cause)
         for kind in ("file", "result"):
             self.uploaded.labels(kind)
+        for cause in ("record", "operator"):
+            quarantines.labels(cause)
         for result in ("delivered", "failed", "given_up"):
             deliveries.labels(result)
         for op in _CLUSTER_OPS:

@@ -14,12 +14,14 @@ from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
 from edgeyard.scheduler.engine.policies import Chosen, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
 from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import FAULT_CAUSES
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
@@ -422,6 +424,12 @@ class Cycle:
                 )
                 labels = {"scorer": name, "cause": cause}
                 self._observe("scorer_failures_total", count, labels)
+        for proposal in result.decided.scores.proposals:
+            if proposal.kind is ScorerKind.ILP:
+                for fact, metric in (("seconds", "ilp_seconds"), ("gap", "ilp_gap_ratio")):
+                    if fact in proposal.facts:
+                        labels = {"scorer": proposal.scorer}
+                        self._observe(metric, proposal.facts[fact], labels)
 
     def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> str:
         attempt = lifecycle.preempt(uow, preemption, self._clock.now())
@@ -492,6 +500,7 @@ def pending_of(
         nb_inference=asked.nb_inference,
         variant=variant_of(benchmark),
         budget=asked.user_budget,
+        probe=benchmark.user_id == PROBER,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
         ),

@@ -10,7 +10,7 @@ on without a plugin that raises or answers nonsense.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -163,6 +163,16 @@ class Scorer(Protocol):
         ...
 
 
+@runtime_checkable
+class TellingScorer(Scorer, Protocol):
+    """A scorer that has more to tell than scores: an optimality gap, what it planned."""
+
+    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
+        """What `score` gives, and figures by name (``gap``, ``seconds``, ...); no decision
+        depends on these."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Proposal:
     """A scorer's answer.
@@ -172,6 +182,7 @@ class Proposal:
         scores: Shape (pairs,), as it gave them.
         worth: Shape (pairs,): spread over 0 to 1 within each class; a half where all are equal,
             NaN where it abstained.
+        facts: What a `TellingScorer` told beside its scores.
     """
 
     scorer: str
@@ -180,6 +191,7 @@ class Proposal:
     weight: float
     scores: NDArray[np.float32]
     worth: NDArray[np.float32]
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 class Evaluator(Protocol):

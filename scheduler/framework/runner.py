@@ -21,6 +21,7 @@ from edgeyard.scheduler.framework.protocols import (
     Ledger,
     Proposal,
     QueuePolicy,
+    TellingScorer,
     UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Seat
@@ -133,7 +134,16 @@ class PluginRunner:
         scorer = seat.scorer
         asked = replace(pairs, budget_s=seat.budget_s)
         before = self.seconds.get(scorer.name, 0.0)
-        scores = self._run(scorer.name, lambda: scorer.score(batch, asked), check)
+        facts: dict[str, float] = {}
+
+        def ask() -> NDArray[np.float32]:
+            if not isinstance(scorer, TellingScorer):
+                return scorer.score(batch, asked)
+            scores, told = scorer.answer(batch, asked)
+            facts.update(told)
+            return scores
+
+        scores = self._run(scorer.name, ask, check)
         if scores is None:
             return None
         took_s = self.seconds.get(scorer.name, 0.0) - before
@@ -148,6 +158,7 @@ class PluginRunner:
             weight=weight,
             scores=scores,
             worth=worth_of(pairs, scores),
+            facts=facts,
         )
 
     def combine(
