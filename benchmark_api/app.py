@@ -27,6 +27,7 @@ from edgeyard.benchmark_api.routes import (
     health,
     inspection,
     lab,
+    policies,
     results,
     schedules,
     submitting,
@@ -50,6 +51,7 @@ _ROUTERS = (
     files.router,
     tasks.router,
     lab.router,
+    policies.router,
     schedules.router,
     accounts.router,
     health.router,
@@ -63,6 +65,7 @@ _BODIES = (
     requests.WebhookIn,
     requests.TokenIn,
     requests.DrainIn,
+    requests.PolicyIn,
     requests.ProgressIn,
 )
 

@@ -38,6 +38,7 @@ from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.housekeeping import keep_house
 from edgeyard.scheduler.engine.notify import Notifier
+from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
@@ -102,9 +103,17 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
     inventory = inventory_provider(settings).load()
-    policy = load_policy(settings.policy)
-    if settings.twin_max_age_s is not None:
-        policy = replace(policy, twin_max_age_s=settings.twin_max_age_s)
+    known_plugins = registry()
+    policies = Policies(
+        known_plugins,
+        load_policy(settings.policy),
+        lambda policy: (
+            policy
+            if settings.twin_max_age_s is None
+            else replace(policy, twin_max_age_s=settings.twin_max_age_s)
+        ),
+    )
+    policy = policies.configured.policy
     metrics = Metrics()
     inner, verify = build_cluster(settings, inventory, store)
     cluster = ObservedCluster(inner, metrics.observe)
@@ -121,19 +130,18 @@ def build(settings: Settings, port: int) -> System:
         UnknownDevices(settings.unknown_devices),
         may_grow=settings.cluster == "nomad",
     )
-    known_plugins = registry()
-    plugins = known_plugins.resolve(policy)
     cycle = Cycle(
         store,
         twin,
         cluster,
         policy,
-        plugins,
+        policies.configured.plugins,
         clock,
         metrics.observe,
         settings.start_lead_s,
         settings.pin_grace_s,
         settings.default_user_time_s,
+        policies=policies,
     )
     dispatcher = Dispatcher(store, cluster, render, limits, clock, verify)
     reconciler = Reconciler(
@@ -163,6 +171,7 @@ def build(settings: Settings, port: int) -> System:
                 public_url,
             ),
             fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
+            files=files,
             clock=clock,
             observe=metrics.observe,
             sweep=partial(keep_house, store, files, clock, settings.retention_s),
@@ -182,6 +191,7 @@ def build(settings: Settings, port: int) -> System:
         clock=clock,
         settings=settings,
         inventory=inventory,
+        policies=policies,
         public_url=public_url,
         rules=rules,
         twin_max_age_s=policy.twin_max_age_s,

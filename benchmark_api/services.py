@@ -11,6 +11,7 @@ from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
+from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.model.benchmark import JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
@@ -110,6 +111,7 @@ class Services:
     clock: Clock
     settings: Settings
     inventory: Inventory
+    policies: Policies
     public_url: str
     webhook_keys: WebhookKeys
     twin_max_age_s: float = 60.0

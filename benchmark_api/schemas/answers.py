@@ -269,7 +269,9 @@ class Board(TypedDict):
 
     target_uid: str
     family: str
-    state: Literal["idle", "busy", "offline", "drained", "unhealthy", "unknown"]
+    state: Literal[
+        "idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"
+    ]
     reason: str
     engines: list[Engine]
     ram_bytes: int
@@ -346,6 +348,29 @@ class Queue(TypedDict):
     items: list[QueueItem]
     decided_at: str | None
     policy: str
+
+
+class Policy(TypedDict):
+    """A policy; ``seats`` tells whether it decides (active), decides in the shadow, or neither."""
+
+    name: str
+    version: int
+    source: str
+    seats: list[str]
+    since: str | None
+    by_user_id: str | None
+
+
+class PolicyText(Policy):
+    """A policy with its TOML."""
+
+    text: str
+
+
+class Policies(TypedDict):
+    """All that the server knows."""
+
+    items: list[Policy]
 
 
 class User(TypedDict):

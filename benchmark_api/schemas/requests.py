@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from edgeyard.benchmark_api.schemas.fields import (
     EngineName,
@@ -104,6 +111,21 @@ class DrainIn(BaseModel):
     model_config = _STRICT
 
     reason: LongText = ""
+
+
+class PolicyIn(BaseModel):
+    """A policy to be activated: by the name of one that Edgeyard brings, or as TOML."""
+
+    model_config = _STRICT
+
+    name: Text | None = None
+    text: Annotated[str, Field(max_length=100_000)] | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.name is None) == (self.text is None):
+            raise ValueError("give either name or text")
+        return self
 
 
 class ProgressIn(BaseModel):

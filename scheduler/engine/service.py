@@ -9,7 +9,7 @@ watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 notify   tells users' webhooks
-timers   APScheduler: full repair, cron schedules, housekeeping
+timers   APScheduler: full repair, cron schedules, quarantine, housekeeping
 ======== ===========================================================================
 
 Store and cluster are shared by all of them; nothing else is.
@@ -33,11 +33,12 @@ from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.preview import Preview, preview
+from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
-from edgeyard.scheduler.ports import Clock, Cluster, Store, UrlFetcher
+from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
 
@@ -74,6 +75,7 @@ class EngineParts:
     reconciler: Reconciler
     fetcher: UrlFetcher
     notifier: Notifier
+    files: FileStore
     clock: Clock
     observe: Observe
     sweep: Callable[[], object]
@@ -97,6 +99,7 @@ class Engine:
         self._fetching: set[str] = set()
         self._threads: list[threading.Thread] = []
         self._figures = Figures(parts.store, parts.observe)
+        self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -121,6 +124,7 @@ class Engine:
             lambda: self._hints.put(_ALL), "interval", seconds=self._parts.full_repair_s, **every
         )
         self._timers.add_job(self._fire_due, "interval", seconds=TICK_S, **every)
+        self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
         self._timers.add_job(self._parts.sweep, "interval", hours=1, **every)
         self._timers.start()
         self.wake()
@@ -150,7 +154,12 @@ class Engine:
         """Every board as the twin knows it now. Any thread."""
         with self._parts.store.read() as uow:
             drained, holders = board_holds(uow)
-        return self._parts.twin.views(drained=drained, holders=holders)
+            aside = uow.keeping.quarantines().values()
+        return self._parts.twin.views(
+            drained=drained,
+            holders=holders,
+            quarantined={each.target_uid: each.reason for each in aside if each.active},
+        )
 
     def comparison(self) -> Comparison | None:
         """The inventory against what hosts report; None before the first answer. Any thread."""
@@ -265,6 +274,10 @@ class Engine:
 
     def _fire_due(self) -> None:
         if fire_due(self._parts.store, self._parts.clock):
+            self.wake()
+
+    def _watch_over(self) -> None:
+        if self._warden.run():
             self.wake()
 
     def _next(self, source: Queue[str]) -> str | None:

@@ -148,6 +148,29 @@ class BoardOverride:
     at: datetime
 
 
+class PolicySeat(StrEnum):
+    """What a policy is activated for."""
+
+    ACTIVE = "active"  # it decides
+    SHADOW = "shadow"  # it decides beside the active one, and nothing comes of it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyActivation:
+    """A policy that an operator put to work.
+
+    Attributes:
+        text: Its TOML as it was then: a file that is changed later changes nothing.
+    """
+
+    seat: PolicySeat
+    name: str
+    version: int
+    text: str
+    by_user_id: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
     """Where a user wants to be told what became of their benchmarks.

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import Select, func, insert, select
+from sqlalchemy import Select, delete, func, insert, select
 
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
-from edgeyard.scheduler.store.tables import cycle_parts, cycles, explanations, part_contents
+from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat
+from edgeyard.scheduler.store.rows import flat_row
+from edgeyard.scheduler.store.tables import (
+    activations,
+    cycle_parts,
+    cycles,
+    explanations,
+    part_contents,
+)
 from edgeyard.scheduler.store.transaction import Transaction
 
 PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
@@ -137,6 +145,23 @@ class SqlCycles:
                 reason=WaitingReason(cast(str, row["reason"])), sentence=cast(str, row["sentence"])
             )
         return Explained(seq=cast(int, row["seq"]), waiting=waiting)
+
+    def activate(self, activation: PolicyActivation) -> None:
+        """Put a policy to work; takes the place of the one of its seat."""
+        self.deactivate(activation.seat)
+        self._tx.insert(activations, flat_row(activation))
+
+    def deactivate(self, seat: PolicySeat) -> None:
+        """Leave a seat to the configured policy; the shadow's to none."""
+        self._tx.run(delete(activations).where(activations.c.seat == seat.value))
+
+    def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
+        """The policies that operators put to work."""
+        rows = [
+            {**row, "seat": PolicySeat(cast(str, row["seat"]))}
+            for row in self._tx.rows(select(activations))
+        ]
+        return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
 
 
 if TYPE_CHECKING:

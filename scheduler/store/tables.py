@@ -457,6 +457,17 @@ cycle_parts = Table(
     Column("sha256", Text, nullable=False, index=True),
 )
 
+activations = Table(
+    "activations",
+    metadata,
+    Column("seat", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+)
+
 part_contents = Table(
     "part_contents",
     metadata,

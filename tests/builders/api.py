@@ -27,8 +27,11 @@ from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound
+from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
@@ -270,6 +273,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         clock=clock,
         settings=chosen,
         inventory=Inventory(BOARDS),
+        policies=Policies(registry(), load_policy("default")),
         public_url=public_url,
         rules=AddressRules(chosen.allow_hosts),
         webhook_rules=AddressRules(chosen.webhook_hosts),

@@ -12,6 +12,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -46,6 +47,7 @@ class Lab:
         pin_grace_s: float = 300.0,
         policy: Policy | None = None,
         plugins: Plugins | None = None,
+        policies: Policies | None = None,
     ) -> None:
         self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
@@ -63,6 +65,7 @@ class Lab:
             start_lead_s,
             pin_grace_s,
             100,
+            policies=policies,
         )
         limits = TaskLimits(user_time_s=100)
         self.dispatcher = Dispatcher(

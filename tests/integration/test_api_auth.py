@@ -53,6 +53,10 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/inventory"): USERS,
     ("GET", "/v1/inventory/check"): USERS,
     ("GET", "/v1/queue"): USERS,
+    ("GET", "/v1/policies"): USERS,
+    ("GET", "/v1/policies/{name}"): USERS,
+    ("PUT", "/v1/policies/{seat}"): OPERATORS,
+    ("DELETE", "/v1/policies/{seat}"): OPERATORS,
     ("GET", "/v1/schedules"): USERS,
     ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
     ("DELETE", "/v1/schedules/{schedule_id}"): OWNERS,
@@ -147,6 +151,7 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
         "attempt": "1",
         "name": "absent",
         "filename": "x.bin",
+        "seat": "shadow",
     }, attempt
 
 
@@ -165,6 +170,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/files": {"files": {"file": ("x.onnx", b"x")}},
     "/v1/users": {"json": {"user_id": "new"}},
     "/v1/users/{user_id}": {"json": {"max_priority": 4}},
+    "/v1/policies/{seat}": {"json": {"name": "native"}},
     "/v1/users/{user_id}/webhook": {"json": {"url": "https://example.org/hook"}},
     "/v1/tokens": {"json": {}},
     "/v1/runs/{job}/progress": {"json": {"progress": 1}},

@@ -24,6 +24,16 @@ def upgrade() -> None:
     )  # fmt: skip
     op.create_index("ix_cycles_decided_at", "cycles", ["decided_at"], unique=False)
     op.create_table(
+        "activations",
+        sa.Column("seat", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("by_user_id", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("seat", name="pk_activations"),
+    )
+    op.create_table(
         "part_contents",
         sa.Column("sha256", sa.Text(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),

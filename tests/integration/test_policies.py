@@ -1,0 +1,123 @@
+"""Which policy decides: shown, compared, changed while the server runs, and tried in the shadow."""
+
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.decide.record import policy_of
+from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat
+from tests.builders import records as make
+from tests.builders.api import Api, running
+from tests.builders.engine import A, Lab
+
+DEFAULT = (files("edgeyard.scheduler.framework") / "policies" / "default.toml").read_text()
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running(tmp_path) as found:
+        yield found
+
+
+def doing(api: Api) -> dict[str, list[str]]:
+    items = api.as_().get("/v1/policies").json()["items"]
+    return {each["name"]: each["seats"] for each in items}
+
+
+def test_policies_are_listed_and_shown(api: Api) -> None:
+    assert doing(api)["default"] == ["active"]
+    assert doing(api)["native"] == []
+    shown = api.as_().get("/v1/policies/default").json()
+    assert shown["text"] == DEFAULT
+    assert shown["version"] == load_policy("default").version
+    assert api.as_().get("/v1/policies/nonesuch").status_code == 404
+
+
+def test_an_operator_changes_what_decides_and_goes_back(api: Api) -> None:
+    operator = api.as_("operator")
+    assert operator.put("/v1/policies/active", json={"name": "native"}).status_code == 200
+    own = DEFAULT.replace('name = "default"', 'name = "own"')
+    answer = operator.put("/v1/policies/shadow", json={"text": own})
+    assert answer.json()["seats"] == ["shadow"]
+    assert doing(api) | {"learned": []} == doing(api) | {
+        "default": [], "native": ["active"], "own": ["shadow"], "learned": []
+    }  # fmt: skip
+    assert api.as_().get("/v1/policies/own").json()["text"] == own
+    assert operator.delete("/v1/policies/active").status_code == 204
+    assert operator.delete("/v1/policies/shadow").status_code == 204
+    assert doing(api)["default"] == ["active"]
+    assert "own" not in doing(api)
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"name": "nonesuch"}, "default"),
+        ({"name": "../../etc/passwd"}, "default"),
+        ({"text": "version = 1"}, "is missing"),
+        ({"text": DEFAULT.replace("least_loaded", "nonesuch")}, "nonesuch"),
+        ({"text": "= ="}, "text"),
+        ({}, "name or text"),
+        ({"name": "native", "text": DEFAULT}, "name or text"),
+    ],
+)
+def test_a_policy_that_can_t_work_is_refused_with_its_mistake(
+    api: Api, body: dict[str, str], word: str
+) -> None:
+    answer = api.as_("operator").put("/v1/policies/active", json=body)
+    assert answer.status_code == 422
+    assert word in answer.text
+    assert doing(api)["default"] == ["active"]
+
+
+def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
+    benchmark_id = lab.submit(target_uid=A)
+    text = DEFAULT.replace('name = "default"', 'name = "own"')
+    with lab.store.write() as uow:
+        for seat, name in ((PolicySeat.ACTIVE, "native"), (PolicySeat.SHADOW, "own")):
+            toml = text if name == "own" else _built_in(name)
+            uow.cycles.activate(
+                PolicyActivation(
+                    seat=seat, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
+                )
+            )
+    lab.cycle.run()
+    assert lab.cycle.queue.policy == "native"
+    with lab.store.read() as uow:
+        [active] = uow.cycles.page(limit=9)
+        [_, shadow] = uow.cycles.page(limit=9, shadows=True)
+        assert policy_of(uow.cycles.get(active.seq)).name == "native"
+        assert policy_of(uow.cycles.get(shadow.seq)).name == "own"
+        assert shadow.shadow_of == active.seq
+        [attempt] = uow.attempts.of(benchmark_id)  # the shadow's placement is nobody's
+    assert attempt.number == 1
+
+
+def test_an_activated_policy_that_no_longer_works_leaves_its_seat(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
+    benchmark_id = lab.submit(target_uid=A)
+    with lab.store.write() as uow:
+        uow.cycles.activate(
+            PolicyActivation(
+                seat=PolicySeat.ACTIVE,
+                name="gone",
+                version=1,
+                text=DEFAULT.replace("least_loaded", "uninstalled"),
+                by_user_id="op",
+                at=make.NOW,
+            )
+        )
+    lab.cycle.run()
+    assert lab.cycle.queue.policy == "default"
+    with lab.store.read() as uow:
+        assert uow.attempts.of(benchmark_id)
+
+
+def _built_in(name: str) -> str:
+    return (files("edgeyard.scheduler.framework") / "policies" / f"{name}.toml").read_text()
