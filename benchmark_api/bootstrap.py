@@ -172,6 +172,7 @@ def build(settings: Settings, port: int) -> System:
             ),
             fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
             files=files,
+            files=files,
             clock=clock,
             observe=metrics.observe,
             sweep=partial(keep_house, store, files, clock, settings.retention_s),

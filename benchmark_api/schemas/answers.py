@@ -269,9 +269,7 @@ class Board(TypedDict):
 
     target_uid: str
     family: str
-    state: Literal[
-        "idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"
-    ]
+    state: Literal["idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"]
     reason: str
     engines: list[Engine]
     ram_bytes: int

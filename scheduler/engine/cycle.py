@@ -15,6 +15,7 @@ from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
@@ -500,6 +501,7 @@ def pending_of(
         nb_inference=asked.nb_inference,
         variant=variant_of(benchmark),
         budget=asked.user_budget,
+        probe=benchmark.user_id == PROBER,
         probe=benchmark.user_id == PROBER,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None

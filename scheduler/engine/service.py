@@ -34,6 +34,7 @@ from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.preview import Preview, preview
 from edgeyard.scheduler.engine.quarantine import Warden
+from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
@@ -100,6 +101,7 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._figures = Figures(parts.store, parts.observe)
         self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
+        self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -124,6 +126,7 @@ class Engine:
             lambda: self._hints.put(_ALL), "interval", seconds=self._parts.full_repair_s, **every
         )
         self._timers.add_job(self._fire_due, "interval", seconds=TICK_S, **every)
+        self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
         self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
         self._timers.add_job(self._parts.sweep, "interval", hours=1, **every)
         self._timers.start()
@@ -274,6 +277,10 @@ class Engine:
 
     def _fire_due(self) -> None:
         if fire_due(self._parts.store, self._parts.clock):
+            self.wake()
+
+    def _watch_over(self) -> None:
+        if self._warden.run():
             self.wake()
 
     def _watch_over(self) -> None:

@@ -27,8 +27,15 @@ class BoardState(StrEnum):
     BUSY = "busy"
     OFFLINE = "offline"  # expected, but no ready host reports it
     DRAINED = "drained"  # taken out by an operator
+    QUARANTINED = "quarantined"  # set aside for its bad record
     UNHEALTHY = "unhealthy"  # its host finds it unusable
     UNKNOWN = "unknown"  # reported, but not on the inventory: never used
+
+
+_ASIDE = frozenset({BoardState.IDLE, BoardState.BUSY})
+"""What quarantine comes before; what is worse is told instead."""
+
+_NOBODY: Mapping[str, str] = {}
 
 
 class UnknownDevices(StrEnum):
@@ -144,13 +151,18 @@ class Twin:
         return (now - known.at).total_seconds() if known else math.inf
 
     def views(
-        self, *, drained: Mapping[str, str], holders: Mapping[str, str]
+        self,
+        *,
+        drained: Mapping[str, str],
+        holders: Mapping[str, str],
+        quarantined: Mapping[str, str] = _NOBODY,
     ) -> tuple[BoardView, ...]:
         """All boards, expected ones first.
 
         Args:
             drained: Why, by board that an operator took out.
             holders: Benchmark by board, of every live attempt.
+            quarantined: Why, by board that is set aside for its record.
         """
         with self._lock:
             known = self._known
@@ -168,7 +180,12 @@ class Twin:
         for uid, (board, host) in reported.items():
             if uid not in expected:
                 views.append(_view(board, host, False, drained, holders, self._unknown))
-        return tuple(views)
+        return tuple(
+            replace(view, state=BoardState.QUARANTINED, reason=quarantined[view.board.target_uid])
+            if view.board.target_uid in quarantined and view.state in _ASIDE
+            else view
+            for view in views
+        )
 
     def snapshot(
         self, now: datetime, *, drained: Mapping[str, str], holders: Mapping[str, str]

@@ -1,0 +1,135 @@
+"""Which boards have a record so bad that they should be set aside.
+
+A run fails because of the board or because of what it runs; the same model on other boards tells
+which. Of a failure on board b of a model that had s good and f failed runs on other boards, ::
+
+    w = (s + 1) / (s + f + 2)                  Beta(1, 1): how sure it is that b is to blame
+
+counts against b, and each good run counts for it. Run k from the last counts ``FADE ^ k``: a board
+that broke today is not saved by a good year. The failure rate r of b has the posterior ::
+
+    r ~ Beta(A + sum FADE^k w_k,  B + sum FADE^k good_k),   A = 0.5, B = 1.5
+
+and b is set aside when ``P(r > LIMIT) >= CERTAIN``: after three or four failures in a row of models
+that are known to be good, after about eight of one that ran nowhere else, and never for what fails
+on other boards too (Beta-Bernoulli: Gelman et al., *Bayesian Data Analysis*, 3rd ed., section 2.1).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from edgeyard.scheduler.framework.estimates import OF_NOBODY, OF_THE_BOARD
+from edgeyard.scheduler.model.benchmark import FailureCategory
+from edgeyard.scheduler.model.history import PastRun
+
+FADE = 0.8
+"""The last five runs or so count."""
+
+LIMIT = 1 / 3
+CERTAIN = 0.9
+PRIOR = (0.5, 1.5)
+
+_SUSPECT = frozenset(
+    each.value for each in OF_THE_BOARD | {FailureCategory.UNKNOWN, FailureCategory.TIMEOUT}
+)
+"""Failures that may be the board's; others are the user's, or nobody's."""
+
+_SILENT = frozenset(each.value for each in OF_NOBODY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardRecord:
+    """What a board's runs say of it.
+
+    Attributes:
+        runs: Good ones, and failures that may be the board's, of the last ten at most.
+        failed: Of those.
+        failure_rate: Mean of the posterior.
+        certainty: P(failure rate > `LIMIT`).
+    """
+
+    target_uid: str
+    runs: int
+    failed: int
+    failure_rate: float
+    certainty: float
+
+    @property
+    def bad(self) -> bool:
+        """It should be set aside."""
+        return self.certainty >= CERTAIN
+
+    @property
+    def sentence(self) -> str:
+        """Why, for people."""
+        return (
+            f"failed {self.failed} of its last {self.runs} runs that tell of the board; "
+            f"failure rate about {100 * self.failure_rate:.0f} %"
+        )
+
+
+def board_records(
+    runs: Iterable[PastRun], cleared: Mapping[str, datetime]
+) -> Mapping[str, BoardRecord]:
+    """Of every board that ran something.
+
+    Args:
+        runs: The past, oldest first; a few thousand are plenty.
+        cleared: By board, from when on its runs count: it was let back then.
+    """
+    runs = [run for run in runs if run.failure is None or run.failure not in _SILENT]
+    good: Counter[tuple[Hashable, str]] = Counter()
+    failed: Counter[tuple[Hashable, str]] = Counter()
+    all_good: Counter[Hashable] = Counter()
+    all_failed: Counter[Hashable] = Counter()
+    of_board: defaultdict[str, list[PastRun]] = defaultdict(list)
+    for run in runs:
+        what = _what(run)
+        where, everywhere = (good, all_good) if run.failure is None else (failed, all_failed)
+        where[what, run.target_uid] += 1
+        everywhere[what] += 1
+        since = cleared.get(run.target_uid)
+        telling = run.failure is None or run.failure in _SUSPECT
+        if telling and (since is None or run.ended_at > since):
+            of_board[run.target_uid].append(run)
+    found = {}
+    for uid, own in of_board.items():
+        blames = []
+        for run in reversed(own):
+            what = _what(run)
+            others_good = all_good[what] - good[what, uid]
+            others_failed = all_failed[what] - failed[what, uid]
+            blame = (others_good + 1) / (others_good + others_failed + 2)
+            blames.append(0.0 if run.failure is None else blame)
+        found[uid] = _record(uid, blames)
+    return found
+
+
+def _record(uid: str, blames: Sequence[float]) -> BoardRecord:
+    """From each run's blame, the last one first; 0: it went well."""
+    from scipy.special import betainc  # takes a moment: the CLI does without it
+
+    against, well = PRIOR
+    for place, blame in enumerate(blames):
+        weight = FADE**place
+        against += weight * blame
+        well += weight if blame == 0.0 else 0.0
+    last = blames[:10]
+    return BoardRecord(
+        target_uid=uid,
+        runs=len(last),
+        failed=sum(1 for blame in last if blame > 0.0),
+        failure_rate=against / (against + well),
+        certainty=float(1.0 - betainc(against, well, LIMIT)),
+    )
+
+
+def _what(run: PastRun) -> Hashable:
+    """What ran, whatever the number of its inferences; a model of unknown content is its own."""
+    kind = run.kind
+    model = kind.model_sha256 or run.benchmark_id
+    return kind.engine, kind.benchmark_type, model, kind.variant

@@ -1,0 +1,244 @@
+"""Sets boards with a bad record aside, probes them, and lets them back.
+
+A probe is a benchmark that is known to be good: a small network that Edgeyard brings, sent by
+Edgeyard's own user to just that board. If it leads to a result, the board is let back and what it
+did before no longer counts; if not, it is tried again later, each time after twice as long. What an
+operator set aside is not probed, and only an operator lets it back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.history import PastRuns
+from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
+    BenchmarkFile,
+    BenchmarkType,
+    Binding,
+    FileRole,
+    IfUnavailable,
+    JobDescription,
+    Status,
+)
+from edgeyard.scheduler.model.records import Event, Role, User
+from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.twin.twin import BoardView
+
+logger = logging.getLogger(__name__)
+
+PROBE_MODEL = Path(__file__).parent / "probe.onnx"
+PROBE_ENGINE = "ort"
+
+FIRST_PROBE = timedelta(minutes=1)
+LONGEST_PAUSE = timedelta(hours=6)
+
+_PROBE_TIME_S = 120.0
+_PROBE_WAIT_S = 3600.0  # for a board that is back, but busy or reserved
+_PROBE_LIMIT = 1 << 20
+
+_RUNS = 5000
+"""The last so many are looked at: a board's last five count, models' a little more."""
+
+Observe = Callable[[str, float, Mapping[str, str]], None]
+
+
+class Warden:
+    """Watches over the boards' records. One thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: FileStore,
+        boards: Callable[[], Sequence[BoardView]],
+        clock: Clock,
+        observe: Observe,
+        past: PastRuns | None = None,
+    ) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            boards: Every board as the twin knows it now.
+            past: Ended attempts; None: within the usual bounds.
+        """
+        self._store = store
+        self._files = files
+        self._boards = boards
+        self._clock = clock
+        self._observe = observe
+        self._past = past or PastRuns()
+        self._judged: object = None
+
+    def run(self) -> bool:
+        """Look once; True if something changed."""
+        now = self._clock.now()
+        with self._store.read() as uow:
+            known = uow.keeping.quarantines()
+            runs = self._past.read(uow, now)
+            under_way = {
+                each.probe_id: each
+                for each in known.values()
+                if each.active and each.probe_id is not None and each.next_probe_at is None
+            }
+            probes = uow.benchmarks.get_many(list(under_way))
+        changed = False
+        if runs is not self._judged:
+            cleared = {uid: each.lifted_at for uid, each in known.items() if each.lifted_at}
+            for record in board_records(runs[-_RUNS:], cleared).values():
+                earlier = known.get(record.target_uid)
+                if record.bad and (earlier is None or not earlier.active):
+                    changed |= self._set_aside(record, earlier, now)
+            self._judged = runs
+        for probe in probes:
+            if probe.status in TERMINAL:
+                changed |= self._judge(under_way[probe.benchmark_id], probe.status, now)
+        for each in known.values():
+            if each.active and each.next_probe_at is not None and each.next_probe_at <= now:
+                changed |= self._probe(each, now)
+        return changed
+
+    def _set_aside(self, record: BoardRecord, earlier: Quarantine | None, now: datetime) -> bool:
+        made = Quarantine(
+            target_uid=record.target_uid,
+            since=now,
+            reason=record.sentence,
+            failure_rate=record.failure_rate,
+            next_probe_at=now + FIRST_PROBE,
+        )
+        with self._store.write() as uow:
+            if uow.keeping.quarantines().get(record.target_uid) != earlier:
+                return False  # an operator was quicker
+            set_aside(uow, made, now)
+        self._observe("quarantines_total", 1, {"cause": "record"})
+        logger.warning(
+            "board set aside",
+            extra={
+                "event": "board.quarantined",
+                "target_uid": record.target_uid,
+                "failure_rate": round(record.failure_rate, 3),
+            },
+        )
+        return True
+
+    def _judge(self, seen: Quarantine, status: Status, now: datetime) -> bool:
+        """What a probe's end says."""
+        with self._store.write() as uow:
+            if uow.keeping.quarantines().get(seen.target_uid) != seen:
+                return False
+            if status is Status.COMPLETED:
+                let_back(uow, seen, now, by=None)
+                return True
+            pause = min(LONGEST_PAUSE, FIRST_PROBE * 2.0**seen.probes)
+            uow.keeping.set_quarantine(replace(seen, next_probe_at=now + pause))
+            data: dict[str, object] = {
+                "target_uid": seen.target_uid,
+                "probe_id": seen.probe_id,
+                "status": status.value,
+            }
+            uow.log.append(Event(at=now, kind="board.probe_failed", data=data))
+        return True
+
+    def _probe(self, seen: Quarantine, now: datetime) -> bool:
+        """Send a probe, if the board could run one now."""
+        view = next((v for v in self._boards() if v.board.target_uid == seen.target_uid), None)
+        if view is None or not view.online or not view.board.healthy or view.drained:
+            return False
+        if not any(
+            engine.name == PROBE_ENGINE and BenchmarkType.TYPE1.value in engine.supported_types
+            for engine in view.board.engines
+        ):
+            return False  # nothing to probe it with: an operator lets it back
+        writer = self._files.writer(_PROBE_LIMIT)
+        writer.write(PROBE_MODEL.read_bytes())
+        stored = writer.commit()
+        model = BenchmarkFile(
+            role=FileRole.MODEL,
+            position=0,
+            name=PROBE_MODEL.name,
+            sha256=stored.sha256,
+            size_bytes=stored.size_bytes,
+        )
+        with self._store.write() as uow:
+            if uow.keeping.quarantines().get(seen.target_uid) != seen:
+                return False
+            _open_account(uow, now)
+            made = lifecycle.submit(uow, _description(view), PROBER, [model], now)
+            uow.keeping.set_quarantine(
+                replace(
+                    seen, probe_id=made.benchmark_id, probes=seen.probes + 1, next_probe_at=None
+                )
+            )
+        logger.info(
+            "probe sent",
+            extra={
+                "event": "board.probed",
+                "target_uid": seen.target_uid,
+                "benchmark_id": made.benchmark_id,
+            },
+        )
+        return True
+
+
+def set_aside(uow: UnitOfWork, quarantine: Quarantine, now: datetime) -> None:
+    """Put a board into quarantine; what runs on it goes on to its end."""
+    uow.keeping.set_quarantine(quarantine)
+    data: dict[str, object] = {"target_uid": quarantine.target_uid, "reason": quarantine.reason}
+    if quarantine.failure_rate is not None:
+        data["failure_rate"] = round(quarantine.failure_rate, 3)
+    uow.log.append(
+        Event(at=now, kind="board.quarantined", user_id=quarantine.by_user_id, data=data)
+    )
+
+
+def let_back(uow: UnitOfWork, quarantine: Quarantine, now: datetime, by: str | None) -> Quarantine:
+    """End a quarantine; what the board did before no longer counts.
+
+    Args:
+        by: The operator; None: its probe went well.
+    """
+    ended = replace(quarantine, lifted_at=now, lifted_by=by, next_probe_at=None)
+    uow.keeping.set_quarantine(ended)
+    if by is not None and quarantine.probe_id is not None:
+        with suppress(Conflict, NotFound):  # it may have ended
+            lifecycle.cancel(uow, quarantine.probe_id, now, by)
+    data: dict[str, object] = {"target_uid": quarantine.target_uid}
+    if by is None:
+        data["probe_id"] = quarantine.probe_id
+    uow.log.append(Event(at=now, kind="board.unquarantined", user_id=by, data=data))
+    return ended
+
+
+def _open_account(uow: UnitOfWork, now: datetime) -> None:
+    try:
+        uow.accounts.user(PROBER)
+    except NotFound:
+        user = User(user_id=PROBER, role=Role.SUBMITTER, created_at=now, max_priority=10)
+        uow.accounts.add_user(user)
+
+
+def _description(view: BoardView) -> JobDescription:
+    return JobDescription(
+        model=PROBE_MODEL.name,
+        runtime=PROBE_ENGINE,
+        benchmark_type=BenchmarkType.TYPE1,
+        target_uid=view.board.target_uid,
+        user_priority=10,
+        user_time_s=_PROBE_TIME_S,
+        queue_timeout_s=_PROBE_WAIT_S,
+        nb_inference=20,
+        max_retries=0,
+        preemptible=False,
+        binding=Binding.STRICT,
+        if_unavailable=IfUnavailable.NOTIFY,
+        tags=("probe",),
+    )
