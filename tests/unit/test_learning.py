@@ -1,0 +1,372 @@
+"""Models as scorers: manifests, the encoder, hostile files, what is shipped."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.network import QUANTILES, Network, mean_of, onnx_bytes, start, train
+from edgeyard.errors import ConfigError
+from edgeyard.plugins.builtin import BUILT_IN, registry
+from edgeyard.plugins.scorers.learned import Learned, learned, load_learned
+from edgeyard.plugins.testing import (
+    NOW,
+    all_pairs,
+    board,
+    pending,
+    sample_batch,
+    snapshot_of,
+)
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.registry import Kind
+from edgeyard.scheduler.learning.check import MAX_FILE_BYTES, check_model
+from edgeyard.scheduler.learning.features import (
+    COLUMNS,
+    Encoder,
+    Input,
+    normalise,
+    raw,
+)
+from edgeyard.scheduler.learning.manifest import (
+    Manifest,
+    Output,
+    manifest_text,
+    parse_manifest,
+)
+from edgeyard.scheduler.learning.model import load_model, manifests
+
+COLUMN = "log_nb_inference"
+
+
+def manifest(**more: object) -> Manifest:
+    values: dict[str, object] = {
+        "name": "mine",
+        "version": 1,
+        "objective": "speed",
+        "output": Output.SCORE,
+        "onnx": "mine.onnx",
+        "sha256": "0" * 64,
+        "inputs": (Input(column=COLUMN, mean=3.0, scale=2.0), Input(column="host_cpu?")),
+    }
+    return Manifest(**{**values, **more})  # type: ignore[arg-type]
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    constants: Mapping[str, NDArray[np.generic]] | None = None,
+    *,
+    inputs: int = 2,
+    rows: str | int = "n",
+    opsets: Mapping[str, int] | None = None,
+) -> bytes:
+    """A graph from x to y."""
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(value, name) for name, value in (constants or {}).items()],
+    )
+    made = helper.make_model(
+        graph,
+        opset_imports=[helper.make_opsetid(*each) for each in (opsets or {"": 13}).items()],
+        ir_version=8,
+    )
+    return bytes(made.SerializeToString())
+
+
+def node(kind: str, takes: Sequence[str], gives: str = "y", **more: object) -> onnx.NodeProto:
+    return helper.make_node(kind, list(takes), [gives], **more)  # type: ignore[arg-type]
+
+
+def good() -> bytes:
+    weights = np.array([[0.5], [0.25]], np.float32)
+    return model([node("MatMul", ["x", "w"], "z"), node("Sigmoid", ["z"])], {"w": weights})
+
+
+def dropped(folder: Path, data: bytes, **more: object) -> Path:
+    """A model and its manifest in a folder; the manifest's path."""
+    (folder / "mine.onnx").write_bytes(data)
+    told = manifest(**{"sha256": hashlib.sha256(data).hexdigest(), **more})
+    path = folder / "mine.toml"
+    path.write_text(manifest_text(told))
+    return path
+
+
+def test_a_manifest_reads_back_as_it_was_written() -> None:
+    for each in (
+        manifest(),
+        manifest(output=Output.LOG_SECONDS, quantiles=(0.1, 0.5, 0.9), trained_on="a sweep"),
+    ):
+        assert parse_manifest(manifest_text(each)) == each
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("features = 1", "trained on columns of version 2"),
+        ('column = "log_nb_inference"', "inputs.0..column: 'no_such' is unknown; there are"),
+        ("scale = 2.0", "scale none above 0"),
+        ('onnx = "mine.onnx"', "onnx: is not the plain name"),
+        ('output = "score"', "output: is not one of log_seconds"),
+        ('name = "mine"', "name: is not a name"),
+        ("version = 1", "version: is not a whole number"),
+        ('objective = "speed"', "speeed: is unknown"),
+    ],
+)
+def test_a_wrong_manifest_is_told_with_its_place(change: str, words: str) -> None:
+    wrong = {
+        "features = 1": "features = 2",
+        'column = "log_nb_inference"': 'column = "no_such"',
+        "scale = 2.0": "scale = -1",
+        'onnx = "mine.onnx"': 'onnx = "../mine.onnx"',
+        'output = "score"': 'output = "guess"',
+        'name = "mine"': 'name = "Mine!"',
+        "version = 1": "version = 0",
+        'objective = "speed"': 'objective = "speed"\nspeeed = 1',
+    }
+    text = manifest_text(manifest()).replace(change, wrong[change], 1)
+    with pytest.raises(ConfigError, match=words):
+        parse_manifest(text)
+
+
+def test_a_manifest_that_is_no_toml_is_refused() -> None:
+    with pytest.raises(ConfigError, match="mine"):
+        parse_manifest("inputs = [", source="mine")
+
+
+def test_values_are_normalised_and_missing_ones_are_told() -> None:
+    snapshot = snapshot_of(
+        [board("rpi4b-0001-0001", attributes={"cpu.threads": 4}), board("rpi4b-0001-0002")]
+    )
+    batch = build_batch(snapshot, [pending(nb_inference=100)], NOW, 0)
+    pairs = all_pairs(batch)
+    inputs = [
+        Input(column="log_nb_inference", mean=1.0, scale=2.0),
+        Input(column="log_board_threads"),
+        Input(column="log_board_threads?"),
+        Input(column="log_history_s?"),
+    ]
+    (x,) = Encoder(batch, pairs.rows, pairs.boards, inputs).chunks(100)
+    assert x[:, 0] == pytest.approx((np.log(100) - 1.0) / 2.0)
+    assert x[:, 1].tolist() == [2.0, 0.0]
+    assert x[:, 2].tolist() == [1.0, 0.0]
+    assert x[:, 3].tolist() == [0.0, 0.0]
+
+
+def test_chunks_are_the_whole_in_parts_and_training_sees_the_same() -> None:
+    batch = sample_batch(40, 30)
+    pairs = all_pairs(batch)
+    inputs = [*(Input(column=each, mean=0.5, scale=3.0) for each in COLUMNS)]
+    (whole,) = Encoder(batch, pairs.rows, pairs.boards, inputs).chunks(10_000)
+    parts = list(Encoder(batch, pairs.rows, pairs.boards, inputs).chunks(7))
+    assert np.array_equal(whole, np.concatenate(parts))
+    values = raw(batch, pairs.rows, pairs.boards, list(COLUMNS))
+    assert np.array_equal(whole, normalise(values, inputs))
+    assert np.isfinite(whole).all()
+
+
+def test_a_dropped_model_scores(tmp_path: Path) -> None:
+    dropped(tmp_path, good())
+    (name, factory), *others = learned(tmp_path).items()
+    assert (name, others) == ("mine", [])
+    batch = sample_batch(5, 4)
+    pairs = all_pairs(batch)
+    scores = factory().score(batch, pairs)
+    (x,) = Encoder(batch, pairs.rows, pairs.boards, manifest().inputs).chunks(100)
+    assert scores == pytest.approx(1 / (1 + np.exp(-(x @ [0.5, 0.25]))), abs=1e-6)
+
+
+def test_a_changed_file_is_refused(tmp_path: Path) -> None:
+    path = dropped(tmp_path, good(), sha256="1" * 64)
+    with pytest.raises(ConfigError, match="SHA-256"):
+        load_learned(path)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    path = dropped(tmp_path, good())
+    (tmp_path / "mine.onnx").unlink()
+    with pytest.raises(ConfigError, match=r"mine\.onnx"):
+        load_learned(path)
+
+
+def test_two_manifests_of_one_name_are_refused(tmp_path: Path) -> None:
+    path = dropped(tmp_path, good())
+    path.with_name("again.toml").write_text(path.read_text())
+    with pytest.raises(ConfigError, match=r"is called 'mine' too"):
+        manifests(tmp_path)
+
+
+def external() -> bytes:
+    made = onnx.load_from_string(good())
+    tensor = made.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "/etc/passwd"
+    return bytes(made.SerializeToString())
+
+
+HOSTILE: Mapping[str, tuple[Callable[[], bytes], str]] = {
+    "nothing": (lambda: b"", "0 bytes"),
+    "noise": (lambda: bytes(range(1, 200)), "no readable ONNX"),
+    "too big": (lambda: bytes(MAX_FILE_BYTES + 1), "bytes; a scorer has"),
+    "external data": (external, "outside the ONNX file"),
+    "too many nodes": (
+        lambda: model(
+            [node("Relu", ["x" if i == 0 else f"h{i - 1}"], f"h{i}") for i in range(600)]
+        ),
+        "600 nodes",
+    ),
+    "a loop": (
+        lambda: model([node("Loop", ["x"], body=helper.make_graph([], "b", [], []))]),
+        "operator 'Loop' is not allowed",
+    ),
+    "a memory bomb": (
+        lambda: model([node("ConstantOfShape", ["s"])], {"s": np.array([1 << 40], np.int64)}),
+        "operator 'ConstantOfShape' is not allowed",
+    ),
+    "operators of others": (
+        lambda: model([node("Relu", ["x"])], opsets={"": 13, "evil.example": 1}),
+        "evil.example",
+    ),
+    "an outer product": (
+        lambda: model(
+            [
+                node("Transpose", ["x"], "t", perm=[1, 0]),
+                node("MatMul", ["x", "t"], "z"),
+                node("ReduceSum", ["z", "a"], keepdims=1),
+            ],
+            {"a": np.array([1], np.int64)},
+        ),
+        "memory|allocate|Allocate|alloc",
+    ),
+    "answers that depend on other pairs": (
+        lambda: model(
+            [node("ReduceMax", ["x"], "m", axes=[0]), node("Sub", ["x", "m"], "d"),
+             node("ReduceSum", ["d", "a"], keepdims=1)],
+            {"a": np.array([1], np.int64)},
+        ),
+        "depends on the other pairs",
+    ),
+    "NaN": (
+        lambda: model(
+            [node("ReduceSum", ["x", "a"], "s", keepdims=1), node("Sqrt", ["s"])],
+            {"a": np.array([1], np.int64)},
+        ),
+        "NaN or infinity",
+    ),
+    "other columns": (lambda: model([node("Relu", ["x"])], inputs=7), "takes 7 columns"),
+    "a fixed number of rows": (lambda: model([node("Relu", ["x"])], rows=1), "any number of rows"),
+    "two numbers in place of one": (lambda: model([node("Relu", ["x"])]), "float32 of shape"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_model_is_refused_and_told_why(case: str) -> None:
+    make, words = HOSTILE[case]
+    with pytest.raises(ConfigError, match=words):
+        check_model(make(), 2, 1)
+
+
+def test_a_score_is_worth_what_the_manifest_means(tmp_path: Path) -> None:
+    network = start(2, 3, 4, seed=0)
+    network.weights["S"][0] = 1.0
+    data = onnx_bytes([network])
+    path = dropped(tmp_path, data, output=Output.LOG_SECONDS, quantiles=QUANTILES, rank_by=0.9)
+    scorer = Learned(load_model(path))
+    batch = sample_batch(6, 5)
+    pairs = all_pairs(batch)
+    predicted = load_model(path).predict(batch, pairs.rows, pairs.boards)
+    assert (np.diff(predicted, axis=1) > 0).all()  # quantiles never cross
+    scores = scorer.score(batch, pairs)
+    for row in range(6):
+        its = pairs.of(row)
+        seconds = np.exp(predicted[its, 2])
+        assert scores[its] == pytest.approx(seconds.min() / seconds, rel=1e-5)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_the_written_model_is_the_trained_one(outputs: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((500, 6)).astype(np.float32).astype(np.float64)
+    y = x[:, 0] * 2 + np.abs(x[:, 1]) + rng.standard_normal(500) * 0.1
+    networks = []
+    for seed in range(2):
+        network = start(6, outputs, 8, seed)
+        train(network, x, y if outputs == 3 else (y > 1).astype(np.float64), epochs=20, seed=seed)
+        networks.append(network)
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(onnx_bytes(networks), providers=["CPUExecutionProvider"])
+    (found,) = session.run(None, {"x": x.astype(np.float32)})
+    assert np.abs(found - mean_of(networks, x)).max() < 1e-5
+
+
+def test_training_finds_quantiles_that_hold() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-1, 1, (4000, 1))
+    y = np.sin(3 * x[:, 0]) + rng.standard_normal(4000) * (0.1 + 0.3 * (x[:, 0] > 0))
+    network = start(1, 3, 16, seed=0)
+    train(network, x[:3000], y[:3000], epochs=60)
+    found = network.predict(x[3000:])
+    share = (y[3000:, None] <= found).mean(axis=0)
+    assert share == pytest.approx(QUANTILES, abs=0.06)
+
+
+def test_slopes_are_those_of_the_loss() -> None:
+    """The gradient that training goes down, against differences of the pinball loss."""
+    from benchmarks.network import _pinball, _slopes
+
+    rng = np.random.default_rng(2)
+    network = start(3, 3, 5, seed=0)
+    for value in network.weights.values():
+        value += rng.normal(0, 0.3, value.shape)
+    x, y = rng.standard_normal((40, 3)), rng.standard_normal(40)
+
+    def loss(changed: Network) -> float:
+        over = y[:, None] - changed.predict(x)
+        level = np.array(QUANTILES)
+        return float(np.maximum(level * over, (level - 1) * over).sum(axis=1).mean())
+
+    slopes = _slopes(network, x, y, _pinball)
+    for name, slope in slopes.items():
+        place = tuple(rng.integers(size) for size in slope.shape)
+        moved = []
+        for step in (1e-6, -1e-6):
+            other = replace(network, weights={k: v.copy() for k, v in network.weights.items()})
+            other.weights[name][place] += step
+            moved.append(loss(other))
+        assert slope[place] == pytest.approx((moved[0] - moved[1]) / 2e-6, abs=1e-5)
+
+
+def test_the_shipped_models_are_what_their_manifests_say() -> None:
+    shipped = manifests()
+    assert set(shipped) == {"learned_risk", "learned_run_time"}
+    for name, path in shipped.items():
+        assert load_model(path).manifest.name == name
+        assert name in BUILT_IN[Kind.SCORER]
+
+
+def test_the_policy_of_learned_scorers_can_be_used() -> None:
+    plugins = registry(entry_points=False).resolve(load_policy("learned"))
+    kinds = {seat.scorer.kind.value for seat in plugins.scorers}
+    assert kinds == {"ai", "ilp", "heuristic"}
+
+
+def test_a_slower_past_means_a_lower_score() -> None:
+    """The shipped model has learned at least this much."""
+    batch = sample_batch(1, 12, seed=3)
+    pairs = all_pairs(batch)
+    model = load_model(manifests()["learned_run_time"])
+    found = model.predict(batch, pairs.rows, pairs.boards)
+    told = raw(batch, pairs.rows, pairs.boards, ["log_history_s"])["log_history_s"]
+    assert np.isfinite(told).all()
+    assert np.corrcoef(found[:, 1], told)[0, 1] > 0.5
