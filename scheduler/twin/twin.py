@@ -8,62 +8,23 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from enum import StrEnum
 
 import numpy as np
 
-from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import Board, Host
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.twin.comparison import Comparison, compare
+from edgeyard.scheduler.twin.joined import BoardState as BoardState
+from edgeyard.scheduler.twin.joined import BoardView as BoardView
+from edgeyard.scheduler.twin.joined import Joined, JoinedBoard, view_of
+from edgeyard.scheduler.twin.joined import UnknownDevices as UnknownDevices
 
 logger = logging.getLogger(__name__)
-
-
-class BoardState(StrEnum):
-    """One word for an operator."""
-
-    IDLE = "idle"
-    BUSY = "busy"
-    OFFLINE = "offline"  # expected, but no ready host reports it
-    DRAINED = "drained"  # taken out by an operator
-    QUARANTINED = "quarantined"  # set aside for its bad record
-    UNHEALTHY = "unhealthy"  # its host finds it unusable
-    UNKNOWN = "unknown"  # reported, but not on the inventory: never used
-
 
 _ASIDE = frozenset({BoardState.IDLE, BoardState.BUSY})
 """What quarantine comes before; what is worse is told instead."""
 
 _NOBODY: Mapping[str, str] = {}
-
-
-class UnknownDevices(StrEnum):
-    """What becomes of boards that hosts report and the inventory doesn't know."""
-
-    DENY = "deny"  # shown, never used
-    WARN = "warn"  # used, and pointed out wherever boards are shown
-    ALLOW = "allow"  # used
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BoardView:
-    """One board as the twin knows it now.
-
-    Attributes:
-        reason: Why it is not idle, in words, or what else is to be said of it; "" otherwise.
-        host: Name of its host; "" when no host reports it.
-        holder: Benchmark that holds it; None when none of ours does.
-    """
-
-    board: Board
-    state: BoardState
-    reason: str
-    host: str
-    expected: bool
-    online: bool
-    drained: bool
-    holder: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +33,7 @@ class _Known:
 
     hosts: tuple[Host, ...]
     at: datetime
+    joined: Joined
 
 
 class Twin:
@@ -96,7 +58,9 @@ class Twin:
                 place a job there that is not kept to known ones.
         """
         self._expected = tuple(expected)
+        self._stated = {board.target_uid: board for board in self._expected}
         self._unknown = unknown
+        self._nothing = Joined((), unknown).joined(self._stated, (), unknown)
         self._guarded = may_grow and unknown is UnknownDevices.DENY
         self._warned: frozenset[str] = frozenset()
         self._known: _Known | None = None
@@ -105,15 +69,12 @@ class Twin:
 
     def refresh(self, hosts: Sequence[Host], at: datetime) -> None:
         """Take the cluster's answer in."""
-        known = {board.target_uid for board in self._expected}
-        others = frozenset(
-            board.target_uid
-            for host in hosts
-            for board in host.boards
-            if board.target_uid not in known
-        )
         with self._lock:
-            self._known = _Known(tuple(hosts), at)
+            before = self._known.joined if self._known else self._nothing
+        joined = before.joined(self._stated, hosts, self._unknown)
+        others = frozenset(joined.columns.uids) - self._stated.keys()
+        with self._lock:
+            self._known = _Known(tuple(hosts), at, joined)
             self._trouble = ""
             new, self._warned = others - self._warned, others
         if self._unknown is not UnknownDevices.ALLOW:
@@ -166,20 +127,10 @@ class Twin:
         """
         with self._lock:
             known = self._known
-        reported: dict[str, tuple[Board, Host]] = {
-            board.target_uid: (board, host)
-            for host in (known.hosts if known else ())
-            for board in host.boards
-        }
-        expected = {board.target_uid: board for board in self._expected}
-        views = []
-        for uid, stated in expected.items():
-            seen = reported.get(uid)
-            board = _stricter(stated, seen[0]) if seen else stated
-            views.append(_view(board, seen[1] if seen else None, True, drained, holders))
-        for uid, (board, host) in reported.items():
-            if uid not in expected:
-                views.append(_view(board, host, False, drained, holders, self._unknown))
+        views = [
+            _now(each, drained, holders, self._unknown)
+            for each in (known.joined if known else self._nothing).boards
+        ]
         return tuple(
             replace(view, state=BoardState.QUARANTINED, reason=quarantined[view.board.target_uid])
             if view.board.target_uid in quarantined and view.state in _ASIDE
@@ -193,136 +144,55 @@ class Twin:
         """All boards in columns."""
         with self._lock:
             known = self._known
-        views = self.views(drained=drained, holders=holders)
-        boards = [view.board for view in views]
-        uids = tuple(board.target_uid for board in boards)
-        busy = np.array([view.holder is not None or view.board.busy for view in views], dtype=bool)
-        conflicts = _conflicts(boards, uids)
-        reasons = [view.reason for view in views]
+        joined = known.joined if known else self._nothing
+        columns = joined.columns
+        reasons = list(columns.reasons)
+        busy, taken_out = columns.busy.copy(), np.zeros(len(columns.uids), dtype=np.bool_)
+        for uid in {*drained, *holders}:
+            row = columns.row_of_uid.get(uid)
+            if row is not None:
+                view = _now(joined.boards[row], drained, holders, self._unknown)
+                reasons[row], taken_out[row] = view.reason, view.drained
+                busy[row] |= view.holder is not None
+        conflicts = columns.conflicts
         if conflicts is not None:
             blocked = (conflicts & busy[None, :]).any(axis=1) & ~busy
-            for row in np.flatnonzero(blocked):
-                other = uids[int(np.flatnonzero(conflicts[row] & busy)[0])]
+            for row in np.flatnonzero(blocked).tolist():
+                other = columns.uids[int(np.flatnonzero(conflicts[row] & busy)[0])]
                 reasons[row] = reasons[row] or f"its cores are in use by {other}"
             busy = busy | blocked
-        engines = sorted({engine.name for board in boards for engine in board.engines})
-        pairs = sorted(
-            {
-                (engine.name, kind)
-                for board in boards
-                for engine in board.engines
-                for kind in engine.supported_types
-            }
-        )
         return Snapshot(
             taken_at=known.at if known else None,
             age_s=(now - known.at).total_seconds() if known else math.inf,
-            uids=uids,
-            families=tuple(board.family for board in boards),
-            hosts=tuple(view.host for view in views),
-            ram_bytes=np.array([board.ram_bytes for board in boards], dtype=np.int64),
-            storage_bytes=np.array([board.storage_bytes for board in boards], dtype=np.int64),
-            expected=np.array(
-                [view.expected or self._unknown is not UnknownDevices.DENY for view in views],
-                dtype=bool,
-            ),
-            online=np.array([view.online for view in views], dtype=bool),
-            healthy=np.array([board.healthy for board in boards], dtype=bool),
-            drained=np.array([view.drained for view in views], dtype=bool),
+            uids=columns.uids,
+            families=columns.families,
+            hosts=columns.hosts,
+            ram_bytes=columns.ram_bytes,
+            storage_bytes=columns.storage_bytes,
+            expected=columns.expected,
+            online=columns.online,
+            healthy=columns.healthy,
+            drained=taken_out,
             busy=busy,
-            progress=np.array(
-                [math.nan if board.progress is None else board.progress for board in boards],
-                dtype=np.float64,
-            ),
-            supports={
-                (name, kind): np.array(
-                    [
-                        any(e.name == name and kind in e.supported_types for e in board.engines)
-                        for board in boards
-                    ],
-                    dtype=bool,
-                )
-                for name, kind in pairs
-            },
-            engines={
-                name: np.array(
-                    [any(engine.name == name for engine in board.engines) for board in boards],
-                    dtype=bool,
-                )
-                for name in engines
-            },
+            progress=columns.progress,
+            supports=columns.supports,
+            engines=columns.engines,
             reasons=tuple(reasons),
-            attributes=tuple(attributes_of(board) for board in boards),
+            attributes=columns.attributes,
             conflicts=conflicts,
             guarded=self._guarded,
         )
 
 
-def _view(
-    board: Board,
-    host: Host | None,
-    expected: bool,
+def _now(
+    joined: JoinedBoard,
     drained: Mapping[str, str],
     holders: Mapping[str, str],
-    unknown: UnknownDevices = UnknownDevices.DENY,
+    unknown: UnknownDevices,
 ) -> BoardView:
-    uid = board.target_uid
-    online = host is not None and host.ready
-    holder = holders.get(uid)
-    if not expected and unknown is UnknownDevices.DENY:
-        state, reason = BoardState.UNKNOWN, "not on the inventory, so it is never used"
-    elif uid in drained:
-        state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
-    elif host is None:
-        state, reason = BoardState.OFFLINE, "no host reports it"
-    elif not host.ready:
-        state, reason = BoardState.OFFLINE, f"its host {host.name} is {host.ready_reason}"
-    elif not board.healthy:
-        state, reason = BoardState.UNHEALTHY, board.health_reason or "its host finds it unusable"
-    elif holder is not None:
-        # Not which one: the sentence reaches other users, who may not know that it exists.
-        state, reason = BoardState.BUSY, "runs a benchmark"
-    elif board.busy:
-        state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
-    else:
-        state, reason = BoardState.IDLE, ""
-    if not expected and unknown is UnknownDevices.WARN:
-        reason = f"{reason}; not on the inventory" if reason else "not on the inventory"
-    return BoardView(
-        board=board,
-        state=state,
-        reason=reason,
-        host=host.name if host else "",
-        expected=expected,
-        online=online,
-        drained=uid in drained,
-        holder=holder,
-    )
-
-
-def _stricter(stated: Board, seen: Board) -> Board:
-    """The reported board, limited to what the inventory grants it."""
-    kinds = {engine.name: engine.supported_types for engine in stated.engines}
-    return replace(
-        seen,
-        ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
-        storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
-        engines=tuple(
-            replace(engine, supported_types=engine.supported_types & kinds[engine.name])
-            for engine in seen.engines
-            if engine.name in kinds
-        ),
-    )
-
-
-def _conflicts(boards: Sequence[Board], uids: Sequence[str]) -> np.ndarray | None:
-    """Shape (boards, boards), or None when no two boards share cores."""
-    if not any(board.shares_with for board in boards):
-        return None
-    row = {uid: index for index, uid in enumerate(uids)}
-    matrix = np.zeros((len(boards), len(boards)), dtype=bool)
-    for index, board in enumerate(boards):
-        for other in board.shares_with:
-            if other in row:
-                matrix[index, row[other]] = matrix[row[other], index] = True
-    return matrix
+    """With drains and holders; most boards have neither."""
+    known = joined.view
+    uid = known.board.target_uid
+    if uid not in drained and uid not in holders:
+        return known
+    return view_of(known.board, joined.host, known.expected, drained, holders, unknown)

@@ -1,0 +1,259 @@
+"""Whole decision cycles on one core: from the boards' state to a recorded, explained decision."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+
+from benchmarks.tables import Row, median
+from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.decide.batch import kind_of
+from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.decide.record import Recorder
+from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.twin.twin import Twin
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FAMILIES = 20
+BOARDS_A_HOST = 10
+RUNS_A_BOARD = 5
+BUSY = 0.1
+GIB = 1 << 30
+ANY = "any"
+
+_SCORERS = ("least_loaded", "learned_run_time")
+_REPEATS = 7
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cycle to measure.
+
+    Attributes:
+        classes: Different benchmarks; each of the jobs where it is the number of jobs.
+        any_family: Benchmarks run on boards of all families.
+    """
+
+    jobs: int
+    boards: int
+    classes: int
+    any_family: bool = False
+
+
+CASES = {
+    "1000x1000": Case(1_000, 1_000, 200),
+    "10000x10000": Case(10_000, 10_000, 500),
+    "10000x10000 all different": Case(10_000, 10_000, 10_000),
+    "10000x10000 any family": Case(10_000, 10_000, 500, any_family=True),
+    **{f"{jobs}x10000": Case(jobs, 10_000, 500) for jobs in (1_250, 2_500, 5_000, 20_000, 40_000)},
+}
+
+
+def run() -> list[Row]:
+    """Each case in a process of its own, on one core: its peak memory is its own."""
+    rows = []
+    for name, case in CASES.items():
+        found = _child("cycle", name)
+        parts = ", ".join(f"{part} {took * 1000:.3g} ms" for part, took in found["parts"].items())
+        rows.append(
+            Row(
+                name,
+                found["median_s"] * 1000,
+                "ms",
+                note=f"{case.classes} classes, {found['pairs']:,} pairs, {found['placed']:,} "
+                f"placed; peak {found['peak_mib']:.0f} MiB; record {found['record_kib']:,.0f} KiB; "
+                f"first {found['first_s'] * 1000:.0f} ms, worst {found['worst_s'] * 1000:.0f} ms "
+                f"of {_REPEATS}; {parts}",
+            )
+        )
+    return rows
+
+
+def _child(*words: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.bench_decide", *words],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+    )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def measure(case: Case) -> dict[str, Any]:
+    """Cycles one after another; a run has ended since the last one each time."""
+
+    policy = replace(
+        load_policy("default"),
+        scorers=tuple(ScorerChoice(name=name, weight=1.0) for name in _SCORERS),
+        evaluator="compared",
+        aggregator="hedge",
+    )
+    plugins = registry(entry_points=False).resolve(policy)
+    boards = _boards(case)
+    twin = Twin(boards)
+    twin.refresh(_hosts(boards), NOW)
+    pending = _pending(case)
+    past = list(_past(case, pending))
+    history = History(past[: -_REPEATS - 1])
+    recorder = Recorder()
+    times: list[float] = []
+    parts: dict[str, list[float]] = {}
+    for number in range(_REPEATS + 1):
+        history = history.grown(past[len(history) : len(history) + 1])
+        knowledge = Knowledge(runs=history)
+        changed = _changed(boards, number)
+        hosts = _hosts(changed)
+        began = time.process_time()
+        twin.refresh(hosts, NOW)
+        given = CycleInput(
+            snapshot=twin.snapshot(NOW, drained={}, holders={}),
+            pending=pending,
+            now=NOW,
+            knowledge=knowledge,
+            seed=number,
+        )
+        looked = time.process_time()
+        result = decide(given, policy, plugins)
+        decided = time.process_time()
+        reasons = len(list(result.waiting.items()))
+        told = time.process_time()
+        record = recorder.record(given, result)
+        ended = time.process_time()
+        times.append(ended - began)
+        for part, took in (
+            ("snapshot", looked - began),
+            ("decide", decided - looked),
+            ("reasons", told - decided),
+            ("record", ended - told),
+        ):
+            parts.setdefault(part, []).append(took)
+        assert reasons + len(result.placements) == case.jobs
+        assert not result.faults, result.faults
+    return {
+        "median_s": median(times[1:]),
+        "first_s": times[0],
+        "worst_s": max(times[1:]),
+        "parts": {part: median(took[1:]) for part, took in parts.items()},
+        "pairs": len(result.decided.scores.pairs),
+        "placed": len(result.placements),
+        "record_kib": sum(len(data) for _, data in record.parts) / 1024,
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+
+
+def _family(number: int) -> str:
+    return f"family{chr(ord('a') + number)}"
+
+
+def _uid(row: int) -> str:
+    return f"{_family(row % FAMILIES)}-{row // 9000 + 1:04}-{row % 9000 + 1:04}"
+
+
+def _boards(case: Case) -> list[Board]:
+    """Of 20 families, one in ten busy."""
+    rng = np.random.default_rng(0)
+    engines = (
+        BoardEngine("ort", "1.31", frozenset({"TYPE1", "TYPE2", "TYPE3"})),
+        BoardEngine("tflite", "2.3", frozenset({"TYPE1"})),
+    )
+    return [
+        Board(
+            target_uid=_uid(row),
+            family=_family(row % FAMILIES),
+            ram_bytes=(2 << (row // FAMILIES % 3)) * GIB,
+            storage_bytes=32 * GIB,
+            engines=engines,
+            busy=bool(rng.random() < BUSY),
+        )
+        for row in range(case.boards)
+    ]
+
+
+def _changed(boards: list[Board], number: int) -> list[Board]:
+    """One board in a hundred tells something new."""
+    return [
+        replace(board, progress=float(number % 100)) if row % 100 == 0 else board
+        for row, board in enumerate(boards)
+    ]
+
+
+def _hosts(boards: list[Board]) -> list[Host]:
+    """Ten boards a host."""
+    return [
+        Host(f"host-{start}", f"host-{start}", True, tuple(boards[start : start + BOARDS_A_HOST]))
+        for start in range(0, len(boards), BOARDS_A_HOST)
+    ]
+
+
+def _pending(case: Case) -> list[PendingBenchmark]:
+
+    kinds = list(BenchmarkType)
+    rng = np.random.default_rng(1)
+    different = case.classes == case.jobs
+    return [
+        PendingBenchmark(
+            benchmark_id=f"b-{job:06}",
+            user_id=f"user-{job % 50}",
+            submit_time=NOW - timedelta(seconds=int(rng.integers(1, 100_000))),
+            family=ANY if case.any_family else _family(job % FAMILIES),
+            engine="ort",
+            benchmark_type=kinds[number // FAMILIES % 3],
+            ram_bytes=GIB + number if different else (1 + number % 2) * GIB,
+            storage_bytes=GIB,
+            model_sha256=f"{number:064x}",
+            model_bytes=1_000_000 + 1000 * number,
+            nb_inference=20 + number // FAMILIES % 5 * 20,
+            user_priority=1 + job % 10,
+        )
+        for job in range(case.jobs)
+        for number in (job % case.classes,)
+    ]
+
+
+def _past(case: Case, pending: list[PendingBenchmark]) -> Iterator[PastRun]:
+    """Runs of each board, of benchmarks of its family."""
+
+    rng = np.random.default_rng(2)
+    by_family = [
+        [each for each in pending[: case.classes] if each.family in (ANY, _family(number))]
+        for number in range(FAMILIES)
+    ]
+    for turn in range(RUNS_A_BOARD):
+        for row in range(case.boards):
+            family = row % FAMILIES
+            each = by_family[family][int(rng.integers(len(by_family[family])))]
+            yield PastRun(
+                benchmark_id=f"past-{turn}-{row}",
+                user_id=each.user_id,
+                target_uid=_uid(row),
+                family=_family(family),
+                kind=kind_of(each),
+                run_s=float(5.0 * (1 + family) * rng.lognormal(0.0, 0.3)),
+                failure="board_fault" if rng.random() < 0.02 else None,
+                ended_at=NOW - timedelta(days=2 * (RUNS_A_BOARD - turn), seconds=-row),
+            )
+
+
+def _main() -> None:
+    os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
+    print(json.dumps(measure(CASES[sys.argv[2]])))
+
+
+if __name__ == "__main__":
+    _main()

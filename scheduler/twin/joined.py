@@ -1,0 +1,291 @@
+"""What is expected joined with what hosts report, in columns.
+
+A cluster of ten thousand boards says much the same every second: what did not change is kept, and
+only what an operator or a live attempt changes of it is put over it in each snapshot.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.model import AttributeValue, Board, BoardEngine, Host
+
+
+class BoardState(StrEnum):
+    """One word for an operator."""
+
+    IDLE = "idle"
+    BUSY = "busy"
+    OFFLINE = "offline"  # expected, but no ready host reports it
+    DRAINED = "drained"  # taken out by an operator
+    QUARANTINED = "quarantined"  # set aside for its bad record
+    UNHEALTHY = "unhealthy"  # its host finds it unusable
+    UNKNOWN = "unknown"  # reported, but not on the inventory: never used
+
+
+class UnknownDevices(StrEnum):
+    """What becomes of boards that hosts report and the inventory doesn't know."""
+
+    DENY = "deny"  # shown, never used
+    WARN = "warn"  # used, and pointed out wherever boards are shown
+    ALLOW = "allow"  # used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardView:
+    """One board as the twin knows it now.
+
+    Attributes:
+        reason: Why it is not idle, in words, or what else is to be said of it; "" otherwise.
+        host: Name of its host; "" when no host reports it.
+        holder: Benchmark that holds it; None when none of ours does.
+    """
+
+    board: Board
+    state: BoardState
+    reason: str
+    host: str
+    expected: bool
+    online: bool
+    drained: bool
+    holder: str | None
+
+
+_NOBODY: tuple[None, None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JoinedBoard:
+    """One board, without what is ours to say of it (drains, attempts).
+
+    Attributes:
+        seen: As reported; None when no host does.
+        host: Who reports it.
+        view: With the reported board limited to what the inventory grants.
+    """
+
+    seen: Board | None
+    host: Host | None
+    view: BoardView
+    attributes: Mapping[str, AttributeValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Columns:
+    """Boards in columns, as in `edgeyard.scheduler.model.decision.Snapshot`."""
+
+    uids: tuple[str, ...]
+    row_of_uid: Mapping[str, int]
+    families: tuple[str, ...]
+    hosts: tuple[str, ...]
+    ram_bytes: NDArray[np.int64]
+    storage_bytes: NDArray[np.int64]
+    expected: NDArray[np.bool_]
+    online: NDArray[np.bool_]
+    healthy: NDArray[np.bool_]
+    busy: NDArray[np.bool_]
+    progress: NDArray[np.float64]
+    supports: Mapping[tuple[str, str], NDArray[np.bool_]]
+    engines: Mapping[str, NDArray[np.bool_]]
+    reasons: tuple[str, ...]
+    attributes: tuple[Mapping[str, AttributeValue], ...]
+    conflicts: NDArray[np.bool_] | None
+
+
+class Joined:
+    """All boards, expected ones first; a value."""
+
+    def __init__(
+        self, boards: Sequence[JoinedBoard], unknown: UnknownDevices, columns: Columns | None = None
+    ) -> None:
+        self.boards = tuple(boards)
+        self.columns = columns or _columns(self.boards, unknown)
+        self._of_uid = {each.view.board.target_uid: each for each in self.boards}
+
+    def joined(
+        self, expected: Mapping[str, Board], hosts: Iterable[Host], unknown: UnknownDevices
+    ) -> Joined:
+        """With a newer answer of the cluster; itself where it says the same."""
+        reported = {board.target_uid: (board, host) for host in hosts for board in host.boards}
+        boards = [
+            self._one(uid, stated, *reported.get(uid, _NOBODY), unknown)
+            for uid, stated in expected.items()
+        ]
+        boards += [
+            self._one(uid, None, seen, host, unknown)
+            for uid, (seen, host) in reported.items()
+            if uid not in expected
+        ]
+        if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
+            return self
+        return Joined(boards, unknown)
+
+    def _one(
+        self,
+        uid: str,
+        stated: Board | None,
+        seen: Board | None,
+        host: Host | None,
+        unknown: UnknownDevices,
+    ) -> JoinedBoard:
+        """The one that there was, if nothing about it changed."""
+        before = self._of_uid.get(uid)
+        if (
+            before is not None
+            and (before.seen is seen or before.seen == seen)
+            and (before.host is host or _same(before.host, host))
+        ):
+            return before
+        board = seen if stated is None or seen is None else _stricter(stated, seen)
+        board = stated if board is None else board
+        if board is None:
+            raise ValueError(f"board {uid} is neither expected nor reported")
+        view = view_of(board, host, stated is not None, {}, {}, unknown)
+        return JoinedBoard(seen, host, view, attributes_of(board))
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _same(one: Host | None, other: Host | None) -> bool:
+    """Whether two answers say the same of a host, its boards aside."""
+    return (
+        one is not None
+        and other is not None
+        and (one.name, one.ready, one.ready_reason) == (other.name, other.ready, other.ready_reason)
+    )
+
+
+def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
+    views = [each.view for each in joined]
+    boards = [view.board for view in views]
+    uids = tuple(board.target_uid for board in boards)
+    # Boards offer few different sets of engines.
+    rows: dict[tuple[BoardEngine, ...], int] = {}
+    offered = np.array(
+        [rows.setdefault(board.engines, len(rows)) for board in boards], dtype=np.intp
+    )
+    names = sorted({engine.name for offer in rows for engine in offer})
+    pairs = sorted(
+        {
+            (engine.name, kind)
+            for offer in rows
+            for engine in offer
+            for kind in engine.supported_types
+        }
+    )
+    allowed = unknown is not UnknownDevices.DENY
+    return Columns(
+        uids=uids,
+        row_of_uid={uid: row for row, uid in enumerate(uids)},
+        families=tuple(board.family for board in boards),
+        hosts=tuple(view.host for view in views),
+        ram_bytes=np.array([board.ram_bytes for board in boards], dtype=np.int64),
+        storage_bytes=np.array([board.storage_bytes for board in boards], dtype=np.int64),
+        expected=np.array([view.expected or allowed for view in views], dtype=np.bool_),
+        online=np.array([view.online for view in views], dtype=np.bool_),
+        healthy=np.array([board.healthy for board in boards], dtype=np.bool_),
+        busy=np.array([board.busy for board in boards], dtype=np.bool_),
+        progress=np.array(
+            [math.nan if board.progress is None else board.progress for board in boards],
+            dtype=np.float64,
+        ),
+        supports={
+            (name, kind): np.array(
+                [
+                    any(e.name == name and kind in e.supported_types for e in offer)
+                    for offer in rows
+                ],
+                dtype=np.bool_,
+            )[offered]
+            for name, kind in pairs
+        },
+        engines={
+            name: np.array([any(e.name == name for e in offer) for offer in rows], np.bool_)[
+                offered
+            ]
+            for name in names
+        },
+        reasons=tuple(view.reason for view in views),
+        attributes=tuple(each.attributes for each in joined),
+        conflicts=_conflicts(boards, uids),
+    )
+
+
+def view_of(
+    board: Board,
+    host: Host | None,
+    expected: bool,
+    drained: Mapping[str, str],
+    holders: Mapping[str, str],
+    unknown: UnknownDevices = UnknownDevices.DENY,
+) -> BoardView:
+    """A board as it is now: drained, held by an attempt, or as its host says."""
+    uid = board.target_uid
+    online = host is not None and host.ready
+    holder = holders.get(uid)
+    if not expected and unknown is UnknownDevices.DENY:
+        state, reason = BoardState.UNKNOWN, "not on the inventory, so it is never used"
+    elif uid in drained:
+        state, reason = BoardState.DRAINED, drained[uid] or "taken out by an operator"
+    elif host is None:
+        state, reason = BoardState.OFFLINE, "no host reports it"
+    elif not host.ready:
+        state, reason = BoardState.OFFLINE, f"its host {host.name} is {host.ready_reason}"
+    elif not board.healthy:
+        state, reason = BoardState.UNHEALTHY, board.health_reason or "its host finds it unusable"
+    elif holder is not None:
+        # Not which one: the sentence reaches other users, who may not know that it exists.
+        state, reason = BoardState.BUSY, "runs a benchmark"
+    elif board.busy:
+        state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
+    else:
+        state, reason = BoardState.IDLE, ""
+    if not expected and unknown is UnknownDevices.WARN:
+        reason = f"{reason}; not on the inventory" if reason else "not on the inventory"
+    return BoardView(
+        board=board,
+        state=state,
+        reason=reason,
+        host=host.name if host else "",
+        expected=expected,
+        online=online,
+        drained=uid in drained,
+        holder=holder,
+    )
+
+
+def _stricter(stated: Board, seen: Board) -> Board:
+    """The reported board, limited to what the inventory grants it."""
+    kinds = {engine.name: engine.supported_types for engine in stated.engines}
+    return replace(
+        seen,
+        ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
+        storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
+        engines=tuple(
+            replace(engine, supported_types=engine.supported_types & kinds[engine.name])
+            for engine in seen.engines
+            if engine.name in kinds
+        ),
+    )
+
+
+def _conflicts(boards: Sequence[Board], uids: Sequence[str]) -> NDArray[np.bool_] | None:
+    """Shape (boards, boards), or None when no two boards share cores."""
+    if not any(board.shares_with for board in boards):
+        return None
+    row = {uid: index for index, uid in enumerate(uids)}
+    matrix = np.zeros((len(boards), len(boards)), dtype=bool)
+    for index, board in enumerate(boards):
+        for other in board.shares_with:
+            if other in row:
+                matrix[index, row[other]] = matrix[row[other], index] = True
+    return matrix
