@@ -103,7 +103,7 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
     inventory = inventory_provider(settings).load()
-    known_plugins = registry()
+    known_plugins = registry(models=settings.models_dir)
     policies = Policies(
         known_plugins,
         load_policy(settings.policy),
@@ -171,7 +171,6 @@ def build(settings: Settings, port: int) -> System:
                 public_url,
             ),
             fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
-            files=files,
             files=files,
             clock=clock,
             observe=metrics.observe,

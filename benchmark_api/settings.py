@@ -113,6 +113,10 @@ class Settings(BaseSettings):
         "never uses them, warn uses and points them out, allow uses them.",
     )
     policy: str = Field("default", description="Name of a built-in policy, or a TOML file.")
+    models_dir: Path | None = Field(
+        None,
+        description="Folder of ONNX models with manifests: each is a scorer for policies to name.",
+    )
     twin_max_age_s: Seconds | None = Field(
         None,
         gt=0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from edgeyard.plugins.aggregators.hedge import Hedge
 from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
@@ -37,7 +38,7 @@ from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.scorers.host_load import HostLoad
 from edgeyard.plugins.scorers.ilp import CompletionIlp, DeadlinesIlp, FairnessIlp
-from edgeyard.plugins.scorers.learned import shipped
+from edgeyard.plugins.scorers.learned import learned, shipped
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.plugins.scorers.locality import Locality
 from edgeyard.plugins.scorers.reliable import Reliable
@@ -96,16 +97,23 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
 }
 
 
-def registry(*, entry_points: bool = True) -> Registry:
+def registry(*, entry_points: bool = True, models: Path | None = None) -> Registry:
     """All built-in plugins and, unless told not to, those of installed distributions.
 
+    Args:
+        entry_points: Look for those of installed distributions.
+        models: Folder of ONNX models with manifests: each is a scorer.
+
     Raises:
-        ConfigError: Two plugins of one kind have the same name.
+        ConfigError: Two plugins of one kind have the same name, or a manifest is wrong.
     """
     found = Registry()
     for kind, factories in BUILT_IN.items():
         for name, factory in factories.items():
             found.add(kind, name, factory)
+    if models is not None:
+        for name, factory in learned(models).items():
+            found.add(Kind.SCORER, name, factory, str(models))
     if entry_points:
         found.add_entry_points()
     return found

@@ -51,12 +51,12 @@ def export(
     except ImportError:
         typer.echo("edgeyard: writing Parquet needs pyarrow: install edgeyard[export]", err=True)
         raise typer.Exit(2) from None
-    with opened(data_dir, config) as store:
+    with opened(data_dir, config) as (store, settings):
         folder.mkdir(parents=True, exist_ok=True)
         schemas = _schemas()
         tables: dict[str, Callable[[], Iterable[Row]]] = {
             "benchmarks": lambda: _benchmarks(store, utc(since), utc(until)),
-            "decisions": lambda: _decisions(store, utc(since), utc(until)),
+            "decisions": lambda: _decisions(store, settings.models_dir, utc(since), utc(until)),
             "outcomes": lambda: _outcomes(store, utc(since), utc(until)),
         }
         written = [
@@ -172,13 +172,15 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
             return
 
 
-def _decisions(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
+def _decisions(
+    store: Store, models: Path | None, since: datetime | None, until: datetime | None
+) -> Iterator[Row]:
     import numpy as np
 
     from edgeyard.plugins.builtin import registry
     from edgeyard.scheduler.decide.record import policy_of, result_of
 
-    known = registry()
+    known = registry(models=models)
     for seq in cycles_within(store, since, until, "Reading cycles"):
         with store.read() as uow:
             record = uow.cycles.get(seq)

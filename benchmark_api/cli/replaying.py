@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 
 if TYPE_CHECKING:
+    from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.engine.replay import Replayed
     from edgeyard.scheduler.model.record import CycleRecord
     from edgeyard.scheduler.ports import Store
@@ -69,9 +70,9 @@ def replay(
     from edgeyard.scheduler.engine.replay import replay as decide_again
     from edgeyard.scheduler.framework.policy import load_policy
 
-    with opened(data_dir, config) as store:
+    with opened(data_dir, config) as (store, settings):
         chosen = None if policy is None else load_policy(policy)
-        known = registry()
+        known = registry(models=settings.models_dir)
         found = [
             (seq, decide_again(_record(store, seq), known, chosen))
             for seq in cycles_within(store, utc(since), utc(until), "Deciding again")
@@ -85,8 +86,8 @@ def replay(
 
 
 @contextmanager
-def opened(data_dir: Path | None, config: Path | None) -> Iterator[Store]:
-    """The server's database; says what is wrong and exits with 2 where it can't be used."""
+def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, Settings]]:
+    """The server's database and settings; says what is wrong and exits with 2 where need be."""
     from edgeyard.benchmark_api.bootstrap import open_store
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.errors import ConfigError
@@ -99,7 +100,7 @@ def opened(data_dir: Path | None, config: Path | None) -> Iterator[Store]:
             )
         store = open_store(settings)
         try:
-            yield store
+            yield store, settings
         finally:
             store.close()
     except ConfigError as error:
