@@ -11,6 +11,7 @@ from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
+from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.model.benchmark import JobDescription
 from edgeyard.scheduler.model.decision import Explanation
@@ -65,6 +66,14 @@ class EngineDoor(Protocol):
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """Why a benchmark was placed, or waits.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+        """
+        ...
+
+    def changes(self, benchmark_id: str) -> Changes | None:
+        """What would let a waiting benchmark start sooner; None where it does not wait.
 
         Raises:
             NotFound: No cycle has looked at it yet.

@@ -137,12 +137,16 @@ def explain(
     session: Session,
     benchmark_id: Id,
     every: Annotated[bool, typer.Option("--all", help="Every board, however many.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Also what would let it start sooner.")
+    ] = False,
 ) -> None:
     """Explain a decision.
 
-    Why a benchmark is on its board, or waits: its rank, its priority, every board's verdict.
+    Why a benchmark is on its board, or waits: its rank, its priority, every board's verdict. With
+    --changes its cycle is decided again with one thing changed at a time.
     """
-    explanation = session.client.explain(benchmark_id)
+    explanation = session.client.explain(benchmark_id, changes=changes)
     if session.output is Output.JSON:
         emit_json(explanation.raw)
     elif session.output is Output.CSV:
@@ -244,6 +248,17 @@ def release(session: Session, benchmark_id: Id) -> None:
     emit(session.output, [session.client.release(benchmark_id).raw], LIST_COLUMNS, "")
 
 
+def prioritise(
+    session: Session,
+    benchmark_id: Id,
+    priority: Annotated[
+        int, typer.Argument(min=1, max=10, help="User priority, 10 is the highest.")
+    ],
+) -> None:
+    """Give a pending benchmark another user priority."""
+    emit(session.output, [session.client.prioritise(benchmark_id, priority).raw], LIST_COLUMNS, "")
+
+
 def queue(session: Session) -> None:
     """Show who waits, in which order, and why."""
     emit(session.output, session.client.queue(), _QUEUE_COLUMNS, "nothing waits")
@@ -261,6 +276,7 @@ def add_to(app: typer.Typer) -> None:
         ("cancel", cancel),
         ("hold", hold),
         ("release", release),
+        ("prioritise", prioritise),
         ("queue", queue),
     ):
         verb(app, name)(function)

@@ -100,6 +100,70 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     yield _priority(explanation.priority, explanation.priority_parts)
     yield Text()
     yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
+    yield from _scorers(explanation.raw.get("scorers"))
+    if "changes" in explanation.raw:
+        yield from _changes(explanation.raw["changes"])
+
+
+_SCORER_COLUMNS = (
+    Column(title="SCORER", of=field("scorer"), whole=True),
+    Column(title="GOOD FOR", of=field("objective")),
+    Column(title="WEIGHT", of=lambda row: _decimal(row.get("weight")), right=True, whole=True),
+    Column(title="REWARD", of=lambda row: _decimal(row.get("reward")), right=True, whole=True),
+    Column(title="ABSENT", of=field("absent"), always=False),
+)
+
+
+def _scorers(told: object) -> Iterator[RenderableType]:
+    if isinstance(told, list) and told:
+        yield Text()
+        yield table(told, _SCORER_COLUMNS, console().width)
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _decimal(value: object) -> str:
+    return f"{value:.3f}" if isinstance(value, int | float) else ""
+
+
+_CHANGE_WORDS = {
+    "user_priority": "with user_priority {}",
+    "deadline": "with the deadline {}",
+    "target_uid": "on any board of its family",
+    "ram": "with ram {}",
+    "target": "on family {}",
+}
+
+
+def _changes(told: object) -> Iterator[RenderableType]:
+    """What would let it start sooner, a line each."""
+    if not isinstance(told, dict):
+        return
+    yield Text()
+    if told.get("reachable_deadline"):
+        yield Text(
+            f"its deadline {local_time(told.get('deadline'))} is out of reach; the nearest that is "
+            f"met nine times in ten is {local_time(told['reachable_deadline'])}",
+            "yellow",
+        )
+    start = local_time(told.get("start"))
+    yield Text(f"expected to start at {start}" if start else "no start is in sight as it is")
+    found = told.get("changes")
+    if not found:
+        yield Text("nothing that you could change would let it start sooner")
+    for each in found if isinstance(found, list) else []:
+        kind, value = str(each.get("field")), each.get("value")
+        shown = size(value) if kind == "ram" else local_time(value) if kind == "deadline" else value
+        words = _CHANGE_WORDS.get(kind, kind).format(shown)
+        gain_s = each.get("gain_s")
+        sooner = f", {_span(gain_s)} sooner" if isinstance(gain_s, int | float) and gain_s else ""
+        yield Text(printable(f"  {words}: at {local_time(each.get('start'))}{sooner}"))
 
 
 def _verdicts(

@@ -18,10 +18,16 @@ from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import ClusterError, NotFound
+from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
 from edgeyard.scheduler.model.records import Event
-from edgeyard.scheduler.model.wire import event_to_json, explanation_to_json
+from edgeyard.scheduler.model.wire import (
+    JsonObject,
+    event_to_json,
+    explanation_to_json,
+    time_to_json,
+)
 from edgeyard.scheduler.ports import LogChunk
 
 router = APIRouter(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
@@ -53,11 +59,38 @@ def hcl(
 
 
 @router.get("/explanation", responses=answers(200, dict))
-def explanation(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
-    """Why it was placed, or waits: every board's verdict and scores."""
+def explanation(
+    benchmark_id: str, caller: Submitter, context: Ctx, changes: Flag = False
+) -> Response:
+    """Why it was placed, or waits: every board's verdict and scores.
+
+    With `changes`: what would let it start sooner, by deciding its cycle again.
+    """
     with context.services.store.read() as uow:
         visible(uow, benchmark_id, caller)
-    return answer(explanation_to_json(context.services.engine.explanation(benchmark_id)))
+    engine = context.services.engine
+    told = explanation_to_json(engine.explanation(benchmark_id))
+    if changes:
+        found = engine.changes(benchmark_id)
+        told["changes"] = None if found is None else _changes_to_json(found)
+    return answer(told)
+
+
+def _changes_to_json(found: Changes) -> JsonObject:
+    return {
+        "start": time_to_json(found.start),
+        "changes": [
+            {
+                "field": each.kind.value,
+                "value": each.value,
+                "start": time_to_json(each.start),
+                "gain_s": each.gain_s,
+            }
+            for each in found.changes
+        ],
+        "deadline": time_to_json(found.deadline),
+        "reachable_deadline": time_to_json(found.reachable_deadline),
+    }
 
 
 @router.get(

@@ -250,6 +250,10 @@ class Client:
         """Let it go on after `hold`."""
         return self._act(benchmark, "release")
 
+    def prioritise(self, benchmark: Named, user_priority: int) -> Benchmark:
+        """Give it another user priority, 1-10; only while it is pending."""
+        return self._act(benchmark, "priority", {"user_priority": user_priority})
+
     def retry(self, benchmark: Named) -> Benchmark:
         """Submit the same once more; only where it has ended."""
         return self._act(benchmark, "retry")
@@ -307,9 +311,15 @@ class Client:
         """The job of an attempt (None: the newest) as dispatched, secrets masked."""
         return self.api.request("GET", f"{_path(benchmark)}/hcl", params={"attempt": attempt}).text
 
-    def explain(self, benchmark: Named) -> Explanation:
-        """The last decision on it: priority, and every board's verdict and scores."""
-        return explanation_of(self.api.get(f"{_path(benchmark)}/explanation"))
+    def explain(self, benchmark: Named, *, changes: bool = False) -> Explanation:
+        """The last decision on it: priority, and every board's verdict and scores.
+
+        Args:
+            benchmark: It, or its id.
+            changes: Also what would let it start sooner, in ``raw["changes"]``.
+        """
+        params = {"changes": True} if changes else None
+        return explanation_of(self.api.get(f"{_path(benchmark)}/explanation", params))
 
     def events(self, benchmark: Named, *, follow: bool = False) -> Iterator[Record]:
         """What happened to it; with ``follow`` until its end."""

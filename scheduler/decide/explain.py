@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
 from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
-from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.decision import Explanation, Placement, ScorerPart, Verdict
 
 
 class Explainer:
@@ -41,6 +42,26 @@ class Explainer:
             placement=placement,
             waiting=waiting,
             never=bool(decided.never[row]),
+            scorers=self._scorers,
+        )
+
+    @cached_property
+    def _scorers(self) -> tuple[ScorerPart, ...]:
+        """What each scorer of the policy had to do with it; the same for all benchmarks."""
+        scores = self._decided.scores
+        answers = {each.scorer: each for each in scores.proposals}
+        seats = {seat.scorer.name: seat for seat in self._decided.plugins.scorers}
+        return tuple(
+            ScorerPart(
+                scorer=name,
+                objective=answers[name].objective
+                if name in answers
+                else seats[name].scorer.objective,
+                weight=answers[name].weight if name in answers else 0.0,
+                reward=scores.rewards.get(name),
+                absent=scores.absent.get(name, ""),
+            )
+            for name in dict.fromkeys([*seats, *answers])
         )
 
     def _of_job(self, job: int, row: int) -> tuple[Verdict, ...]:

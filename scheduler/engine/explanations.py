@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
+from edgeyard.scheduler.decide.changes import Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.record import policy_of, result_of
+from edgeyard.scheduler.decide.record import given_of, policy_of, result_of
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.ports import Store
@@ -42,3 +43,21 @@ class Explanations:
             assert known is not None
             found = known[1].explanation(benchmark_id)
         return found if explained.waiting is None else replace(found, waiting=explained.waiting)
+
+    def changes(self, benchmark_id: str) -> Changes | None:
+        """What would let it start sooner, by deciding its cycle again.
+
+        Returns:
+            None where it did not wait in that cycle.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+            ConfigError: A plugin of the cycle's policy is no longer installed.
+        """
+        with self._store.read() as uow:
+            record = uow.cycles.get(uow.cycles.explained(benchmark_id).seq)
+        policy = policy_of(record)
+        plugins = self._registry.resolve(policy)
+        if benchmark_id not in result_of(record, plugins).waiting:
+            return None
+        return what_would_change(given_of(record), policy, plugins, benchmark_id)

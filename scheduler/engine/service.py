@@ -26,6 +26,7 @@ from queue import Empty, Queue
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
+from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.explanations import Explanations
@@ -33,7 +34,6 @@ from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.preview import Preview, preview
-from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -101,7 +101,6 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._figures = Figures(parts.store, parts.observe)
         self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
-        self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -127,7 +126,6 @@ class Engine:
         )
         self._timers.add_job(self._fire_due, "interval", seconds=TICK_S, **every)
         self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
-        self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
         self._timers.add_job(self._parts.sweep, "interval", hours=1, **every)
         self._timers.start()
         self.wake()
@@ -148,6 +146,14 @@ class Engine:
             NotFound: No cycle has looked at it yet.
         """
         return self._parts.explanations.of(benchmark_id)
+
+    def changes(self, benchmark_id: str) -> Changes | None:
+        """What would let it start sooner; None where it does not wait. Any thread.
+
+        Raises:
+            NotFound: No cycle has looked at it yet.
+        """
+        return self._parts.explanations.changes(benchmark_id)
 
     def queue(self) -> QueueView:
         """The queue as the last cycle saw it. Any thread."""
@@ -277,10 +283,6 @@ class Engine:
 
     def _fire_due(self) -> None:
         if fire_due(self._parts.store, self._parts.clock):
-            self.wake()
-
-    def _watch_over(self) -> None:
-        if self._warden.run():
             self.wake()
 
     def _watch_over(self) -> None:

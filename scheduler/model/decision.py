@@ -67,6 +67,10 @@ class PendingBenchmark:
     model_bytes: int | None = None
 
 
+MEASURING = frozenset({"measuring", "training"})
+"""Phases of a task in which it does what it was sent for; as the runner tells them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardHolder:
     """A live attempt that has a board.
@@ -81,6 +85,9 @@ class BoardHolder:
         started_at: When its task started; None: not yet.
         kind: What it runs; None where that is no longer known.
         phase: What its task says it is doing; None: nothing.
+        preemptible_measuring: If preemptible, then also while it measures.
+        time_limit_s: Longest that its task may run; None: the server's bound.
+        deadline: None: none.
     """
 
     benchmark_id: str
@@ -94,6 +101,9 @@ class BoardHolder:
     started_at: datetime | None = None
     kind: RunKind | None = None
     phase: str | None = None
+    preemptible_measuring: bool = False
+    time_limit_s: float | None = None
+    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -194,6 +204,7 @@ class Preemption:
         victim_id: The one to stop.
         threshold: Of the more urgent one; ``progress`` is below it.
         progress: Of the victim, as far as it was known.
+        while_measuring: It may be stopped even if it has begun to measure by then.
     """
 
     benchmark_id: str
@@ -203,6 +214,7 @@ class Preemption:
     victim_priority: int
     threshold: int
     progress: float
+    while_measuring: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +237,23 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerPart:
+    """What a scorer had to do with a decision.
+
+    Attributes:
+        weight: How much it counted.
+        reward: Of the evaluator in this cycle, in [0, 1]; None: it was not rated.
+        absent: Why it did not answer; "" where it did.
+    """
+
+    scorer: str
+    objective: str
+    weight: float
+    reward: float | None
+    absent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why one benchmark was placed, or waits.
 
@@ -238,6 +267,7 @@ class Explanation:
         placement: None when it waits.
         waiting: None when it was placed.
         never: No expected board could ever run it.
+        scorers: Those of the policy, in its order.
     """
 
     benchmark_id: str
@@ -251,3 +281,4 @@ class Explanation:
     placement: Placement | None = None
     waiting: Waiting | None = None
     never: bool = False
+    scorers: tuple[ScorerPart, ...] = ()

@@ -10,10 +10,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.accounts import Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -27,6 +29,7 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -189,6 +192,7 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "nb_inference": d.nb_inference,
         "precision": d.precision,
         "preemptible": d.preemptible,
+        "preemptible_measuring": d.preemptible_measuring,
         "job_completion_threshold": d.job_completion_threshold,
         "start_time": time_to_json(d.start_time),
         "cron": d.cron,
@@ -275,6 +279,7 @@ def benchmark_to_json(benchmark: Benchmark) -> JsonObject:
         "ended_at": time_to_json(benchmark.ended_at),
         "deadline": time_to_json(benchmark.description.deadline),
         "retry_of": benchmark.retry_of,
+        "user_priority": benchmark.user_priority or benchmark.description.user_priority,
     }
 
 
@@ -296,6 +301,7 @@ def attempt_to_json(attempt: Attempt) -> JsonObject:
         "ended_at": time_to_json(attempt.ended_at),
         "phase": attempt.phase,
         "progress": attempt.progress,
+        "time_limit_s": attempt.time_limit_s,
         "counts": attempt.counts,
         "failure": failure_to_json(attempt.failure),
         "stopping": failure_to_json(attempt.stopping),
@@ -355,6 +361,7 @@ def explanation_to_json(explanation: Explanation) -> JsonObject:
             else {"reason": waiting.reason.value, "sentence": waiting.sentence}
         ),
         "never": explanation.never,
+        "scorers": [asdict(each) for each in explanation.scorers],
     }
 
 
@@ -416,6 +423,49 @@ def schedule_to_json(schedule: CronSchedule) -> JsonObject:
         "created_at": time_to_json(schedule.created_at),
         "next_fire": time_to_json(schedule.next_fire),
         "active": schedule.active,
+    }
+
+
+def charge_to_json(charge: Charge) -> JsonObject:
+    """What an attempt cost."""
+    return {
+        "benchmark_id": charge.benchmark_id,
+        "attempt": charge.attempt,
+        "family": charge.family,
+        "rate": charge.rate,
+        "time_limit_s": charge.time_limit_s,
+        "reserved": charge.reserved,
+        "reserved_at": time_to_json(charge.reserved_at),
+        "charged": charge.charged,
+        "board_s": charge.board_s,
+        "refunded": charge.refunded,
+        "settled_at": time_to_json(charge.settled_at),
+    }
+
+
+def lease_to_json(lease: Lease) -> JsonObject:
+    """A lease, whose it is included."""
+    return {
+        "lease_id": lease.lease_id,
+        "target_uid": lease.target_uid,
+        "since": time_to_json(lease.since),
+        "until": time_to_json(lease.until),
+        "reason": lease.reason,
+        "user_id": lease.user_id,
+        "by_user_id": lease.by_user_id,
+    }
+
+
+def quarantine_to_json(quarantine: Quarantine) -> JsonObject:
+    """Why a board is set aside."""
+    return {
+        "since": time_to_json(quarantine.since),
+        "reason": quarantine.reason,
+        "by_user_id": quarantine.by_user_id,
+        "failure_rate": quarantine.failure_rate,
+        "probes": quarantine.probes,
+        "probe_id": quarantine.probe_id,
+        "next_probe_at": time_to_json(quarantine.next_probe_at),
     }
 
 

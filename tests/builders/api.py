@@ -28,6 +28,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.decide.changes import Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.files import ContentFiles
@@ -73,6 +74,9 @@ class FakeQueue:
     decided_at_iso: str = "2026-11-21T08:00:00Z"
     policy: str = "default"
     order: Sequence[str] = ()
+
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 @dataclass
@@ -124,6 +128,17 @@ class FakeEngine:
                 JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), ""
             ).explanation,
             benchmark_id=benchmark_id,
+        )
+
+    def changes(self, benchmark_id: str) -> Changes | None:
+        return Changes(
+            start=NOON,
+            changes=(
+                Change(kind=ChangeKind.PRIORITY, value=7, start=NOON, gain_s=90.0),
+                Change(kind=ChangeKind.RAM, value=2 << 30, start=NOON, gain_s=None),
+            ),
+            deadline=NOON,
+            reachable_deadline=NOON,
         )
 
     def queue(self) -> FakeQueue:

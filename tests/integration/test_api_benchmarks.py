@@ -585,6 +585,13 @@ def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
     told = api.as_().get(f"{path}/explanation").json()
     assert [verdict["target_uid"] for verdict in told["verdicts"]]
     assert told["placement"]["target_uid"] == "rpi4b-0001-0001"
+    assert "changes" not in told
+    changes = api.as_().get(f"{path}/explanation?changes").json()["changes"]
+    assert [(each["field"], each["gain_s"]) for each in changes["changes"]] == [
+        ("user_priority", 90.0),
+        ("ram", None),
+    ]
+    assert changes["reachable_deadline"].startswith("2026-11-21T12:00")
 
 
 def test_results_of_nothing_are_asked_for_in_vain(api: Api) -> None:
