@@ -142,7 +142,12 @@ class JobDescriptionIn(BaseModel):
         description="In place of nb_inference: measure until the p50 is known to this "
         "half-width of its confidence interval, e.g. 2 %.",
     )
-    preemptible: bool = Field(True, description="Whether a higher priority may displace it.")
+    preemptible: bool = Field(
+        True, description="Whether a higher priority may displace it before it measures."
+    )
+    preemptible_measuring: bool = Field(
+        False, description="Whether one may also while it measures; only if preemptible."
+    )
     job_completion_threshold: int | None = Field(
         None, ge=0, le=100, description="May displace lower priorities that are below this, %."
     )
@@ -306,6 +311,7 @@ def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> Job
         nb_inference=DEFAULT_RUNS if asked.nb_inference is None else asked.nb_inference,
         precision=asked.precision,
         preemptible=asked.preemptible,
+        preemptible_measuring=asked.preemptible_measuring,
         job_completion_threshold=asked.job_completion_threshold,
         start_time=asked.start_time,
         cron=asked.cron,

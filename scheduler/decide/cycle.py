@@ -156,7 +156,7 @@ def decide(
         _may_stop_others(pending, order, ready & (assignment.board_of_job == NOBODY), ledgers),
         points.values,
         given.holders if policy.most_preemptions else (),
-        policy.preemption_margin,
+        policy,
         lambda cleared: feasibility(cleared, plugins.filters, runner).fits,
     )
     return CycleResult(

@@ -6,7 +6,10 @@ one stopped, if that one
 - runs on a board that this one could use, were it free,
 - may be preempted, and has not been too often,
 - was dispatched with a priority lower by the policy's margin at least,
-- is known to be less far than the threshold.
+- is known to be less far than the threshold,
+- has run for the policy's least time: work that is thrown away at once helps nobody,
+- does not measure (or train), unless its description allows that too: what a board does while it
+  measures is what users came for, and the policy spares it.
 
 Nobody is stopped in vain: a board that comes free anyway is waited for, and one that somebody
 earlier in the queue waits for is left alone, since that one would get it.
@@ -16,12 +19,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Preemption
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.model.decision import (
+    MEASURING,
+    BoardHolder,
+    PendingBenchmark,
+    Preemption,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +54,7 @@ def preempt(
     waiting: NDArray[np.intp],
     priorities: NDArray[np.int64],
     holders: Sequence[BoardHolder],
-    margin: int,
+    rules: Policy,
     fits: Callable[[Batch], NDArray[np.bool_]],
 ) -> Preempted:
     """Choose whom to stop.
@@ -55,7 +65,7 @@ def preempt(
         waiting: Rows of benchmarks that are ready and got no board, first in the queue to last.
         priorities: Shape (jobs,).
         holders: Live attempts that have a board.
-        margin: Least difference of priority.
+        rules: Margin of priority, least run, whether measuring is spared.
         fits: Shape (classes, boards), from the filters; asked with the holders' boards cleared.
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
@@ -84,7 +94,8 @@ def preempt(
         victims = [
             board
             for board in boards
-            if not held[board].ending and _may_stop(each, int(priorities[job]), held[board], margin)
+            if not held[board].ending
+            and _may_stop(each, int(priorities[job]), held[board], batch.now, rules)
         ]
         if not coming and not victims:
             # Whichever of them comes free goes to this one: nobody behind it gains by a stop.
@@ -93,7 +104,7 @@ def preempt(
         board = min(coming or victims, key=lambda board: _cost(batch, each, board, held[board]))
         open_boards[:, board] = False
         if not coming:
-            preemptions.append(_preemption(each, int(priorities[job]), held[board]))
+            preemptions.append(_preemption(each, int(priorities[job]), held[board], rules))
         if not coming or held[board].preempted:
             makes_way[job] = board
     return Preempted(preemptions=tuple(preemptions), makes_way=makes_way)
@@ -114,14 +125,24 @@ def _known_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolde
     return replace(holder, progress=seen)
 
 
-def _may_stop(each: PendingBenchmark, priority: int, holder: BoardHolder, margin: int) -> bool:
+def _may_stop(
+    each: PendingBenchmark, priority: int, holder: BoardHolder, now: datetime, rules: Policy
+) -> bool:
+    measures = holder.phase in MEASURING and not holder.preemptible_measuring
     return (
         holder.preemptible
         and each.job_completion_threshold is not None
         and holder.progress is not None  # of one that does not tell, nothing is certain
         and holder.progress < each.job_completion_threshold
-        and priority - holder.priority >= margin
+        and priority - holder.priority >= rules.preemption_margin
+        and not (rules.spare_measuring and measures)
+        and _ran_s(holder, now) >= rules.least_run_s
     )
+
+
+def _ran_s(holder: BoardHolder, now: datetime) -> float:
+    """Since its task started; 0 where that is not known."""
+    return 0.0 if holder.started_at is None else (now - holder.started_at).total_seconds()
 
 
 def _cost(
@@ -132,7 +153,9 @@ def _cost(
     return uid in each.tried_uids, holder.priority, holder.progress or 0.0, uid
 
 
-def _preemption(each: PendingBenchmark, priority: int, holder: BoardHolder) -> Preemption:
+def _preemption(
+    each: PendingBenchmark, priority: int, holder: BoardHolder, rules: Policy
+) -> Preemption:
     return Preemption(
         benchmark_id=each.benchmark_id,
         victim_id=holder.benchmark_id,
@@ -141,4 +164,5 @@ def _preemption(each: PendingBenchmark, priority: int, holder: BoardHolder) -> P
         victim_priority=holder.priority,
         threshold=each.job_completion_threshold or 0,
         progress=holder.progress or 0.0,
+        while_measuring=holder.preemptible_measuring or not rules.spare_measuring,
     )

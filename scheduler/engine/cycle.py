@@ -15,7 +15,6 @@ from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
-from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
@@ -299,6 +298,10 @@ class Cycle:
             started_at=attempt.started_at,
             kind=None if live is None else kind_of(live.pending),
             phase=attempt.phase,
+            preemptible_measuring=live is not None
+            and live.benchmark.description.preemptible_measuring,
+            time_limit_s=attempt.time_limit_s,
+            deadline=None if live is None else live.benchmark.description.deadline,
         )
 
     def _spared(self, uow: UnitOfWork, attempt: Attempt) -> bool:
@@ -501,7 +504,6 @@ def pending_of(
         nb_inference=asked.nb_inference,
         variant=variant_of(benchmark),
         budget=asked.user_budget,
-        probe=benchmark.user_id == PROBER,
         probe=benchmark.user_id == PROBER,
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None

@@ -35,7 +35,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     Waiting,
 )
-from edgeyard.scheduler.model.decision import Preemption
+from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.records import Event, Report
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -305,6 +305,7 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
         or attempt.result_at is not None
         or attempt.progress is None
         or attempt.progress >= preemption.threshold
+        or (attempt.phase in MEASURING and not preemption.while_measuring)
     ):
         raise Conflict(f"{preemption.victim_id} is no longer to be preempted")
     why = Failure(

@@ -104,6 +104,29 @@ def run_time_law(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats
     Returns:
         Shape (pairs,) each; NaN where nothing at all is known.
     """
+    law = run_time_parts(batch, rows, boards)
+    return law.location, np.sqrt(law.noise + law.error), law.freedom
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RunTimeParts:
+    """Law of ``ln(run time)``, its scale taken apart; shape (pairs,) each, NaN for unknown.
+
+    Attributes:
+        location: Its middle.
+        noise: Variance of one run to the next: another run, another draw.
+        error: Variance of the location, as far as it is known: the same for all runs alike.
+        freedom: Degrees of freedom of Student's t.
+    """
+
+    location: Floats
+    noise: Floats
+    error: Floats
+    freedom: Floats
+
+
+def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
+    """As `run_time_law`, for who draws several runs."""
     return batch.knowledge.runs.derived(_RunTimes).law(_Pairs(batch, rows, boards))
 
 
@@ -394,11 +417,11 @@ class _RunTimes:
         freedom = np.bincount(group, weights=boards.counts - 1, minlength=len(groups.keys))
         return (PSEUDO_RUNS * prior + squares) / (PSEUDO_RUNS + freedom)
 
-    def law(self, pairs: _Pairs) -> tuple[Floats, Floats, Floats]:
-        """See `run_time_law`."""
-        if self.empty:
+    def law(self, pairs: _Pairs) -> RunTimeParts:
+        """See `run_time_parts`."""
+        if self.empty or not len(pairs.rows):
             nothing = np.full(len(pairs.rows), np.nan)
-            return nothing, nothing, nothing
+            return RunTimeParts(location=nothing, noise=nothing, error=nothing, freedom=nothing)
         keys = (
             pairs.base,
             _key(pairs.family, pairs.base),
@@ -426,22 +449,24 @@ class _RunTimes:
 
     def _on_boards(
         self, pairs: _Pairs, mean: Floats, variance: Floats, noise: Floats, freedom: Floats
-    ) -> tuple[Floats, Floats, Floats]:
+    ) -> RunTimeParts:
         level = self._levels[_BOARD]
         shift = self._of_boards.of(pairs.board)
         loose = level.spread + self._of_boards.variance_of(pairs.board)
         combination = pairs.combination
         location = mean[combination] + shift[pairs.boards]
-        squared = (variance + noise)[combination] + loose[pairs.boards]
+        error = variance[combination] + loose[pairs.boards]
+        noise = noise[combination]
         degrees = (freedom + PSEUDO_RUNS)[combination]
         own = _own_groups(pairs, level.groups)
         at = np.flatnonzero(own >= 0)
         own = own[at]
         offset = self._slope * pairs.log_runs[combination[at]]
         location[at] = level.mean[own] + self._shift[own] + offset
-        squared[at] = level.variance[own] + self._noises[_BOARD][own]
+        error[at] = level.variance[own]
+        noise[at] = self._noises[_BOARD][own]
         degrees[at] = self._freedoms[_BOARD][own] + PSEUDO_RUNS
-        return location, np.sqrt(squared), degrees
+        return RunTimeParts(location=location, noise=noise, error=error, freedom=degrees)
 
 
 class _Effect:

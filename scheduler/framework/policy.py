@@ -27,6 +27,9 @@ _GUARD_S = 86400.0
 _BUDGET_S = 1.0
 """Of a scorer: boards idle while it thinks."""
 
+MOST_JOINT = 1000
+"""Benchmarks that are ever assigned jointly: 1,000 to 1,000 boards take a tenth of a second."""
+
 _BUILT_IN = Path(__file__).parent / "policies"
 
 
@@ -89,6 +92,14 @@ class Policy:
         most_preemptions: A benchmark that was preempted this often is not preempted again by the
             scheduler; 0: the scheduler preempts nobody.
         guard_s: See `edgeyard.scheduler.framework.batch.Queue`.
+        least_run_s: Nobody is preempted before it ran for so long; time that it waited for files
+            on its board counts.
+        spare_measuring: Nobody is preempted while it measures, unless its description allows it.
+        joint_most: Queues of up to so many benchmarks get their boards all at once, see
+            `edgeyard.scheduler.decide.assign`; 0: always one after the other.
+        hold_quantile: Of predicted run times: for so long a board counts as taken when a promised
+            start is near; 1: for as long as the run may take.
+        cool_down_s: How long a board rests after a run before it measures again.
     """
 
     name: str
@@ -109,6 +120,11 @@ class Policy:
     preempting_types: Mapping[BenchmarkType, frozenset[BenchmarkType]] = field(default_factory=dict)
     most_preemptions: int = _MOST_PREEMPTIONS
     guard_s: float = _GUARD_S
+    least_run_s: float = 0.0
+    spare_measuring: bool = True
+    joint_most: int = 0
+    hold_quantile: float = 1.0
+    cool_down_s: float = 0.0
 
 
 def built_in_policies() -> tuple[str, ...]:
@@ -215,6 +231,13 @@ class _Table:
         self.wrong(key, f"is not a number from {low:g}" + (f" to {high:g}" if high < 1e9 else ""))
         return low
 
+    def flag(self, key: str, *, default: bool) -> bool:
+        value = self._get(key, default)
+        if isinstance(value, bool):
+            return value
+        self.wrong(key, "is neither true nor false")
+        return default
+
     def one_of(self, key: str, accepted: tuple[str, ...]) -> str:
         value = self._get(key, ...)
         if isinstance(value, str) and value in accepted:
@@ -288,7 +311,11 @@ def _policy(table: _Table) -> Policy:
     if scorers and not any(each.weight > 0 for each in scorers):
         table.wrong("scorers", "no weight is above 0")
     priority = _priority(table.table("priority"))
-    margin, preempting, most_preemptions = _preemption(table.table("preemption"), priority.types)
+    preemption = table.table("preemption")
+    least_run_s = preemption.number("least_run_s", 0.0, default=0.0)
+    spare_measuring = preemption.flag("spare_measuring", default=True)
+    margin, preempting, most_preemptions = _preemption(preemption, priority.types)
+    assignment = table.table("assignment") if table.has("assignment") else _Table({}, "", [])
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
     fresh_age_s = table.number("fresh_age_s", 0.0)
     twin_max_age_s = table.number("twin_max_age_s", 0.0)
@@ -317,7 +344,13 @@ def _policy(table: _Table) -> Policy:
         preempting_types=preempting,
         most_preemptions=most_preemptions,
         guard_s=_queue(table.table("queue")) if table.has("queue") else _GUARD_S,
+        least_run_s=least_run_s,
+        spare_measuring=spare_measuring,
+        joint_most=assignment.whole("joint_most", 0, MOST_JOINT, 0),
+        hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
+        cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
     )
+    assignment.done()
     table.done()
     return policy
 

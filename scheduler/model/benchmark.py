@@ -162,6 +162,8 @@ class JobDescription:
         queue_timeout_s: Longest wait in the queue; None: no bound but the deadline.
         precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
+        preemptible: It may be stopped for a more urgent one until it measures.
+        preemptible_measuring: If preemptible, then also while it measures or trains.
         job_completion_threshold: 0-100: this benchmark may preempt one of lower priority whose
             progress is below it; None: it preempts nobody.
         start_time: Not before; None: at once.
@@ -190,6 +192,7 @@ class JobDescription:
     nb_inference: int = 20
     precision: float | None = None
     preemptible: bool = True
+    preemptible_measuring: bool = False
     job_completion_threshold: int | None = None
     start_time: datetime | None = None
     cron: str | None = None

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from edgeyard.errors import Conflict
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import pending_of
 from edgeyard.scheduler.engine.figures import Figures
+from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
@@ -22,11 +24,14 @@ from edgeyard.scheduler.model.benchmark import (
     FailureCategory,
     Status,
 )
+from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.ports import JobRun
 from tests.builders.cluster import Submitter, a_board, a_job, on
 from tests.builders.engine import GOOD, A, Lab
 
 LOW = BenchmarkType.TYPE3  # of priority 60, TYPE1 has 80
+
+LEAST_RUN_S = load_policy("default").least_run_s
 
 
 @pytest.fixture
@@ -37,11 +42,16 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def low(lab: Lab, progress: float = 30.0, **changes: Any) -> tuple[str, str]:
-    """One of low priority that runs on A; it and its job."""
+    """One of low priority that has run on A for a while, not measuring yet; it and its job."""
     benchmark_id = lab.submit(benchmark_type=LOW, **changes)
     job_id = lab.running(benchmark_id)
-    lab.progress(job_id, progress)
+    warms_up(lab, job_id, progress)
     return benchmark_id, job_id
+
+
+def warms_up(lab: Lab, job_id: str, progress: float) -> None:
+    lab.clock.forward(2 * LEAST_RUN_S)  # a task of the embedded cluster starts in its own time
+    lab.progress(job_id, progress, "warmup")
 
 
 def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a_retry(
@@ -100,6 +110,48 @@ def test_who_must_not_be_stopped_runs_on(
         lab.turn()
     assert lab.cluster.stopped == []
     assert lab.show(victim).status is Status.RUNNING
+
+
+def test_nobody_is_stopped_at_once_nor_while_it_measures_unless_it_allows_that(lab: Lab) -> None:
+    victim = lab.submit(benchmark_type=LOW)
+    job_id = lab.running(victim)
+    lab.progress(job_id, 5.0, "warmup")
+    lab.submit(job_completion_threshold=90)
+    lab.turn()
+    assert lab.cluster.stopped == []  # not yet
+    lab.clock.forward(LEAST_RUN_S)
+    lab.progress(job_id, 20.0, "measuring")
+    lab.turn()
+    assert lab.cluster.stopped == []  # no longer
+
+
+def test_one_that_allows_it_is_stopped_while_it_measures(lab: Lab) -> None:
+    _, job_id = low(lab, preemptible_measuring=True)
+    lab.progress(job_id, 40.0, "measuring")
+    lab.submit(job_completion_threshold=90)
+    lab.turn()
+    assert lab.cluster.stopped == [job_id]
+
+
+def test_one_that_began_to_measure_meanwhile_is_not_stopped(lab: Lab) -> None:
+    victim, job_id = low(lab)
+    urgent = lab.submit(job_completion_threshold=90)
+    with lab.store.write() as uow:
+        lifecycle.progress_received(
+            uow, uow.attempts.by_job_id(job_id), 31.0, "measuring", lab.clock.now()
+        )
+        preemption = Preemption(
+            benchmark_id=urgent,
+            victim_id=victim,
+            target_uid=A,
+            priority=80,
+            victim_priority=60,
+            threshold=90,
+            progress=30.0,
+            while_measuring=False,
+        )
+    with pytest.raises(Conflict), lab.store.write() as uow:
+        lifecycle.preempt(uow, preemption, lab.clock.now())
 
 
 def test_one_of_the_same_priority_runs_on(lab: Lab) -> None:
@@ -193,7 +245,7 @@ def test_nobody_is_preempted_for_ever(lab: Lab) -> None:
         lab.upload(attempt.job_id)
         lab.cluster.end(attempt.job_id)
         lab.turn()
-        lab.progress(lab.running(victim), 30.0)
+        warms_up(lab, lab.running(victim), 30.0)
     assert lab.show(victim).status is Status.RUNNING  # three times are enough
     assert len(lab.attempts(victim)) == 4
     assert lab.show(urgent).status is Status.PENDING
@@ -274,7 +326,7 @@ def test_on_the_embedded_cluster_the_board_changes_hands(tmp_path: Path) -> None
         lab.turn()
         submitter.until_log(ids[0], "up")
         lab.reconciler.run()
-        lab.progress(ids[0], 20.0)
+        warms_up(lab, ids[0], 20.0)
         urgent = lab.submit(job_completion_threshold=50)
         lab.turn()
         submitter.until(ids[0], JobRun.ENDED)

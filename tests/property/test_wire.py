@@ -59,6 +59,7 @@ descriptions = st.builds(
     nb_inference=whole,
     precision=st.none() | numbers,
     preemptible=st.booleans(),
+    preemptible_measuring=st.booleans(),
     job_completion_threshold=st.none() | whole,
     start_time=st.none() | times,
     cron=st.none() | texts,

@@ -60,6 +60,7 @@ EVERYTHING: dict[str, object] = {
     "max_retries": 3,
     "nb_inference": 50,
     "preemptible": False,
+    "preemptible_measuring": True,
     "job_completion_threshold": 40,
     "start_time": "2030-01-01T00:00:00.250Z",
     "version_tag": "v1",

@@ -17,7 +17,12 @@ A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 
 def holder(uid: str, **changes: object) -> BoardHolder:
     """Runs there at 10 % with a priority of 60, and may be preempted."""
-    plain: dict[str, object] = {"priority": 60, "progress": 10.0, "preemptible": True}
+    plain: dict[str, object] = {
+        "priority": 60,
+        "progress": 10.0,
+        "preemptible": True,
+        "started_at": NOW - timedelta(minutes=1),
+    }
     return BoardHolder(
         benchmark_id=f"on-{uid}",
         target_uid=uid,
@@ -151,3 +156,32 @@ def test_a_policy_may_leave_it_to_the_cluster() -> None:
 def test_nothing_is_stopped_on_old_knowledge() -> None:
     snapshot = snapshot_of([board(A, busy=True)], age_s=3600.0)
     assert not cycle(snapshot, [urgent()], holders=[holder(A)]).preemptions
+
+
+def ran(seconds: float) -> dict[str, object]:
+    return {"started_at": NOW - timedelta(seconds=seconds)}
+
+
+@pytest.mark.parametrize(("seconds", "may"), [(29.0, False), (30.0, True)])
+def test_nobody_is_stopped_before_the_least_run(seconds: float, may: bool) -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+    result = cycle(snapshot, [urgent()], holders=[holder(A, **ran(seconds))], least_run_s=30.0)
+    assert bool(stopped(result)) is may
+
+
+@pytest.mark.parametrize("phase", ["measuring", "training"])
+def test_what_measures_is_spared_unless_it_allows_it_or_the_policy_does(phase: str) -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+    measures = holder(A, phase=phase)
+    allows = holder(A, phase=phase, preemptible_measuring=True)
+    assert not stopped(cycle(snapshot, [urgent()], holders=[measures]))
+    (preemption,) = cycle(snapshot, [urgent()], holders=[allows]).preemptions
+    assert preemption.while_measuring
+    assert stopped(cycle(snapshot, [urgent()], holders=[measures], spare_measuring=False))
+
+
+@pytest.mark.parametrize("phase", [None, "loading", "warmup"])
+def test_before_it_measures_it_may_be_stopped(phase: str | None) -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+    (preemption,) = cycle(snapshot, [urgent()], holders=[holder(A, phase=phase)]).preemptions
+    assert not preemption.while_measuring  # should it have begun to by the time it is stopped

@@ -1,0 +1,472 @@
+"""When who is expected to start and end: the queue rolled forward, many times at once.
+
+Pure, in virtual time. The cycle's own order of the queue, its filters and its scores are used as
+they are; what is rolled forward is list scheduling by events, since a whole decision for each board
+that comes free would take hours: from first to last in the queue, each benchmark takes, among the
+boards that its filters would let it use were they free, the one that comes free first (of those
+free at the same time the one with the best score). With all benchmarks ready that is what the
+cycle does, step by step: nobody further back ever delays it.
+
+Each *sample* is one possible future. A run's time is drawn from its predictive law
+(`edgeyard.scheduler.framework.estimates`): what is not known of a kind on a board is drawn once a
+sample, the same for all its runs; what differs from run to run, anew for each (stratified: Latin
+hypercube, McKay, Beckman & Conover 1979). A run never takes longer than its bound, which holds.
+Of one that runs already, the time is drawn given that it has not ended yet.
+
+Not foreseen: benchmarks that will be submitted later and overtake, preemption, failures and their
+repetition, boards that go or come back. The coverage that is measured tells what that costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.decide.assign import NOBODY
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.framework.batch import Batch, Pairs, pairs_of
+from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts, student_quantiles
+from edgeyard.scheduler.framework.runner import PluginRunner
+from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.model.forecast import Forecast
+
+SAMPLES = 64
+"""Futures: quantiles at 10 % and 90 % are then off by 0.04 of probability at most times."""
+
+MOST_PAIRS = 1_000_000
+"""(class, board) pairs that are looked at; who is behind those in the queue gets no forecast."""
+
+LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
+
+_UNKNOWN_SHARE = 0.25
+"""Median of a run of which nothing is known, as a share of its bound: bounds are generous."""
+
+_UNKNOWN_SCALE = 1.0
+"""Of its logarithm: between a fourteenth of the bound and the bound, four times in five."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rolled:
+    """Possible futures; times are seconds from now, inf where it never starts.
+
+    Attributes:
+        jobs: Shape (rolled,): rows of the pending benchmarks, first to last.
+        starts: Shape (rolled, samples).
+        finishes: Shape (rolled, samples).
+        ends: Shape (holders, samples): of those that run now.
+        grounded: Shape (rolled,): the past says something of it.
+    """
+
+    jobs: NDArray[np.intp]
+    starts: Floats
+    finishes: Floats
+    ends: Floats
+    grounded: NDArray[np.bool_]
+
+
+def forecasts(
+    decided: Decided,
+    holders: Sequence[BoardHolder],
+    *,
+    samples: int = SAMPLES,
+    last: str | None = None,
+) -> dict[str, Forecast]:
+    """Of all that run or wait, by id.
+
+    Args:
+        decided: What a cycle found out.
+        holders: Its live attempts that have a board.
+        samples: Futures to draw.
+        last: Stop behind this benchmark: nobody behind it delays it.
+    """
+    rolled = roll(decided, holders, samples=samples, last=last)
+    now = decided.now
+    found = {}
+    for number, job in enumerate(rolled.jobs.tolist()):
+        if np.isfinite(rolled.finishes[number]).all():
+            each = decided.pending[job]
+            found[each.benchmark_id] = _forecast(
+                each,
+                now,
+                int(decided.rank[job]) + 1,
+                rolled.starts[number],
+                rolled.finishes[number],
+                grounded=bool(rolled.grounded[number]),
+            )
+    for holder, ends in zip(holders, rolled.ends, strict=True):
+        if holder.started_at is not None and not holder.ending:
+            low, middle, high = _moments(ends, now)
+            found[holder.benchmark_id] = Forecast(
+                benchmark_id=holder.benchmark_id,
+                made_at=now,
+                place=None,
+                start=holder.started_at,
+                start_low=holder.started_at,
+                start_high=holder.started_at,
+                finish=middle,
+                finish_low=low,
+                finish_high=high,
+                deadline_chance=_chance(ends, holder.deadline, now),
+                grounded=bool(np.isfinite(ends).all()),
+            )
+    return found
+
+
+def roll(
+    decided: Decided,
+    holders: Sequence[BoardHolder],
+    *,
+    samples: int = SAMPLES,
+    last: str | None = None,
+) -> Rolled:
+    """Draw futures; the same arguments give the same ones.
+
+    Args:
+        decided: As for `forecasts`.
+        holders: As for `forecasts`.
+        samples: As for `forecasts`; 1: the one future in which each run takes its median.
+        last: As for `forecasts`.
+    """
+    rng = np.random.default_rng(decided.batch.seed)
+    lab = _Lab(decided, holders, samples, rng)
+    jobs = lab.queue(last)
+    runs = _Runs(lab.batch, lab.pairs, samples, rng)
+    starts = np.full((len(jobs), samples), np.inf)
+    finishes = starts.copy()
+    grounded = np.zeros(len(jobs), dtype=np.bool_)
+    for number, job in enumerate(jobs.tolist()):
+        row = int(lab.batch.class_of_job[job])
+        its = lab.choices(job, row)
+        if not len(its):
+            continue
+        ready = lab.ready(job)
+        start = lab.starts(its, ready, row)
+        choice = start.argmin(axis=1)
+        begins = start[lab.samples, choice]
+        taken = its[choice]
+        ends = begins + runs.draw(row, taken)
+        lab.hold(job, lab.pairs.boards[taken], ends)
+        starts[number], finishes[number] = begins, ends
+        grounded[number] = runs.known[taken].all()
+    return Rolled(jobs=jobs, starts=starts, finishes=finishes, ends=lab.ends, grounded=grounded)
+
+
+class _Lab:
+    """Boards in virtual time: when each comes free, in each sample."""
+
+    def __init__(
+        self,
+        decided: Decided,
+        holders: Sequence[BoardHolder],
+        samples: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self._decided = decided
+        self.samples = np.arange(samples)
+        row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
+        on_board = [row_of_uid.get(each.target_uid, NOBODY) for each in holders]
+        self.batch = decided.batch
+        fits = _if_free(decided, [row for row in on_board if row != NOBODY])
+        self.pairs = pairs_of(fits)
+        self._set_up_s = decided.policy.cool_down_s
+        self.free = np.zeros((samples, decided.batch.shape[1]))
+        self.ends = _ends(decided, holders, samples, rng)
+        self._slots = _slots(decided, holders, self.ends, samples)
+        for row, ends in zip(on_board, self.ends, strict=True):
+            if row != NOBODY:
+                known = np.where(np.isfinite(ends), ends + self._set_up_s, np.inf)
+                self.free[:, row] = np.maximum(self.free[:, row], known)
+        self._since, self._until = _closed(decided, row_of_uid)
+        self._closes = bool(np.isfinite(self._since).any())
+        self._preferred: dict[int, NDArray[np.intp]] = {}
+
+    def queue(self, last: str | None) -> NDArray[np.intp]:
+        """Who is looked at: those placed now, then those that wait, up to a number of pairs."""
+        decided = self._decided
+        placed = decided.assignment.board_of_job[decided.order] != NOBODY
+        order = np.concatenate((decided.order[placed], decided.order[~placed]))
+        held = [
+            (waiting := decided.pending[job].not_ready) is not None
+            and waiting.reason is WaitingReason.HELD
+            for job in order.tolist()
+        ]
+        order = order[~np.array(held, dtype=np.bool_)]
+        if last is not None:
+            found = np.flatnonzero(order == decided.row_of_id[last])
+            order = order[: int(found[0]) + 1] if len(found) else order[:0]
+        rows = decided.batch.class_of_job[order]
+        _, first = np.unique(rows, return_index=True)
+        sizes = np.zeros(len(order), dtype=np.int64)
+        sizes[first] = np.diff(self.pairs.starts)[rows[first]]
+        return order[np.cumsum(sizes) <= MOST_PAIRS]
+
+    def choices(self, job: int, row: int) -> NDArray[np.intp]:
+        """Pairs of the benchmark, best first; the one that it was given now, if it was."""
+        board = int(self._decided.assignment.board_of_job[job])
+        if board != NOBODY:
+            at = self.pairs.at(row, board)
+            return np.array([] if at is None else [at], dtype=np.intp)
+        if row not in self._preferred:
+            its = self.pairs.of(row)
+            worth = self._worth(row)
+            pairs = np.arange(its.start, its.stop)
+            place = np.argsort(self.batch.board_order, kind="stable")[self.pairs.boards[its]]
+            self._preferred[row] = pairs[np.lexsort((place, -worth))]
+        return self._preferred[row]
+
+    def _worth(self, row: int) -> Floats:
+        """Scores of the class's pairs; 0 for boards that are not free now."""
+        scores = self._decided.scores
+        worth: Floats = np.zeros(self.batch.shape[1])
+        known = scores.pairs.of(row)
+        worth[scores.pairs.boards[known]] = scores.combined[known]
+        its: Floats = worth[self.pairs.boards[self.pairs.of(row)]]
+        return its
+
+    def ready(self, job: int) -> Floats:
+        """Shape (samples,): from when on it may start."""
+        each = self._decided.pending[job]
+        ready = np.zeros(len(self.samples))
+        if each.start_time is not None:
+            ready += max((each.start_time - self._decided.now).total_seconds(), 0.0)
+        slots = self._slots.get(each.user_id)
+        return ready if slots is None else np.maximum(ready, slots.min(axis=1))
+
+    def starts(self, its: NDArray[np.intp], ready: Floats, row: int) -> Floats:
+        """Shape (samples, pairs): when it could start on each board."""
+        boards = self.pairs.boards[its]
+        start = np.maximum(self.free[:, boards], ready[:, None])
+        if self._closes:
+            bound = self.batch.time_limits_s[row]
+            crosses = (start < self._until[boards]) & (start + bound > self._since[boards])
+            start = np.where(crosses, self._until[boards], start)
+        return start
+
+    def hold(self, job: int, boards: NDArray[np.intp], ends: Floats) -> None:
+        """It runs there until then."""
+        self.free[self.samples, boards] = ends + self._set_up_s
+        slots = self._slots.get(self._decided.pending[job].user_id)
+        if slots is not None:
+            slots[self.samples, slots.argmin(axis=1)] = ends
+
+
+class _Runs:
+    """Draws run times of pairs."""
+
+    def __init__(self, batch: Batch, pairs: Pairs, samples: int, rng: np.random.Generator) -> None:
+        law = run_time_parts(batch, pairs.rows, pairs.boards)
+        self._bounds = batch.time_limits_s[pairs.rows]
+        self.known = ~np.isnan(law.location)
+        self._law = _or_unknown(law, self._bounds)
+        self._rng = rng
+        strata = (np.arange(samples) + 0.5) / samples
+        self._strata = strata
+        self._tables: dict[int, Floats] = {}
+        self._errors: dict[int, Floats] = {}
+
+    def draw(self, row: int, taken: NDArray[np.intp]) -> Floats:
+        """Shape (samples,): of a run of the class on pair ``taken[s]`` in sample s."""
+        law = self._law
+        freedom = int(law.freedom[taken[0]])
+        if freedom not in self._tables:
+            self._tables[freedom] = student_quantiles_of(freedom, self._strata)
+        noise = self._rng.permutation(self._tables[freedom]) * np.sqrt(law.noise[taken])
+        if row not in self._errors:
+            # one draw a sample: waiting times add up what is not known of a kind
+            self._errors[row] = self._rng.permutation(student_quantiles_of(200, self._strata))
+        error = self._errors[row] * np.sqrt(law.error[taken])
+        drawn = np.exp(law.location[taken] + noise + error)
+        return np.asarray(np.minimum(drawn, self._bounds[taken]), dtype=np.float64)
+
+
+def student_quantiles_of(freedom: int, probabilities: Floats) -> Floats:
+    """Of one Student's t at several probabilities."""
+    return np.array(
+        [student_quantiles(np.array([float(freedom)]), float(p))[0] for p in probabilities]
+    )
+
+
+def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
+    unknown = np.isnan(law.location)
+    if not unknown.any():
+        return law
+    return RunTimeParts(
+        location=np.where(unknown, np.log(bounds * _UNKNOWN_SHARE), law.location),
+        noise=np.where(unknown, _UNKNOWN_SCALE**2, law.noise),
+        error=np.where(unknown, 0.0, law.error),
+        freedom=np.where(unknown, 200.0, law.freedom),
+    )
+
+
+def _if_free(decided: Decided, held: list[int]) -> NDArray[np.bool_]:
+    """Shape (classes, boards): what the filters would say, were all that runs over."""
+    batch = decided.batch
+    busy = batch.snapshot.busy.copy()
+    if batch.snapshot.conflicts is None:
+        busy[held] = False
+    else:
+        beside = batch.snapshot.conflicts[held].any(axis=0)
+        busy[held] = False
+        busy &= ~beside
+    snapshot = replace(
+        batch.snapshot, busy=busy, progress=np.where(busy, batch.snapshot.progress, np.nan)
+    )
+    knowledge = replace(batch.knowledge, leases=())
+    cleared = replace(batch, snapshot=snapshot, knowledge=knowledge)
+    runner = PluginRunner()
+    return feasibility(cleared, decided.plugins.filters, runner).fits
+
+
+def _closed(decided: Decided, row_of_uid: dict[str, int]) -> tuple[Floats, Floats]:
+    """When each board is next closed by a lease, and until when; inf where it is not."""
+    since = np.full(decided.batch.shape[1], np.inf)
+    until = np.full(decided.batch.shape[1], -np.inf)
+    for lease in sorted(decided.batch.knowledge.leases, key=lambda each: each.since):
+        board = row_of_uid.get(lease.target_uid)
+        if board is None or lease.until <= decided.now:
+            continue
+        begins = max((lease.since - decided.now).total_seconds(), 0.0)
+        if np.isinf(since[board]) or begins <= until[board]:
+            since[board] = min(since[board], begins)
+            until[board] = max(until[board], (lease.until - decided.now).total_seconds())
+    return since, until
+
+
+def _slots(
+    decided: Decided, holders: Sequence[BoardHolder], ends: Floats, samples: int
+) -> dict[str, Floats]:
+    """Shape (samples, most at once) by user: when each place of a user's comes free."""
+    slots = {}
+    for user, entitlement in decided.batch.knowledge.entitlements.items():
+        if entitlement.most_running is not None and entitlement.most_running > 0:
+            slots[user] = np.zeros((samples, entitlement.most_running))
+    for holder, end in zip(holders, ends, strict=True):
+        own = slots.get(holder.user_id)
+        if own is not None:
+            own[np.arange(samples), own.argmin(axis=1)] = end
+    return slots
+
+
+def _ends(
+    decided: Decided, holders: Sequence[BoardHolder], samples: int, rng: np.random.Generator
+) -> Floats:
+    """Shape (holders, samples): seconds until each ends, given that it has not ended yet."""
+    from scipy.special import stdtr, stdtrit
+
+    ends = np.empty((len(holders), samples))
+    if not holders:
+        return ends
+    snapshot = decided.snapshot
+    row_of_uid = {uid: row for row, uid in enumerate(snapshot.uids)}
+    there = [
+        number
+        for number, each in enumerate(holders)
+        if each.kind is not None and each.target_uid in row_of_uid
+    ]
+    bound = decided.batch.knowledge.most_run_s
+    bounds = np.array([each.time_limit_s or bound for each in holders], dtype=np.float64)
+    law = _or_unknown(_nothing(len(holders)), bounds)
+    if there:
+        batch = build_batch(
+            snapshot,
+            [_as_pending(holders[number], decided.now) for number in there],
+            decided.now,
+            decided.batch.seed,
+            decided.batch.knowledge,
+        )
+        boards = np.array([row_of_uid[holders[number].target_uid] for number in there])
+        told = run_time_parts(batch, batch.class_of_job, boards)
+        for name in ("location", "noise", "error", "freedom"):
+            column = getattr(law, name)
+            column[there] = np.where(np.isnan(told.location), column[there], getattr(told, name))
+    elapsed = np.array(
+        [
+            0.0
+            if each.started_at is None
+            else max((decided.now - each.started_at).total_seconds(), 0.0)
+            for each in holders
+        ]
+    )
+    scale = np.sqrt(law.noise + law.error)
+    with np.errstate(divide="ignore"):
+        passed = stdtr(law.freedom, (np.log(elapsed) - law.location) / scale)
+    strata = rng.permuted(np.tile((np.arange(samples) + 0.5) / samples, (len(holders), 1)), axis=1)
+    drawn = passed[:, None] + (1.0 - passed[:, None]) * strata
+    total = np.exp(law.location[:, None] + scale[:, None] * stdtrit(law.freedom[:, None], drawn))
+    total = np.minimum(np.nan_to_num(total, nan=np.inf), bounds[:, None])
+    left: Floats = np.maximum(total - elapsed[:, None], 0.0)
+    ending = np.array([each.ending for each in holders], dtype=np.bool_)
+    left[ending] = 0.0
+    return left
+
+
+def _nothing(count: int) -> RunTimeParts:
+    return RunTimeParts(
+        location=np.full(count, np.nan),
+        noise=np.full(count, np.nan),
+        error=np.full(count, np.nan),
+        freedom=np.full(count, np.nan),
+    )
+
+
+def _as_pending(holder: BoardHolder, now: datetime) -> PendingBenchmark:
+    """What an estimate needs of one that runs."""
+    if holder.kind is None:
+        raise ValueError(holder.benchmark_id)
+    return PendingBenchmark(
+        benchmark_id=holder.benchmark_id,
+        user_id=holder.user_id,
+        submit_time=now,
+        family="",
+        engine=holder.kind.engine,
+        benchmark_type=holder.kind.benchmark_type,
+        model_sha256=holder.kind.model_sha256,
+        nb_inference=holder.kind.nb_inference,
+        variant=holder.kind.variant,
+    )
+
+
+def _forecast(
+    each: PendingBenchmark,
+    now: datetime,
+    place: int,
+    starts: Floats,
+    finishes: Floats,
+    *,
+    grounded: bool,
+) -> Forecast:
+    start_low, start, start_high = _moments(starts, now)
+    finish_low, finish, finish_high = _moments(finishes, now)
+    return Forecast(
+        benchmark_id=each.benchmark_id,
+        made_at=now,
+        place=place,
+        start=start,
+        start_low=start_low,
+        start_high=start_high,
+        finish=finish,
+        finish_low=finish_low,
+        finish_high=finish_high,
+        deadline_chance=_chance(finishes, each.deadline, now),
+        grounded=grounded,
+    )
+
+
+def _moments(seconds: Floats, now: datetime) -> tuple[datetime, datetime, datetime]:
+    low, middle, high = np.quantile(seconds, (LOW, MIDDLE, HIGH)).tolist()
+    return tuple(now + timedelta(seconds=each) for each in (low, middle, high))  # type: ignore[return-value]  # three
+
+
+def _chance(finishes: Floats, deadline: datetime | None, now: datetime) -> float | None:
+    if deadline is None:
+        return None
+    return float((finishes <= (deadline - now).total_seconds()).mean())
