@@ -66,37 +66,30 @@ def assign(
     # The first of equal scores in the seeded order is the one that the seed favours.
     place = np.empty(boards, dtype=np.intp)
     place[batch.board_order] = np.arange(boards)
-    free = np.ones(boards, dtype=np.bool_)
-    preferences: dict[int, NDArray[np.intp]] = {}
-    row_of_job = batch.class_of_job.tolist()
+    rows = batch.class_of_job
+    queue = order[ready[order]]
+    choices = _Choices(pairs, scores, place, np.bincount(rows[queue], minlength=batch.shape[0]))
+    row_of_job = rows.tolist()
     row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
     withheld: dict[int, Waiting] = {}
-    for job in order[ready[order]].tolist():
+    for job in queue.tolist():
         row = row_of_job[job]
-        best = preferences.get(row)
-        if best is None:
-            its = pairs.of(row)
-            own = pairs.boards[its]
-            best = own[np.lexsort((place[own], -scores[its]))]
-        if len(best):
-            # Boards are only ever taken: those that are gone need not be looked at again.
-            first = int(free[best].argmax())
-            best = best[first:] if free[best[first]] else best[:0]
-        preferences[row] = best
-        if not len(best):
+        if not choices.left(row):
             continue
         if (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
             continue
-        ledgers.place(job)
         tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
-        board = _first_free(best, free, tried)
+        board = choices.best(row, tried)
+        if board == NOBODY:
+            continue
+        ledgers.place(job)
         board_of_job[job], job_of_board[board] = board, job
-        free[board] = False
+        choices.take(board)
         if conflicts is not None:
             beside = np.flatnonzero(conflicts[board] | conflicts[:, board])
             beside = beside[beside != board]
-            free[beside] = False
+            choices.free[beside] = False
             blocked_by[beside] = np.where(blocked_by[beside] == NOBODY, board, blocked_by[beside])
     return Assignment(
         board_of_job=board_of_job,
@@ -106,10 +99,72 @@ def assign(
     )
 
 
-def _first_free(best: NDArray[np.intp], free: NDArray[np.bool_], tried: list[int]) -> int:
-    """The best free board; one on which the benchmark failed only if there is no other."""
-    if tried:
-        others = best[free[best] & ~np.isin(best, tried)]
-        if len(others):
-            return int(others[0])
-    return int(best[0])
+class _Choices:
+    """The best free board of each class.
+
+    Boards are only ever taken. So the boards of a class that several benchmarks share are sorted
+    once, and those that are gone are passed once; for one that asks alone a look at its scores is
+    less work than sorting them.
+
+    Attributes:
+        free: Shape (boards,).
+    """
+
+    def __init__(
+        self,
+        pairs: Pairs,
+        scores: NDArray[np.float32],
+        place: NDArray[np.intp],
+        asking: NDArray[np.intp],
+    ) -> None:
+        """Nothing is taken yet.
+
+        Args:
+            place: Shape (boards,): the lowest comes first of equal scores.
+            asking: Shape (classes,): how many benchmarks of each want a board.
+        """
+        self._pairs, self._scores, self._place = pairs, scores, place
+        self._asking = asking.tolist()
+        self._flags = bytearray(b"\x01" * len(place))
+        self.free = np.frombuffer(self._flags, dtype=np.bool_)
+        self._sorted: dict[int, list[int]] = {}
+        self._passed: dict[int, int] = {}
+
+    def take(self, board: int) -> None:
+        """It is given out."""
+        self._flags[board] = 0
+
+    def left(self, row: int) -> bool:
+        """Whether a board of the class is free."""
+        if self._asking[row] == 1:
+            return bool(self.free[self._pairs.boards[self._pairs.of(row)]].any())
+        return self._first(row) != NOBODY
+
+    def best(self, row: int, tried: Sequence[int] = ()) -> int:
+        """The best that is free; one of ``tried`` only if there is no other; `NOBODY` for none."""
+        if self._asking[row] > 1 and not tried:
+            return self._first(row)
+        its = self._pairs.of(row)
+        boards = self._pairs.boards[its]
+        open_ = self.free[boards]
+        if tried:
+            others = open_ & ~np.isin(boards, tried)
+            open_ = others if others.any() else open_
+        if not open_.any():
+            return NOBODY
+        boards, scores = boards[open_], self._scores[its][open_]
+        best = boards[scores == scores.max()]
+        return int(best[self._place[best].argmin()])
+
+    def _first(self, row: int) -> int:
+        boards = self._sorted.get(row)
+        if boards is None:
+            its = self._pairs.of(row)
+            own = self._pairs.boards[its]
+            boards = own[np.lexsort((self._place[own], -self._scores[its]))].tolist()
+            self._sorted[row] = boards
+        flags, passed = self._flags, self._passed.get(row, 0)
+        while passed < len(boards) and not flags[boards[passed]]:
+            passed += 1
+        self._passed[row] = passed
+        return boards[passed] if passed < len(boards) else NOBODY

@@ -81,22 +81,26 @@ def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner)
     for never in (False, True):
         for answer, before, refusals in reversed(answers):
             _write(codes, answer, before, [refusal.never is never for refusal in refusals])
-    lasting = np.array([False, *(each.refusal.never for each in reasons)], dtype=bool)
-    return Feasibility(
-        codes=codes, reasons=tuple(reasons), fits=codes == FITS, possible=~lasting[codes]
-    )
+    fits = codes == FITS
+    possible = fits.copy()
+    for code, reason in enumerate(reasons, start=1):
+        if not reason.refusal.never:
+            possible |= codes == code
+    return Feasibility(codes=codes, reasons=tuple(reasons), fits=fits, possible=possible)
 
 
 def _write(
     codes: NDArray[np.uint8], answer: NDArray[np.uint8], before: int, wanted: list[bool]
 ) -> None:
     """Put a filter's answers, of the refusals that are wanted, over what is in the table."""
-    if not any(wanted):
-        return
-    new = np.array([0, *(before + k + 1 if each else 0 for k, each in enumerate(wanted))], np.uint8)
-    own = new[answer]
-    if answer.shape[0] == 1 and codes.shape[0] > 1:
-        refused = np.flatnonzero(own[0])
-        codes[:, refused] = own[0, refused]
-    else:
-        np.copyto(codes, own, where=own != 0)
+    for place, each in enumerate(wanted):
+        if not each:
+            continue
+        refused = answer == place + 1
+        if not refused.any():
+            continue
+        code = np.uint8(before + place + 1)
+        if answer.shape[0] == 1 and codes.shape[0] > 1:
+            codes[:, np.flatnonzero(refused[0])] = code
+        else:
+            np.copyto(codes, code, where=refused)

@@ -58,7 +58,7 @@ class BoardView:
     holder: str | None
 
 
-_NOBODY: tuple[None, None] = (None, None)
+_NOBODY = (None, None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,11 +113,13 @@ class Joined:
         self, expected: Mapping[str, Board], hosts: Iterable[Host], unknown: UnknownDevices
     ) -> Joined:
         """With a newer answer of the cluster; itself where it says the same."""
-        reported = {board.target_uid: (board, host) for host in hosts for board in host.boards}
-        boards = [
-            self._one(uid, stated, *reported.get(uid, _NOBODY), unknown)
-            for uid, stated in expected.items()
-        ]
+        reported: dict[str, tuple[Board | None, Host | None]] = {
+            board.target_uid: (board, host) for host in hosts for board in host.boards
+        }
+        boards = []
+        for uid, stated in expected.items():
+            seen, host = reported.get(uid, _NOBODY)
+            boards.append(self._one(uid, stated, seen, host, unknown))
         boards += [
             self._one(uid, None, seen, host, unknown)
             for uid, (seen, host) in reported.items()

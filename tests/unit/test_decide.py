@@ -454,10 +454,10 @@ class Scorer:
     name, objective, kind = "mine", "test", ScorerKind.HEURISTIC
 
     def __init__(self, answer: Callable[[Pairs], Any]) -> None:
-        self.answer = answer
+        self.says = answer
 
     def score(self, batch: Batch, pairs: Pairs) -> Any:
-        return self.answer(pairs)
+        return self.says(pairs)
 
 
 def nonsense(pairs: Pairs) -> Any:

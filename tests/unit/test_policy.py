@@ -185,10 +185,10 @@ class Scorer:
     kind = ScorerKind.HEURISTIC
 
     def __init__(self, answer: Callable[[Pairs], object]) -> None:
-        self.answer = answer
+        self.says = answer
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-        return self.answer(pairs)  # type: ignore[return-value]  # that is what is tested
+        return self.says(pairs)  # type: ignore[return-value]  # that is what is tested
 
 
 @pytest.mark.parametrize(
