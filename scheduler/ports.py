@@ -586,12 +586,15 @@ class Webhooks(Protocol):
 class Credits(Protocol):
     """Balances of users, charges of attempts, rates of families.
 
-    An account that was read in a unit of work that writes is nobody else's to change until the
-    end of it. Only `edgeyard.scheduler.engine.charging` changes them.
+    Only `edgeyard.scheduler.engine.charging` changes them.
     """
 
-    def balance(self, user_id: str) -> Balance:
-        """Zero, without a bound, for a user who never had or used anything."""
+    def balance(self, user_id: str, *, to_change: bool = False) -> Balance:
+        """Zero, without a bound, for a user who never had or used anything.
+
+        Args:
+            to_change: It is nobody else's to change until the end of the unit of work.
+        """
         ...
 
     def balances(self) -> Sequence[Balance]:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli import keeping
 from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS
 from edgeyard.benchmark_api.cli.output import (
     Column,
@@ -240,6 +241,8 @@ _USER_COLUMNS = (
     Column(title="ROLE", of=field("role")),
     Column(title="MAX PRIORITY", of=field("max_priority"), right=True),
     Column(title="MAX BUDGET", of=field("max_budget"), right=True, always=False),
+    Column(title="MAX RUNNING", of=field("max_running"), right=True, always=False),
+    Column(title="SHARE", of=field("share"), right=True, from_width=100),
     Column(title="DISABLED", of=field("disabled")),
 )
 
@@ -297,6 +300,11 @@ def users_list(session: Session) -> None:
 Role = Annotated[str | None, typer.Option(help="submitter, operator or host.")]
 MaxPriority = Annotated[int | None, typer.Option(help="Highest priority it may ask for, 1-10.")]
 MaxBudget = Annotated[float | None, typer.Option(help="Highest budget it may ask for.")]
+MaxRunning = Annotated[int | None, typer.Option(min=0, help="Benchmarks on boards at once.")]
+Share = Annotated[float | None, typer.Option(help="Weight in fair sharing; 1 by default.")]
+MaxLease = Annotated[
+    str | None, typer.Option(help="How long it may keep boards for itself, e.g. '8 h'.")
+]
 
 
 def users_create(
@@ -305,13 +313,21 @@ def users_create(
     role: Role = "submitter",
     max_priority: MaxPriority = None,
     max_budget: MaxBudget = None,
+    max_running: MaxRunning = None,
+    share: Share = None,
+    max_lease: MaxLease = None,
 ) -> None:
     """Make an account."""
+    from edgeyard.benchmark_api.cli import asking
+
     body = {
         "user_id": user_id,
         "role": role,
         "max_priority": max_priority,
         "max_budget": max_budget,
+        "max_running": max_running,
+        "share": share,
+        "max_lease_s": asking.seconds(max_lease, "--max-lease"),
     }
     asked = {name: value for name, value in body.items() if value is not None}
     made = session.client.api.post("/v1/users", asked)
@@ -324,6 +340,9 @@ def users_update(
     role: Role = None,
     max_priority: MaxPriority = None,
     max_budget: MaxBudget = None,
+    max_running: MaxRunning = None,
+    share: Share = None,
+    max_lease: MaxLease = None,
     disabled: Annotated[
         bool | None, typer.Option("--disable/--enable", help="Whether its tokens are good.")
     ] = None,
@@ -339,10 +358,15 @@ def users_update(
 
     The secret of a new webhook is shown this once, on stdout.
     """
+    from edgeyard.benchmark_api.cli import asking
+
     body = {
         "role": role,
         "max_priority": max_priority,
         "max_budget": max_budget,
+        "max_running": max_running,
+        "share": share,
+        "max_lease_s": asking.seconds(max_lease, "--max-lease"),
         "disabled": disabled,
     }
     asked = {name: value for name, value in body.items() if value is not None}
@@ -420,6 +444,11 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "check": boards_check,
             "drain": boards_drain,
             "resume": boards_resume,
+            "lease": keeping.lease,
+            "leases": keeping.leases,
+            "release": keeping.release,
+            "quarantine": keeping.quarantine,
+            "unquarantine": keeping.unquarantine,
         },
     ),
     "files": (
@@ -437,7 +466,17 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     ),
     "users": (
         "Accounts.",
-        {"list": users_list, "create": users_create, "update": users_update},
+        {
+            "list": users_list,
+            "create": users_create,
+            "update": users_update,
+            "account": keeping.account,
+            "credit": keeping.credit,
+        },
+    ),
+    "rates": (
+        "What boards cost.",
+        {"list": keeping.rates_list, "set": keeping.rates_set},
     ),
     "campaigns": ("Benchmarks of one matrix.", {"show": campaigns_show}),
     "schedules": (

@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.schemas.requests import (
     parse,
 )
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.model.records import ApiToken, Event, Role, User, Webhook
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json, token_to_json, user_to_json
 from edgeyard.scheduler.ports import UnitOfWork
@@ -58,6 +59,8 @@ def users(caller: Operator, context: Ctx) -> Response:
 def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
     """Make an account."""
     asked = parse(UserIn, body.tree())
+    if asked.user_id == PROBER:
+        raise InvalidInput.at("/user_id", "is Edgeyard's own", "another id")
     now = context.services.clock.now()
     user = User(
         user_id=asked.user_id,
@@ -65,6 +68,9 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         created_at=now,
         max_priority=asked.max_priority,
         max_budget=asked.max_budget,
+        max_running=asked.max_running,
+        share=asked.share,
+        max_lease_s=asked.max_lease_s,
     )
     with context.services.store.write() as uow:
         uow.accounts.add_user(user)
@@ -89,11 +95,15 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
             role=Role(asked.role) if asked.role is not None else user.role,
             max_priority=asked.max_priority or user.max_priority,
             max_budget=asked.max_budget if "max_budget" in named else user.max_budget,
+            max_running=asked.max_running if "max_running" in named else user.max_running,
+            share=user.share if asked.share is None else asked.share,
+            max_lease_s=user.max_lease_s if asked.max_lease_s is None else asked.max_lease_s,
             disabled=user.disabled if asked.disabled is None else asked.disabled,
         )
         uow.accounts.save_user(changed)
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
     context.authenticator.forget()
+    context.services.engine.wake()
     return answer(user_to_json(changed))
 
 

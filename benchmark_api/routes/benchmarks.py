@@ -11,9 +11,11 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
-from edgeyard.benchmark_api.routes.documented import answers
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, answer, visible
+from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.requests import PriorityIn, parse
+from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -114,6 +116,26 @@ def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         benchmark_id,
         lambda uow, _, now: lifecycle.hold(uow, benchmark_id, now, caller.user_id, False),
     )
+
+
+@router.post(
+    "/{benchmark_id}/priority",
+    status_code=202,
+    responses=answers(202, shapes.Benchmark),
+    openapi_extra=accepts("PriorityIn"),
+)
+def prioritise(benchmark_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+    """Give a pending benchmark another user priority, within its owner's bound."""
+    asked = parse(PriorityIn, body.tree())
+
+    def change(uow: UnitOfWork, benchmark: Benchmark, now: datetime) -> Benchmark:
+        most = 10 if caller.is_operator else uow.accounts.user(benchmark.user_id).max_priority
+        if asked.user_priority > most:
+            reason = "is above your account's bound"
+            raise InvalidInput.at("/user_priority", reason, f"1 to {most}")
+        return lifecycle.prioritise(uow, benchmark_id, now, caller.user_id, asked.user_priority)
+
+    return _changed(context, caller, benchmark_id, change)
 
 
 def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Change) -> Response:

@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, check
+from edgeyard.benchmark_api.routes.checking import Asked, Bearing, FileFinder, check
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.routes.submitting import IdempotencyKey, Once, started
@@ -67,9 +67,10 @@ def submit(
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
         uow.lab.add_campaign(campaign)
-        finder = FileFinder(uow, caller, services)
+        finder, bearing = FileFinder(uow, caller, services), Bearing(uow, caller, services)
         made = []
         for member in members:
+            bearing.check(member.description)
             description, files = finder.files_of(member)
             made.append(
                 lifecycle.submit(

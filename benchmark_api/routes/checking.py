@@ -22,6 +22,7 @@ from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.intake import next_fire
+from edgeyard.scheduler.model.accounts import run_bound_s
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.records import StoredFile, UserFile
 from edgeyard.scheduler.ports import UnitOfWork
@@ -75,6 +76,39 @@ def check(
         names_model=body.model is not None and not is_url(body.model),
         warnings=_warnings(body, description, caller),
     )
+
+
+class Bearing:
+    """What one user's account can bear at most, whatever is running now."""
+
+    def __init__(self, uow: UnitOfWork, caller: Caller, services: Services) -> None:
+        self._user = caller.user
+        self._credits = uow.credits.balance(caller.user_id).credits
+        self._rates = uow.credits.rates() if self._credits is not None else {}
+        self._most_run_s = services.settings.default_user_time_s
+
+    def check(self, asked: JobDescription) -> None:
+        """Refuse what could never be placed.
+
+        Raises:
+            InvalidInput: The account has too few credits for it even when nothing else runs, or may
+                not run anything.
+        """
+        if self._user.max_running == 0:
+            raise InvalidInput.at(
+                "", "your account may have no benchmarks on boards", "ask an operator"
+            )
+        rate = self._rates.get(asked.family, 1.0)
+        if self._credits is None or rate <= 0:
+            return
+        bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, self._most_run_s)
+        if round(rate * bound_s, 6) > self._credits:
+            raise InvalidInput.at(
+                "/user_time",
+                f"a run of {bound_s:g} s may cost {rate * bound_s:g} credits, and your account "
+                f"has {self._credits:g}",
+                f"at most {self._credits / rate:g} s, or more credits",
+            )
 
 
 @dataclass

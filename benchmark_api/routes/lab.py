@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.views import lease as shown_lease
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.devices.inventory import known_families
@@ -21,7 +22,12 @@ from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.records import BoardOverride, Event
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json, waiting_to_json
+from edgeyard.scheduler.model.wire import (
+    JsonObject,
+    quarantine_to_json,
+    time_to_json,
+    waiting_to_json,
+)
 from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView
 
@@ -37,9 +43,10 @@ def boards(caller: Submitter, context: Ctx) -> Response:
     known = math.isfinite(age_s)
     taken_at = services.clock.now() - timedelta(seconds=age_s) if known else None
     mine = _visible_holders(context, caller, views)
+    kept = _Kept(context, caller)
     return answer(
         {
-            "items": [_board(view, mine) for view in views],
+            "items": [_board(view, mine, kept) for view in views],
             "taken_at": time_to_json(taken_at),
             "age_s": round(age_s, 3) if known else None,
         }
@@ -49,7 +56,7 @@ def boards(caller: Submitter, context: Ctx) -> Response:
 @router.get("/boards/{target_uid}", responses=answers(200, shapes.Board))
 def board(target_uid: str, caller: Submitter, context: Ctx) -> Response:
     """One board."""
-    return answer(_shown(target_uid, caller, context))
+    return answer(shown_board(target_uid, caller, context))
 
 
 @router.post(
@@ -173,14 +180,42 @@ def _overridden(
             )
         )
     services.engine.wake()
-    return answer(_shown(target_uid, caller, context))
+    return answer(shown_board(target_uid, caller, context))
 
 
-def _shown(target_uid: str, caller: Caller, context: Context) -> JsonObject:
+def shown_board(target_uid: str, caller: Caller, context: Context) -> JsonObject:
+    """One board as it is now.
+
+    Raises:
+        NotFound: There is none.
+    """
     for view in context.services.engine.boards():
         if view.board.target_uid == target_uid:
-            return _board(view, _visible_holders(context, caller, [view]))
+            mine = _visible_holders(context, caller, [view])
+            return _board(view, mine, _Kept(context, caller))
     raise NotFound("board", target_uid)
+
+
+class _Kept:
+    """What keeps boards from the queue, as JSON, by board."""
+
+    def __init__(self, context: Context, caller: Caller) -> None:
+        with context.services.store.read() as uow:
+            leases = uow.keeping.leases(context.services.clock.now())
+            aside = uow.keeping.quarantines()
+        self._leases: dict[str, list[JsonObject]] = {}
+        for each in leases:
+            self._leases.setdefault(each.target_uid, []).append(shown_lease(each, caller))
+        self._aside = {uid: each for uid, each in aside.items() if each.active}
+        self._caller = caller
+
+    def of(self, target_uid: str) -> JsonObject:
+        """Who did it, and the probe's id, are for operators."""
+        found = self._aside.get(target_uid)
+        told = None if found is None else quarantine_to_json(found)
+        if told is not None and not self._caller.is_operator:
+            told |= {"by_user_id": None, "probe_id": None}
+        return {"quarantine": told, "leases": self._leases.get(target_uid, [])}
 
 
 def _visible_holders(
@@ -195,7 +230,7 @@ def _visible_holders(
     return frozenset(each.benchmark_id for each in found if caller.may_see(each.user_id))
 
 
-def _board(view: BoardView, visible: frozenset[str]) -> JsonObject:
+def _board(view: BoardView, visible: frozenset[str], kept: _Kept) -> JsonObject:
     board = view.board
     mine = view.holder if view.holder in visible else None
     foreign = view.holder is not None and mine is None
@@ -212,6 +247,7 @@ def _board(view: BoardView, visible: frozenset[str]) -> JsonObject:
         "benchmark_id": mine,
         "emulated": board.local is not None,
         "expected": view.expected,
+        **kept.of(board.target_uid),
     }
 
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, check
+from edgeyard.benchmark_api.routes.checking import Asked, Bearing, FileFinder, check
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
@@ -219,7 +219,10 @@ def _stored(
 
     def look(uow: UnitOfWork) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
         earlier = once.earlier_in(uow)
-        return earlier or FileFinder(uow, caller, services).files_of(asked, kept)
+        if earlier is not None:
+            return earlier
+        Bearing(uow, caller, services).check(asked.description)
+        return FileFinder(uow, caller, services).files_of(asked, kept)
 
     def change(
         uow: UnitOfWork, found: Response | tuple[JobDescription, Sequence[BenchmarkFile]]
@@ -289,6 +292,7 @@ def _merged(
 def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
     """A dry run's answer; files are looked up, nothing is stored."""
     with services.store.read() as uow:
+        Bearing(uow, caller, services).check(asked.description)
         description, files = FileFinder(uow, caller, services).files_of(asked)
     try:
         preview = services.engine.preview(description, caller.user_id)

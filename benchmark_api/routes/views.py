@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     attempt_to_json,
     benchmark_to_json,
+    lease_to_json,
     result_file_to_json,
     time_to_json,
     user_file_to_json,
@@ -43,6 +46,14 @@ def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt])
         ],
         "links": links(services, benchmark.benchmark_id),
     }
+
+
+def lease(lease: Lease, caller: Caller) -> JsonObject:
+    """A lease; whose it is, only they and operators are told."""
+    told = lease_to_json(lease)
+    if not caller.may_see(lease.user_id or ""):
+        told |= {"user_id": None, "by_user_id": None}
+    return told
 
 
 def user_file(services: Services, file: UserFile) -> JsonObject:

@@ -55,6 +55,7 @@ class Attempt(TypedDict):
     ended_at: str | None
     phase: str | None
     progress: float | None
+    time_limit_s: float | None
     counts: bool
     failure: Failure | None
     cluster_page: str | None
@@ -81,6 +82,7 @@ class ListedBenchmark(TypedDict):
     ended_at: str | None
     deadline: str | None
     retry_of: str | None
+    user_priority: int
     links: dict[str, str]
 
 
@@ -264,6 +266,36 @@ class Engine(TypedDict):
     supported_types: list[str]
 
 
+class Lease(TypedDict):
+    """A board kept for somebody; whose it is, and by whom, only they and operators are told."""
+
+    lease_id: str
+    target_uid: str
+    since: str
+    until: str
+    reason: str
+    user_id: str | None
+    by_user_id: str | None
+
+
+class Leases(TypedDict):
+    """Present and future leases, the earliest first."""
+
+    items: list[Lease]
+
+
+class Quarantine(TypedDict):
+    """Why a board is set aside; ``by_user_id`` is null where its record did it."""
+
+    since: str
+    reason: str
+    by_user_id: str | None
+    failure_rate: float | None
+    probes: int
+    probe_id: str | None
+    next_probe_at: str | None
+
+
 class Board(TypedDict):
     """A board as the twin knows it."""
 
@@ -279,6 +311,8 @@ class Board(TypedDict):
     benchmark_id: str | None
     emulated: bool
     expected: bool
+    quarantine: Quarantine | None
+    leases: list[Lease]
 
 
 class Boards(TypedDict):
@@ -383,6 +417,47 @@ class User(TypedDict):
     share: float
     max_lease_s: float
     disabled: bool
+
+
+class Charge(TypedDict):
+    """What an attempt cost; ``charged`` is null until it ended."""
+
+    benchmark_id: str
+    attempt: int
+    family: str
+    rate: float
+    time_limit_s: float
+    reserved: float
+    reserved_at: str
+    charged: float | None
+    board_s: float | None
+    refunded: str
+    settled_at: str | None
+
+
+class Account(TypedDict):
+    """What a user may have, has and used; null credits: no bound."""
+
+    user_id: str
+    credits: float | None
+    credits_left: float | None
+    reserved: float
+    spent: float
+    usage_board_s: float
+    usage_half_life_s: float
+    running: int
+    max_running: int | None
+    max_priority: int
+    max_budget: float | None
+    share: float
+    max_lease_s: float
+    charges: list[Charge]
+
+
+class Rates(TypedDict):
+    """Credits a board-second, by family; 1 where none was set."""
+
+    rates: dict[str, float]
 
 
 class Webhook(TypedDict):

@@ -39,6 +39,12 @@ UserId = Annotated[
 RoleWord = Literal["submitter", "operator", "host"]
 Priority = Annotated[int, Field(ge=1, le=10)]
 Budget = Annotated[float, Field(strict=False, ge=0, le=1e12)]
+Credits = Annotated[float, Field(strict=False, ge=0, le=1e9)]
+MoreCredits = Annotated[float, Field(strict=False, ge=-1e9, le=1e9)]
+Rate = Annotated[float, Field(strict=False, ge=0, le=1e6)]
+Running = Annotated[int, Field(ge=0, le=1_000_000)]
+Share = Annotated[float, Field(strict=False, ge=0.001, le=1000)]
+LeaseTime = Annotated[float, Field(strict=False, ge=0, le=3.2e8)]
 
 
 class Matrix(BaseModel):
@@ -73,6 +79,13 @@ class UserIn(BaseModel):
     role: RoleWord = "submitter"
     max_priority: Priority = 5
     max_budget: Budget | None = None
+    max_running: Running | None = Field(
+        None, description="Benchmarks on boards at once; null: no bound."
+    )
+    share: Share = Field(1.0, description="Weight in fair sharing.")
+    max_lease_s: LeaseTime = Field(
+        0.0, description="Longest that it may keep boards for itself; 0: not at all."
+    )
 
 
 class UserChange(BaseModel):
@@ -83,6 +96,9 @@ class UserChange(BaseModel):
     role: RoleWord | None = None
     max_priority: Priority | None = None
     max_budget: Budget | None = None
+    max_running: Running | None = None
+    share: Share | None = None
+    max_lease_s: LeaseTime | None = None
     disabled: bool | None = None
 
 
@@ -126,6 +142,56 @@ class PolicyIn(BaseModel):
         if (self.name is None) == (self.text is None):
             raise ValueError("give either name or text")
         return self
+
+
+class QuarantineIn(BaseModel):
+    """Why a board is set aside."""
+
+    model_config = _STRICT
+
+    reason: LongText = ""
+
+
+class LeaseIn(BaseModel):
+    """A board kept for somebody, or from everybody."""
+
+    model_config = _STRICT
+
+    until: Time
+    since: Time | None = Field(None, description="Default: now.")
+    user_id: UserId | None = Field(
+        None,
+        description="Whose benchmarks may use it meanwhile. Operators: null for maintenance; "
+        "others: themselves.",
+    )
+    reason: LongText = Field("", description="Told to those who wait for the board.")
+
+
+class PriorityIn(BaseModel):
+    """Another priority of a benchmark that waits."""
+
+    model_config = _STRICT
+
+    user_priority: Priority
+
+
+class CreditsIn(BaseModel):
+    """What an account gets: one of the two."""
+
+    model_config = _STRICT
+
+    credits: Credits | None = Field(
+        None, description="So many in place of those that it has; null: no bound."
+    )
+    add: MoreCredits | None = Field(None, description="So many more; below 0: fewer.")
+
+
+class RateIn(BaseModel):
+    """What a second on a board of a family costs."""
+
+    model_config = _STRICT
+
+    rate: Rate = Field(description="Credits a board-second.")
 
 
 class ProgressIn(BaseModel):

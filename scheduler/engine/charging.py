@@ -58,7 +58,7 @@ def check(uow: UnitOfWork, user_id: str, terms: Terms) -> None:
     """
     if user_id == PROBER:
         return
-    left = uow.credits.balance(user_id).credits_left
+    left = uow.credits.balance(user_id, to_change=True).credits_left
     if left is not None and terms.most > left:
         raise Conflict(f"{user_id} has {left:g} credits left: {terms.most:g} would be reserved")
     try:
@@ -85,7 +85,7 @@ def reserve(
             reserved_at=now,
         )
     )
-    balance = uow.credits.balance(benchmark.user_id)
+    balance = uow.credits.balance(benchmark.user_id, to_change=True)
     uow.credits.save_balance(replace(balance, reserved=_exact(balance.reserved + terms.most)))
 
 
@@ -116,7 +116,9 @@ def settle(
         refunded=failure.category.value if refunded and failure is not None and board_s else "",
         settled_at=now,
     )
-    before = uow.credits.balance(charge.user_id)  # locked first: who settles last finds it settled
+    before = uow.credits.balance(
+        charge.user_id, to_change=True
+    )  # locked first: who settles last finds it settled
     if not uow.credits.settle_charge(settled):
         return None
     uow.credits.save_balance(
@@ -139,7 +141,7 @@ def set_credits(
 
     What is reserved stays reserved: fewer than that means that nothing new begins.
     """
-    before = uow.credits.balance(user_id)
+    before = uow.credits.balance(user_id, to_change=True)
     after = replace(before, credits=None if credits is None else _exact(credits))
     uow.credits.save_balance(after)
     _tell(uow, user_id, before, after, now, by)
@@ -152,7 +154,7 @@ def add_credits(uow: UnitOfWork, user_id: str, more: float, now: datetime, by: s
     Raises:
         Conflict: It keeps no account of credits, or would have less than none.
     """
-    before = uow.credits.balance(user_id)
+    before = uow.credits.balance(user_id, to_change=True)
     if before.credits is None:
         raise Conflict(f"{user_id} is not bounded by credits: set how many it has first")
     if before.credits + more < 0:

@@ -23,16 +23,15 @@ _CHARGE = select(charges).where(
 class SqlCredits:
     """`edgeyard.scheduler.ports.Credits` in SQL.
 
-    In a unit of work that writes, an account that was read is locked until the end: what is
-    checked there still holds when it is changed. Credits are whole millionths, which add up.
+    Credits are whole millionths, which add up.
     """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def balance(self, user_id: str) -> Balance:
+    def balance(self, user_id: str, *, to_change: bool = False) -> Balance:
         """Zero, without a bound, for a user who never had or used anything."""
-        if self._tx.writes and self._tx.dialect == "postgresql":
+        if to_change and self._tx.dialect == "postgresql":
             # There must be a row to lock; SQLite's writer is alone anyway.
             self._tx.insert(balances, flat_row(Balance(user_id=user_id)))
             row = self._tx.row(_BALANCE.with_for_update(), {"id": user_id})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -9,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, description, running
 
 UPLOAD_TOKEN = "upload-token-1"
@@ -30,6 +32,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/benchmarks/{benchmark_id}/cancel"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/hold"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/release"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/priority"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/retry"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/clone"): OWNERS,
     ("GET", "/v1/benchmarks/{benchmark_id}/hcl"): OWNERS,
@@ -50,6 +53,18 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/boards/{target_uid}"): USERS,
     ("POST", "/v1/boards/{target_uid}/drain"): OPERATORS,
     ("POST", "/v1/boards/{target_uid}/resume"): OPERATORS,
+    ("POST", "/v1/boards/{target_uid}/quarantine"): OPERATORS,
+    ("POST", "/v1/boards/{target_uid}/unquarantine"): OPERATORS,
+    ("POST", "/v1/boards/{target_uid}/lease"): OPERATORS,  # others: as their account says
+    ("GET", "/v1/leases"): USERS,
+    ("POST", "/v1/leases/{lease_id}/release"): {
+        "alice": 200,
+        "operator": 200,
+        "bob": 403,
+        "host": 403,
+    },
+    ("GET", "/v1/rates"): USERS,
+    ("PUT", "/v1/rates/{family}"): OPERATORS,
     ("GET", "/v1/inventory"): USERS,
     ("GET", "/v1/inventory/check"): USERS,
     ("GET", "/v1/queue"): USERS,
@@ -64,6 +79,8 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/users"): OPERATORS,
     ("POST", "/v1/users"): OPERATORS,
     ("PATCH", "/v1/users/{user_id}"): OPERATORS,
+    ("GET", "/v1/users/{user_id}/account"): OF_BOB,
+    ("POST", "/v1/users/{user_id}/credits"): OPERATORS,
     ("GET", "/v1/users/{user_id}/webhook"): OF_BOB,
     ("PUT", "/v1/users/{user_id}/webhook"): OF_BOB,
     ("GET", "/v1/tokens"): ANYBODY,
@@ -152,7 +169,27 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
         "name": "absent",
         "filename": "x.bin",
         "seat": "shadow",
+        "family": "rpi4b",
+        "lease_id": _lease(api),
     }, attempt
+
+
+def _lease(api: Api) -> str:
+    """Of alice, on a board of its own."""
+    lease_id = f"lease-{secrets.token_hex(4)}"
+    now = api.clock.now()
+    with api.store.write() as uow:
+        uow.keeping.add_lease(
+            Lease(
+                lease_id=lease_id,
+                target_uid=lease_id,
+                since=now,
+                until=now + timedelta(hours=1),
+                reason="",
+                user_id="alice",
+            )
+        )
+    return lease_id
 
 
 BODIES: dict[str, dict[str, object]] = {
@@ -170,6 +207,10 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/files": {"files": {"file": ("x.onnx", b"x")}},
     "/v1/users": {"json": {"user_id": "new"}},
     "/v1/users/{user_id}": {"json": {"max_priority": 4}},
+    "/v1/users/{user_id}/credits": {"json": {"credits": 1000}},
+    "/v1/rates/{family}": {"json": {"rate": 1}},
+    "/v1/boards/{target_uid}/lease": {"json": {"until": "2030-01-01T00:00:00Z"}},
+    "/v1/benchmarks/{benchmark_id}/priority": {"json": {"user_priority": 3}},
     "/v1/policies/{seat}": {"json": {"name": "native"}},
     "/v1/users/{user_id}/webhook": {"json": {"url": "https://example.org/hook"}},
     "/v1/tokens": {"json": {}},

@@ -1,0 +1,225 @@
+"""Commands on what is kept from the queue and from whom: leases, quarantine, accounts, rates."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, local_time, plain
+from edgeyard.benchmark_api.cli.program import Output, Session
+from edgeyard.errors import InvalidInput
+
+BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
+
+_LEASE_COLUMNS = (
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="FROM", of=lambda row: local_time(row.get("since")), whole=True),
+    Column(title="UNTIL", of=lambda row: local_time(row.get("until")), whole=True),
+    Column(title="FOR", of=lambda row: plain(row.get("user_id")) or "nobody"),
+    Column(title="REASON", of=field("reason"), always=False),
+    Column(title="LEASE", of=field("lease_id"), from_width=110),
+)
+_STATE_COLUMNS = (
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="STATE", of=field("state"), whole=True),
+    Column(title="REASON", of=field("reason"), always=False),
+)
+_CHARGE_COLUMNS = (
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
+    Column(title="RESERVED", of=field("reserved"), right=True, whole=True),
+    Column(title="CHARGED", of=field("charged"), right=True, whole=True),
+    Column(title="SECONDS", of=lambda row: _number(row.get("board_s")), right=True),
+    Column(title="REFUNDED", of=field("refunded"), always=False),
+)
+_RATE_COLUMNS = (
+    Column(title="FAMILY", of=field("family"), whole=True),
+    Column(title="CREDITS/S", of=field("rate"), right=True, whole=True),
+)
+
+
+def lease(
+    session: Session,
+    target_uid: BoardId,
+    until: Annotated[str, typer.Option(help="RFC 3339, or e.g. '+2 h'.", show_default=False)],
+    since: Annotated[
+        str | None, typer.Option("--from", help="RFC 3339, or e.g. '+1 d'; default: now.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(help="For whom; for operators. Default: yourself.")
+    ] = None,
+    maintenance: Annotated[
+        bool, typer.Option("--maintenance", help="For nobody; for operators.")
+    ] = False,
+    reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
+) -> None:
+    """Keep a board for yourself, for somebody or from everybody, until a time."""
+    from edgeyard.benchmark_api.cli import asking
+
+    if maintenance and user is not None:
+        raise InvalidInput.at("--maintenance", "goes without --user", "one of the two")
+    body = {
+        "until": asking.moment(until, "--until"),
+        "since": asking.moment(since, "--from"),
+        "user_id": None if maintenance else user or session.client.user_id(),
+        "reason": reason or None,
+    }
+    asked = {name: value for name, value in body.items() if value is not None}
+    made = session.client.api.post(_path("boards", target_uid, "lease"), asked)
+    emit(session.output, [_record(made)], _LEASE_COLUMNS, "")
+
+
+def leases(session: Session) -> None:
+    """List who keeps which board, now and later."""
+    rows = list(session.client.pages("/v1/leases"))
+    emit(session.output, rows, _LEASE_COLUMNS, "no board is leased")
+
+
+def release(
+    session: Session,
+    target_uid: BoardId,
+    lease_id: Annotated[
+        str | None, typer.Option("--lease", metavar="ID", help="Default: the first of the board.")
+    ] = None,
+) -> None:
+    """End a board's lease before its time."""
+    if lease_id is None:
+        found = (
+            row for row in session.client.pages("/v1/leases") if row.get("target_uid") == target_uid
+        )
+        first = next(found, None)
+        if first is None:
+            raise InvalidInput.at("BOARD", f"{target_uid} is not leased", "boards leases")
+        lease_id = plain(first.get("lease_id"))
+    ended = session.client.api.post(_path("leases", lease_id, "release"))
+    emit(session.output, [_record(ended)], _LEASE_COLUMNS, "")
+
+
+def quarantine(
+    session: Session,
+    target_uid: BoardId,
+    reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
+) -> None:
+    """Set a board aside until `unquarantine`."""
+    body = {"reason": reason} if reason else {}
+    board = session.client.api.post(_path("boards", target_uid, "quarantine"), body)
+    emit(session.output, [_record(board)], _STATE_COLUMNS, "")
+
+
+def unquarantine(session: Session, target_uid: BoardId) -> None:
+    """Let a board back; what it did before no longer counts against it."""
+    board = session.client.api.post(_path("boards", target_uid, "unquarantine"))
+    emit(session.output, [_record(board)], _STATE_COLUMNS, "")
+
+
+def account(
+    session: Session,
+    user_id: Annotated[
+        str | None, typer.Argument(metavar="[USER]", help="Default: yourself.")
+    ] = None,
+) -> None:
+    """Show an account: credits, quotas, use and last charges."""
+    named = user_id or session.client.user_id() or ""
+    _show(session, _record(session.client.api.get(_path("users", named, "account"))))
+
+
+def credit(
+    session: Session,
+    user_id: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
+    amount: Annotated[
+        str,
+        typer.Argument(
+            metavar="AMOUNT", help="100: so many; +50, -50: more, fewer; none: no bound."
+        ),
+    ],
+) -> None:
+    """Set or change how many credits an account has. `-- USER -50` takes away."""
+    body: dict[str, object]
+    if amount.lower() == "none":
+        body = {"credits": None}
+    else:
+        try:
+            value = float(amount)
+        except ValueError:
+            raise InvalidInput.at("AMOUNT", "is no number", "100, +50, -50 or none") from None
+        body = {"add" if amount[0] in "+-" else "credits": value}
+    _show(session, _record(session.client.api.post(_path("users", user_id, "credits"), body)))
+
+
+def rates_list(session: Session) -> None:
+    """List what a second on a board costs, by family."""
+    _rates(session, session.client.api.get("/v1/rates"))
+
+
+def rates_set(
+    session: Session,
+    family: Annotated[str, typer.Argument(metavar="FAMILY", show_default=False)],
+    rate: Annotated[float, typer.Argument(min=0, help="Credits a board-second.")],
+) -> None:
+    """Set a family's rate, from the next attempt on."""
+    response = session.client.api.request(
+        "PUT", _path("rates", family), make_body=lambda: {"json": {"rate": rate}},
+        idempotent=True,
+    )  # fmt: skip
+    _rates(session, response.json())
+
+
+def _path(*parts: str) -> str:
+    from edgeyard.benchmark_api.sdk.http import part
+
+    return "/v1/" + "/".join(part(each) for each in parts)
+
+
+def _record(answer: object) -> Row:
+    return answer if isinstance(answer, dict) else {}
+
+
+def _rates(session: Session, answer: object) -> None:
+    found = _record(answer).get("rates")
+    rows: list[Row] = [
+        {"family": family, "rate": rate}
+        for family, rate in (found.items() if isinstance(found, dict) else ())
+    ]
+    emit(session.output, rows, _RATE_COLUMNS, "no families")
+
+
+def _show(session: Session, account: Row) -> None:
+    if session.output is not Output.TABLE:
+        emit_one(session.output, account)
+        return
+
+    def told(name: str, absent: str) -> str:
+        value = account.get(name)
+        return absent if value is None else _number(value)
+
+    half_life_s = account.get("usage_half_life_s")
+    days = half_life_s / 86400 if isinstance(half_life_s, int | float) else 0
+    lines = (
+        ("account", plain(account.get("user_id"))),
+        (
+            "credits",
+            f"{told('credits_left', 'no bound')} left, {told('reserved', '0')} reserved, "
+            f"{told('spent', '0')} spent",
+        ),
+        ("running", f"{told('running', '0')} of at most {told('max_running', 'any number')}"),
+        (
+            "used",
+            f"{told('usage_board_s', '0')} board-seconds lately (half of it counts after "
+            f"{days:g} days), share {told('share', '1')}",
+        ),
+        (
+            "bounds",
+            f"priority {told('max_priority', '')}, budget {told('max_budget', 'any')}, "
+            f"leases {told('max_lease_s', '0')} s",
+        ),
+    )
+    for name, value in lines:
+        typer.echo(f"{name:<8} {value}")
+    charges = account.get("charges")
+    if isinstance(charges, list) and charges:
+        typer.echo()
+        emit(session.output, charges, _CHARGE_COLUMNS, "")
+
+
+def _number(value: object) -> str:
+    return f"{value:.10g}" if isinstance(value, int | float) else plain(value)

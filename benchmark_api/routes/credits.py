@@ -1,0 +1,116 @@
+"""What users may have, have and used; what boards cost."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.requests import CreditsIn, RateIn, parse
+from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.engine import charging
+from edgeyard.scheduler.model.accounts import USAGE_HALF_LIFE_S
+from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.wire import JsonObject, charge_to_json
+from edgeyard.scheduler.ports import UnitOfWork
+
+router = APIRouter(prefix="/v1", tags=["accounts"])
+
+_CHARGES = 20
+"""The newest so many are shown."""
+
+
+@router.get("/users/{user_id}/account", responses=answers(200, shapes.Account))
+def account(user_id: str, caller: Submitter, context: Ctx) -> Response:
+    """A user's credits, quotas, use and last charges; your own, or anybody's for operators."""
+    if not caller.may_see(user_id):
+        raise NotFound("user", user_id)
+    with context.services.store.read() as uow:
+        return answer(_account(uow, user_id, context))
+
+
+@router.post(
+    "/users/{user_id}/credits",
+    responses=answers(200, shapes.Account),
+    openapi_extra=accepts("CreditsIn"),
+)
+def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
+    """Set how many credits an account has, or add some."""
+    asked = parse(CreditsIn, body.tree())
+    named = asked.model_fields_set
+    if len(named) != 1 or (named == {"add"} and asked.add is None):
+        raise InvalidInput.at("", "gives neither or both of the two", "credits, or add")
+    services = context.services
+    now = services.clock.now()
+    with services.store.write() as uow:
+        uow.accounts.user(user_id)
+        if asked.add is not None:
+            charging.add_credits(uow, user_id, asked.add, now, caller.user_id)
+        else:
+            charging.set_credits(uow, user_id, asked.credits, now, caller.user_id)
+        told = _account(uow, user_id, context)
+    services.engine.wake()
+    return answer(told)
+
+
+@router.get("/rates", responses=answers(200, shapes.Rates))
+def rates(caller: Submitter, context: Ctx) -> Response:
+    """What a second on a board costs, by family."""
+    with context.services.store.read() as uow:
+        return answer(_rates(uow, context))
+
+
+@router.put(
+    "/rates/{family}", responses=answers(200, shapes.Rates), openapi_extra=accepts("RateIn")
+)
+def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Response:
+    """Set a family's rate; attempts that were placed before keep theirs."""
+    asked = parse(RateIn, body.tree())
+    services = context.services
+    if family not in _families(context):
+        raise NotFound("family", family)
+    with services.store.write() as uow:
+        uow.credits.set_rate(family, asked.rate)
+        uow.log.append(_event(context, caller, family, asked.rate))
+        told = _rates(uow, context)
+    services.engine.wake()
+    return answer(told)
+
+
+def _account(uow: UnitOfWork, user_id: str, context: Context) -> JsonObject:
+    user = uow.accounts.user(user_id)
+    balance = uow.credits.balance(user_id)
+    return {
+        "user_id": user_id,
+        "credits": balance.credits,
+        "credits_left": balance.credits_left,
+        "reserved": balance.reserved,
+        "spent": balance.spent,
+        "usage_board_s": round(balance.usage_s(context.services.clock.now()), 3),
+        "usage_half_life_s": USAGE_HALF_LIFE_S,
+        "running": uow.credits.running(user_id),
+        "max_running": user.max_running,
+        "max_priority": user.max_priority,
+        "max_budget": user.max_budget,
+        "share": user.share,
+        "max_lease_s": user.max_lease_s,
+        "charges": [charge_to_json(each) for each in uow.credits.charges(user_id, limit=_CHARGES)],
+    }
+
+
+def _families(context: Context) -> set[str]:
+    return {board.family for board in context.services.usable_boards()}
+
+
+def _rates(uow: UnitOfWork, context: Context) -> JsonObject:
+    known = dict.fromkeys(sorted(_families(context)), 1.0)
+    return {"rates": {**known, **uow.credits.rates()}}
+
+
+def _event(context: Context, caller: Caller, family: str, rate: float) -> Event:
+    data = {"family": family, "rate": rate, "by": caller.user_id}
+    now = context.services.clock.now()
+    return Event(at=now, kind="rate.set", user_id=caller.user_id, data=data)

@@ -1,0 +1,168 @@
+"""Boards that are kept from the queue: leases and quarantine."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.lab import shown_board
+from edgeyard.benchmark_api.routes.views import lease as shown
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.requests import LeaseIn, QuarantineIn, parse
+from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgeyard.scheduler.engine.quarantine import let_back, set_aside
+from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.wire import time_to_json
+from edgeyard.scheduler.ports import UnitOfWork
+
+router = APIRouter(prefix="/v1", tags=["lab"])
+
+_LONGEST = timedelta(days=3650)
+
+
+@router.get("/leases", responses=answers(200, shapes.Leases))
+def leases(caller: Submitter, context: Ctx) -> Response:
+    """Who keeps which board, now and later."""
+    with context.services.store.read() as uow:
+        found = uow.keeping.leases(context.services.clock.now())
+    return answer({"items": [shown(each, caller) for each in found]})
+
+
+@router.post(
+    "/boards/{target_uid}/lease",
+    status_code=201,
+    responses=answers(201, shapes.Lease),
+    openapi_extra=accepts("LeaseIn"),
+)
+def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+    """Keep a board for a user, or from everybody, until a time; it comes free by itself.
+
+    What runs there goes on to its end. Operators lease for anybody; others for themselves, within
+    their account's ``max_lease_s``.
+    """
+    asked = parse(LeaseIn, body.tree())
+    services = context.services
+    now = services.clock.now()
+    _known(context, target_uid)
+    since = max(asked.since or now, now)
+    if asked.until <= since:
+        raise InvalidInput.at("/until", "is not after its beginning", "a later time")
+    if asked.until > now + _LONGEST:
+        raise InvalidInput.at("/until", "is too far away", f"at most {_LONGEST.days} days")
+    user_id = asked.user_id if caller.is_operator else caller.user_id
+    if asked.user_id not in (None, user_id):
+        raise Forbidden("boards are leased to others by operators only")
+    made = Lease(
+        lease_id=f"lease-{secrets.token_hex(8)}",
+        target_uid=target_uid,
+        since=since,
+        until=asked.until,
+        reason=asked.reason,
+        user_id=user_id,
+        by_user_id=caller.user_id,
+    )
+    with services.store.write() as uow:
+        if user_id is not None:
+            uow.accounts.user(user_id)
+        uow.keeping.add_lease(made)
+        if not caller.is_operator:
+            _check_bound(uow, caller, context)
+        uow.log.append(_event(context, caller, "board.leased", made))
+    services.engine.wake()
+    return answer(shown(made, caller), 201)
+
+
+@router.post("/leases/{lease_id}/release", responses=answers(200, shapes.Lease))
+def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
+    """End a lease before its time; releasing twice is no error."""
+    services = context.services
+    with services.store.write() as uow:
+        found = uow.keeping.lease(lease_id)
+        if not caller.may_see(found.user_id or ""):
+            raise Forbidden("only who has the board, or an operator, can release it")
+        ended = uow.keeping.end_lease(lease_id, services.clock.now())
+        if ended != found:
+            uow.log.append(_event(context, caller, "board.released", ended))
+    services.engine.wake()
+    return answer(shown(ended, caller))
+
+
+@router.post(
+    "/boards/{target_uid}/quarantine",
+    responses=answers(200, shapes.Board),
+    openapi_extra=accepts("QuarantineIn", required=False),
+)
+def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Response:
+    """Set a board aside until an operator lets it back; it isn't probed."""
+    reason = parse(QuarantineIn, body.tree()).reason or "set aside by an operator"
+    services = context.services
+    now = services.clock.now()
+    _known(context, target_uid)
+    with services.store.write() as uow:
+        made = Quarantine(
+            target_uid=target_uid, since=now, reason=reason, by_user_id=caller.user_id
+        )
+        set_aside(uow, made, now)
+    context.metrics.observe("quarantines_total", 1, {"cause": "operator"})
+    services.engine.wake()
+    return answer(shown_board(target_uid, caller, context))
+
+
+@router.post("/boards/{target_uid}/unquarantine", responses=answers(200, shapes.Board))
+def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Response:
+    """Let a board back; what it did before no longer counts against it."""
+    services = context.services
+    _known(context, target_uid)
+    with services.store.write() as uow:
+        found = uow.keeping.quarantines().get(target_uid)
+        if found is None or not found.active:
+            raise Conflict(f"{target_uid} is not in quarantine")
+        let_back(uow, found, services.clock.now(), caller.user_id)
+    services.engine.wake()
+    return answer(shown_board(target_uid, caller, context))
+
+
+def _known(context: Context, target_uid: str) -> None:
+    boards = context.services.engine.boards()
+    if not any(view.board.target_uid == target_uid for view in boards):
+        raise NotFound("board", target_uid)
+
+
+def _check_bound(uow: UnitOfWork, caller: Caller, context: Context) -> None:
+    """All leases of the caller, the new one among them, against the account's bound."""
+    now = context.services.clock.now()
+    most_s = uow.accounts.user(caller.user_id).max_lease_s
+    if most_s <= 0:
+        raise Forbidden("your account may not lease boards: ask an operator")
+    kept_s = sum(
+        (each.until - max(each.since, now)).total_seconds()
+        for each in uow.keeping.leases(now)
+        if each.user_id == caller.user_id
+    )
+    if kept_s > most_s:
+        raise InvalidInput.at(
+            "/until",
+            f"your leases would come to {kept_s:.0f} s",
+            f"at most {most_s:.0f} s for your account, all its leases together",
+        )
+
+
+def _event(context: Context, caller: Caller, kind: str, lease: Lease) -> Event:
+    data = {
+        "lease_id": lease.lease_id,
+        "target_uid": lease.target_uid,
+        "since": time_to_json(lease.since),
+        "until": time_to_json(lease.until),
+        "reason": lease.reason,
+        "for": lease.user_id,
+    }
+    now = context.services.clock.now()
+    return Event(at=now, kind=kind, user_id=caller.user_id, data=data)
