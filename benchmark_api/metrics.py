@@ -57,7 +57,6 @@ class Metrics:
         self._counter("deadline_missed_total", "Deadlines that passed unmet.")
         self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")
         quarantines = self._counter("quarantines_total", "Boards set aside.", ("cause",))
-        quarantines = self._counter("quarantines_total", "Boards set aside.", ("cause",))
         deliveries = self._counter("webhook_deliveries_total", "Tries to tell users.", ("result",))
         requests = self._counter("cluster_requests_total", "Calls to the cluster.", ("op", "code"))
         self._histogram("cluster_request_seconds", "Calls to the cluster.", _CYCLES_S, ("op",))
@@ -76,8 +75,6 @@ class Metrics:
                     self.finished.labels(status.value, cause)
         for kind in ("file", "result"):
             self.uploaded.labels(kind)
-        for cause in ("record", "operator"):
-            quarantines.labels(cause)
         for cause in ("record", "operator"):
             quarantines.labels(cause)
         for result in ("delivered", "failed", "given_up"):

@@ -259,17 +259,6 @@ def prioritise(
     emit(session.output, [session.client.prioritise(benchmark_id, priority).raw], LIST_COLUMNS, "")
 
 
-def prioritise(
-    session: Session,
-    benchmark_id: Id,
-    priority: Annotated[
-        int, typer.Argument(min=1, max=10, help="User priority, 10 is the highest.")
-    ],
-) -> None:
-    """Give a pending benchmark another user priority."""
-    emit(session.output, [session.client.prioritise(benchmark_id, priority).raw], LIST_COLUMNS, "")
-
-
 def queue(session: Session) -> None:
     """Show who waits, in which order, and why."""
     emit(session.output, session.client.queue(), _QUEUE_COLUMNS, "nothing waits")

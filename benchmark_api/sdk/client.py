@@ -254,10 +254,6 @@ class Client:
         """Give it another user priority, 1-10; only while it is pending."""
         return self._act(benchmark, "priority", {"user_priority": user_priority})
 
-    def prioritise(self, benchmark: Named, user_priority: int) -> Benchmark:
-        """Give it another user priority, 1-10; only while it is pending."""
-        return self._act(benchmark, "priority", {"user_priority": user_priority})
-
     def retry(self, benchmark: Named) -> Benchmark:
         """Submit the same once more; only where it has ended."""
         return self._act(benchmark, "retry")

@@ -16,7 +16,6 @@ from typing import Any
 
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.accounts import Charge, Quarantine
-from edgeyard.scheduler.model.accounts import Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -30,7 +29,6 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
-from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import (
     ApiToken,
@@ -425,49 +423,6 @@ def schedule_to_json(schedule: CronSchedule) -> JsonObject:
         "created_at": time_to_json(schedule.created_at),
         "next_fire": time_to_json(schedule.next_fire),
         "active": schedule.active,
-    }
-
-
-def charge_to_json(charge: Charge) -> JsonObject:
-    """What an attempt cost."""
-    return {
-        "benchmark_id": charge.benchmark_id,
-        "attempt": charge.attempt,
-        "family": charge.family,
-        "rate": charge.rate,
-        "time_limit_s": charge.time_limit_s,
-        "reserved": charge.reserved,
-        "reserved_at": time_to_json(charge.reserved_at),
-        "charged": charge.charged,
-        "board_s": charge.board_s,
-        "refunded": charge.refunded,
-        "settled_at": time_to_json(charge.settled_at),
-    }
-
-
-def lease_to_json(lease: Lease) -> JsonObject:
-    """A lease, whose it is included."""
-    return {
-        "lease_id": lease.lease_id,
-        "target_uid": lease.target_uid,
-        "since": time_to_json(lease.since),
-        "until": time_to_json(lease.until),
-        "reason": lease.reason,
-        "user_id": lease.user_id,
-        "by_user_id": lease.by_user_id,
-    }
-
-
-def quarantine_to_json(quarantine: Quarantine) -> JsonObject:
-    """Why a board is set aside."""
-    return {
-        "since": time_to_json(quarantine.since),
-        "reason": quarantine.reason,
-        "by_user_id": quarantine.by_user_id,
-        "failure_rate": quarantine.failure_rate,
-        "probes": quarantine.probes,
-        "probe_id": quarantine.probe_id,
-        "next_probe_at": time_to_json(quarantine.next_probe_at),
     }
 
 
