@@ -8,8 +8,8 @@
         def plugin(self):
             return Quarantine()
 
-`snapshot_of` and `pending` build what a plugin is handed, with defaults for all that doesn't
-matter.
+`batch_of`, `board`, `pending` and `past_run` build what a plugin is handed, with defaults for all
+that doesn't matter; `all_pairs` asks a scorer about every board.
 """
 
 from __future__ import annotations
@@ -80,6 +80,40 @@ def pending(benchmark_id: str = "b-1", **more: object) -> PendingBenchmark:
         "benchmark_type": BenchmarkType.TYPE1,
     }
     return PendingBenchmark(benchmark_id=benchmark_id, **{**asked, **more})  # type: ignore[arg-type]
+
+
+def past_run(
+    target_uid: str,
+    *,
+    ago_s: float = 3600.0,
+    run_s: float | None = 10.0,
+    failure: str | None = None,
+    of: PendingBenchmark | None = None,
+) -> PastRun:
+    """A run that ended ``ago_s`` before `NOW`, of what ``of`` would run."""
+    job = pending("past") if of is None else of
+    return PastRun(
+        benchmark_id=job.benchmark_id,
+        user_id=job.user_id,
+        target_uid=target_uid,
+        family=target_uid.split("-", 1)[0],
+        kind=kind_of(job),
+        run_s=run_s,
+        failure=failure,
+        ended_at=NOW - timedelta(seconds=ago_s),
+    )
+
+
+def batch_of(
+    boards: Sequence[Board],
+    jobs: Sequence[PendingBenchmark],
+    runs: Iterable[PastRun] = (),
+    *,
+    seed: int = 0,
+) -> Batch:
+    """A batch at `NOW` of these boards and benchmarks; ``runs`` in any order."""
+    knowledge = Knowledge(runs=History(sorted(runs, key=lambda run: run.ended_at)))
+    return build_batch(snapshot_of(boards), jobs, NOW, seed, knowledge)
 
 
 def snapshot_of(
