@@ -35,13 +35,14 @@ from edgeyard.scheduler.framework.protocols import (
     QueuePolicy,
     Scorer,
     ScorerKind,
+    UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Seat
 from edgeyard.scheduler.framework.runner import PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History, PastRun
-from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge, Lease
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GIB = 1 << 30
@@ -215,6 +216,10 @@ def sample_pending(count: int, seed: int = 0) -> list[PendingBenchmark]:
             deadline=one_of([None, NOW + timedelta(hours=1), NOW + timedelta(days=2)]),
             campaign_started=bool(rng.integers(2)),
             model_sha256=one_of([None, "0" * 64, "1" * 64]),
+            user_id=one_of(["user-1", "user-1", "user-2"]),
+            user_time_s=one_of([None, None, 5.0, 600.0]),
+            budget=one_of([None, None, 2.0, 900.0]),
+            probe=bool(rng.random() > 0.95),
         )
         for number in range(count)
     ]
@@ -252,7 +257,10 @@ def sample_snapshot(count: int, seed: int = 0) -> Snapshot:
 def sample_knowledge(
     snapshot: Snapshot, jobs: Sequence[PendingBenchmark], seed: int = 0
 ) -> Knowledge:
-    """A past of some boards, loads of some hosts, models that some boards have."""
+    """A past of some boards, loads of some hosts, models that some boards have.
+
+    Some boards are leased, now or soon, some in quarantine, and users are bounded.
+    """
     rng = np.random.default_rng(seed)
     runs = [
         PastRun(
@@ -278,6 +286,23 @@ def sample_knowledge(
             host: HostLoad(cpu=float(rng.random()), memory=float(rng.random()))
             for host in sorted(set(snapshot.hosts))[::2]
         },
+        leases=tuple(
+            Lease(
+                lease_id=f"lease-{uid}",
+                target_uid=uid,
+                since=NOW + timedelta(seconds=float(rng.integers(-600, 600))),
+                until=NOW + timedelta(seconds=float(rng.integers(600, 6000))),
+                reason="a new fan",
+                user_id=("user-1", "user-2", None)[number % 3],
+            )
+            for number, uid in enumerate(sorted(snapshot.uids)[::4])
+        ),
+        quarantined={uid: "failed 4 of its last 5 runs" for uid in sorted(snapshot.uids)[1::7]},
+        entitlements={
+            "user-1": Entitlement(credits_left=2000.0, most_running=5, running=2),
+            "user-2": Entitlement(usage_board_s=500.0, share=2.0, most_running=1),
+        },
+        rates={"rpi4b": 2.0},
     )
 
 
@@ -390,8 +415,9 @@ class FilterContract:
         jobs = sample_pending(20)
         names = {uid: row for row, uid in enumerate(snapshot.uids)}
         turned = _reversed(snapshot)
-        first = _full(self.plugin(), build_batch(snapshot, jobs, NOW, 0))
-        second = _full(self.plugin(), build_batch(turned, jobs, NOW, 0))
+        knowledge = sample_knowledge(snapshot, jobs)
+        first = _full(self.plugin(), build_batch(snapshot, jobs, NOW, 0, knowledge))
+        second = _full(self.plugin(), build_batch(turned, jobs, NOW, 0, knowledge))
         assert np.array_equal(first[:, [names[uid] for uid in turned.uids]], second)
 
     def test_every_no_has_words(self) -> None:
@@ -406,6 +432,41 @@ class FilterContract:
                 boards = np.flatnonzero(np.isin(codes[row], never))
                 if len(boards):
                     assert isinstance(plugin.nowhere(batch, row, boards), str)
+
+
+class UserFilterContract(FilterContract):
+    """What every filter that bounds users must do besides."""
+
+    def plugin(self) -> UserFilter:
+        """The filter to test."""
+        raise NotImplementedError
+
+    def test_what_is_given_out_only_ever_takes_away(self) -> None:
+        """Whom the ledger stops, it stops for the rest of the cycle, with words."""
+        for batch in sample_batches():
+            ledger = self.plugin().ledger(batch)
+            stopped: set[int] = set()
+            for job in range(len(batch.job_users)) if ledger is not None else ():
+                assert ledger is not None
+                waiting = ledger.refusal(job)
+                if waiting is None:
+                    ledger.place(job)
+                else:
+                    assert waiting.sentence.strip()
+                    stopped.add(job)
+                assert all(ledger.refusal(each) is not None for each in stopped)
+
+    def test_each_cycle_has_a_ledger_of_its_own(self) -> None:
+        """What one gave out the next does not know of: the knowledge tells what is held."""
+        for batch in sample_batches():
+            first, second = self.plugin().ledger(batch), self.plugin().ledger(batch)
+            if first is None or second is None:
+                assert first is second
+                continue
+            before = [second.refusal(job) for job in range(len(batch.job_users))]
+            for job in range(len(batch.job_users)):
+                first.place(job)
+            assert [second.refusal(job) for job in range(len(batch.job_users))] == before
 
 
 class ScorerContract:

@@ -13,6 +13,7 @@ from edgeyard.plugins.testing import (
     FilterContract,
     QueuePolicyContract,
     ScorerContract,
+    UserFilterContract,
 )
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import (
@@ -22,6 +23,7 @@ from edgeyard.scheduler.framework.protocols import (
     QueuePolicy,
     Refusal,
     Scorer,
+    UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Kind
 
@@ -34,6 +36,16 @@ class TestFilters(FilterContract):
 
     def plugin(self) -> Filter:
         return cast(Filter, self.factory())
+
+
+@pytest.mark.parametrize("name", ["budget", "quota"])
+class TestUserFilters(UserFilterContract):
+    @pytest.fixture(autouse=True)
+    def _choose(self, name: str) -> None:
+        self.factory = BUILT_IN[Kind.FILTER][name]
+
+    def plugin(self) -> UserFilter:
+        return cast(UserFilter, self.factory())
 
 
 @pytest.mark.parametrize("name", BUILT_IN[Kind.SCORER])

@@ -1,0 +1,177 @@
+"""Balances, charges, leases and quarantine: what every store keeps to, on both databases."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.engine import charging, lifecycle
+from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
+from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
+
+
+def a_charge(benchmark_id: str = "b-1", attempt: int = 1) -> Charge:
+    return Charge(
+        benchmark_id=benchmark_id,
+        attempt=attempt,
+        user_id="ada",
+        family="rpi4b",
+        rate=0.1,
+        time_limit_s=30.0,
+        reserved=3.0,
+        reserved_at=make.NOW,
+    )
+
+
+def a_lease(lease_id: str = "lease-1", since: float = 0, until: float = 60) -> Lease:
+    return Lease(
+        lease_id=lease_id,
+        target_uid="rpi4b-0001-0001",
+        since=make.at(since),
+        until=make.at(until),
+        reason="größer",
+        user_id="ada",
+        by_user_id="op",
+    )
+
+
+def test_a_balance_comes_back_exactly(store: SqlStore) -> None:
+    with store.read() as uow:
+        assert uow.credits.balance("ada") == Balance(user_id="ada")
+        assert uow.credits.balances() == []
+    kept = Balance(
+        user_id="ada",
+        credits=999_999_999.123456,
+        reserved=0.1 + 0.2,
+        usage_board_s=1.5,
+        usage_at=make.NOW,
+    )
+    with store.write() as uow:
+        uow.credits.balance("ada", to_change=True)
+        uow.credits.save_balance(kept)
+    with store.read() as uow:
+        assert uow.credits.balance("ada") == replace(kept, reserved=0.3)  # whole millionths
+        assert [each.user_id for each in uow.credits.balances()] == ["ada"]
+
+
+def test_a_charge_is_settled_once(store: SqlStore) -> None:
+    charge = a_charge()
+    settled = replace(charge, charged=1.25, board_s=12.5, settled_at=make.at(20))
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark())
+        uow.credits.add_charge(charge)
+        with pytest.raises(Conflict):
+            uow.credits.add_charge(charge)
+        assert uow.credits.running("ada") == 1
+        assert uow.credits.open_charges() == [charge]
+        assert uow.credits.settle_charge(settled)
+        assert not uow.credits.settle_charge(replace(settled, charged=9.0))
+    with store.read() as uow:
+        assert uow.credits.charge("b-1", 1) == settled
+        assert uow.credits.charge("b-1", 2) is None
+        assert uow.credits.charges("ada", limit=5) == [settled]
+        assert uow.credits.running("ada") == 0
+        assert uow.credits.open_charges() == []
+
+
+def test_rates_are_set_and_replaced(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.credits.set_rate("rpi4b", 2.0)
+        uow.credits.set_rate("rpi4b", 0.5)
+    with store.read() as uow:
+        assert uow.credits.rates() == {"rpi4b": 0.5}
+
+
+def test_attempts_that_are_prepared_side_by_side_reserve_no_more_than_there_is(
+    store: SqlStore,
+) -> None:
+    with store.write() as uow:
+        uow.accounts.add_user(make.a_user(max_running=50))
+        charging.set_credits(uow, "ada", 100.0, make.NOW, "op")
+        for number in range(8):
+            asked = make.a_description(user_time_s=30.0)
+            uow.benchmarks.add(make.a_benchmark(f"b-{number}", description=asked))
+
+    def prepare(number: int) -> bool:
+        try:
+            with store.write() as uow:
+                benchmark = uow.benchmarks.get(f"b-{number}")
+                lifecycle.prepare(uow, benchmark, make.an_attempt(f"b-{number}"), make.NOW)
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(prepare, range(8)))
+    assert sum(done) == 3
+    with store.read() as uow:
+        assert uow.credits.balance("ada").credits_left == 10.0
+
+
+def test_leases_of_a_board_do_not_overlap(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.keeping.add_lease(a_lease())
+        uow.keeping.add_lease(a_lease("next", 60, 90))
+        uow.keeping.add_lease(replace(a_lease("other"), target_uid="rpi4b-0001-0002"))
+        for since, until in ((-10, 1), (0, 60), (10, 20), (59, 100), (-5, 500)):
+            with pytest.raises(Conflict, match="is leased from"):
+                uow.keeping.add_lease(a_lease("clash", since, until))
+    with store.read() as uow:
+        assert uow.keeping.lease("lease-1") == a_lease()
+        assert [each.lease_id for each in uow.keeping.leases(make.at(30))] == [
+            "lease-1",
+            "other",
+            "next",
+        ]
+        assert [each.lease_id for each in uow.keeping.leases(make.at(60))] == ["next"]
+        with pytest.raises(NotFound):
+            uow.keeping.lease("gone")
+
+
+def test_a_lease_ends_early_once_and_makes_room(store: SqlStore) -> None:
+    with store.write() as uow:
+        uow.keeping.add_lease(a_lease())
+        uow.keeping.add_lease(a_lease("next", 60, 90))
+        assert uow.keeping.end_lease("lease-1", make.at(20)).until == make.at(20)
+        assert uow.keeping.end_lease("lease-1", make.at(40)).until == make.at(20)
+        never = uow.keeping.end_lease("next", make.at(20))
+        assert (never.since, never.until) == (make.at(20), make.at(20))
+        uow.keeping.add_lease(a_lease("again", 20, 90))
+    with store.read() as uow:
+        assert [each.lease_id for each in uow.keeping.leases(make.at(21))] == ["again"]
+
+
+def test_leases_that_are_made_side_by_side_do_not_overlap(store: SqlStore) -> None:
+    def lease(number: int) -> bool:
+        try:
+            with store.write() as uow:
+                uow.keeping.add_lease(a_lease(f"lease-{number}"))
+        except Conflict:
+            return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(lease, range(8))) == 1
+
+
+def test_the_newest_quarantine_of_a_board_counts(store: SqlStore) -> None:
+    first = Quarantine(
+        target_uid="rpi4b-0001-0001",
+        since=make.NOW,
+        reason="failed 4 of its last 5 runs",
+        failure_rate=0.625,
+        next_probe_at=make.at(60),
+    )
+    lifted = replace(first, lifted_at=make.at(99), lifted_by="op", probes=2, probe_id="b-7")
+    with store.write() as uow:
+        uow.keeping.set_quarantine(first)
+        assert uow.keeping.quarantines() == {first.target_uid: first}
+        uow.keeping.set_quarantine(lifted)
+    with store.read() as uow:
+        assert uow.keeping.quarantines() == {first.target_uid: lifted}
+        assert not uow.keeping.quarantines()[first.target_uid].active
