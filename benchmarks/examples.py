@@ -32,6 +32,7 @@ class Run:
 
     Attributes:
         system: What is held out as a whole.
+        board: Name of the board; "": the system is one.
         family: Of the board.
         failure: Category; "" where it led to a result.
         model_bytes: None: not told.
@@ -52,6 +53,7 @@ class Run:
     ram_bytes: int = 1 << 30
     threads: int | None = None
     host_cpu: float | None = None
+    board: str = ""
 
 
 def sweep_runs(path: Path, machine_cpus: int) -> list[Run]:
@@ -143,19 +145,17 @@ def examples(
     past: Sequence[Run],
     columns: Sequence[str],
     quantiles: Sequence[float],
-    *,
-    engines: Sequence[str] = ("ort",),
 ) -> Examples:
     """Runs as the scheduler would see them, knowing ``past``."""
     uids: dict[str, str] = {}
     for run in [*past, *runs]:
-        uids.setdefault(run.system, f"{run.family}-{len(uids) + 1:04}-0001")
+        uids.setdefault(run.board or run.system, f"{run.family}-{len(uids) + 1:04}-0001")
     history = History(
         [
             PastRun(
                 benchmark_id=f"past-{index}",
                 user_id="sweep",
-                target_uid=uids[run.system],
+                target_uid=uids[run.board or run.system],
                 family=run.family,
                 kind=kind_of(_pending(run)),
                 run_s=run.run_s,
@@ -166,38 +166,58 @@ def examples(
         ]
     )
     values: list[Mapping[str, Array]] = []
-    history_s, rates = [], []
-    one = np.zeros(1, dtype=np.intp)
-    for run in runs:
-        loads = {} if run.host_cpu is None else {"host": HostLoad(cpu=run.host_cpu, memory=np.nan)}
-        board = Board(
-            target_uid=uids[run.system],
-            family=run.family,
-            ram_bytes=run.ram_bytes,
-            storage_bytes=1 << 34,
-            engines=tuple(
-                BoardEngine(name=name, supported_types=frozenset({"TYPE1"})) for name in engines
-            ),
-            attributes={} if run.threads is None else {"cpu.threads": run.threads},
-        )
+    history_s: list[Array] = []
+    rates: list[Array] = []
+    for group in _at_once(runs):
+        boards = {uids[run.board or run.system]: run for run in group}
+        loads = {
+            uid: HostLoad(cpu=run.host_cpu, memory=np.nan)
+            for uid, run in boards.items()
+            if run.host_cpu is not None
+        }
         batch = build_batch(
-            snapshot_of([board], hosts={board.target_uid: "host"}),
-            [_pending(run)],
+            snapshot_of(
+                [_board(uid, run) for uid, run in boards.items()],
+                hosts={uid: uid for uid in boards},
+            ),
+            [_pending(run) for run in group],
             BEGAN + timedelta(days=1),
             0,
             Knowledge(runs=history, host_loads=loads),
         )
-        values.append(raw(batch, one, one, columns))
-        history_s.append([float(run_times(batch, one, one, each)[0]) for each in quantiles])
-        rates.append(float(failure_rates(batch, one, one)[0]))
+        place = {uid: row for row, uid in enumerate(boards)}
+        its = np.array([place[uids[run.board or run.system]] for run in group], dtype=np.intp)
+        values.append(raw(batch, batch.class_of_job, its, columns))
+        history_s.append(
+            np.stack([run_times(batch, batch.class_of_job, its, q) for q in quantiles], axis=1)
+        )
+        rates.append(failure_rates(batch, batch.class_of_job, its))
     return Examples(
-        {name: np.array([each[name][0] for each in values]) for name in columns},
-        np.array(history_s).reshape(-1, len(quantiles)),
-        np.array(rates),
+        {name: np.concatenate([each[name] for each in values]) for name in columns},
+        np.concatenate(history_s),
+        np.concatenate(rates),
         np.log([run.run_s for run in runs]),
         np.array([bool(run.failure) for run in runs], np.float64),
         np.array([run.system for run in runs], np.str_),
         np.array([run.model for run in runs], np.str_),
+    )
+
+
+def _at_once(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs that one snapshot can show: all, where no host's load changes between them."""
+    if all(run.host_cpu is None for run in runs):
+        return [list(runs)]
+    return [[run] for run in runs]
+
+
+def _board(uid: str, run: Run) -> Board:
+    return Board(
+        target_uid=uid,
+        family=run.family,
+        ram_bytes=run.ram_bytes,
+        storage_bytes=1 << 34,
+        engines=(BoardEngine(name=run.engine, supported_types=frozenset({"TYPE1"})),),
+        attributes={} if run.threads is None else {"cpu.threads": run.threads},
     )
 
 

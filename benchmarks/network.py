@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 QUANTILES = (0.1, 0.5, 0.9)
+STEPS = 1200
 
 
 @dataclass(slots=True, eq=False)
@@ -25,10 +26,12 @@ class Network:
     Attributes:
         outputs: 3 for quantiles, 1 for a chance.
         weights: By name: W1, b1, W2, S, b2.
+        widened: By how much the outer quantiles are moved outwards.
     """
 
     outputs: int
     weights: dict[str, Array] = field(default_factory=dict)
+    widened: tuple[float, float] = (0.0, 0.0)
 
     def raw(self, x: Array) -> Array:
         """Before the last step; shape (rows, outputs)."""
@@ -38,7 +41,11 @@ class Network:
 
     def predict(self, x: Array) -> Array:
         """Quantiles, or the chance; shape (rows, outputs)."""
-        return _last(self.raw(np.asarray(x, dtype=np.float64)))
+        found = _last(self.raw(np.asarray(x, dtype=np.float64)))
+        if self.outputs == len(QUANTILES):
+            found[:, 0] -= self.widened[0]
+            found[:, 2] += self.widened[1]
+        return found
 
 
 def _last(z: Array) -> Array:
@@ -70,7 +77,7 @@ def train(
     x: Array,
     y: Array,
     *,
-    epochs: int = 300,
+    epochs: int | None = None,
     batch: int = 256,
     rate: float = 5e-3,
     decay: float = 3e-3,
@@ -82,6 +89,7 @@ def train(
         network: Changed in place.
         x: Shape (rows, inputs).
         y: Shape (rows,): ln seconds for quantiles, 0 or 1 for a chance.
+        epochs: Passes over the rows; None: as many as make `STEPS` steps, at least 2.
         decay: Of the distance to the first weights; biases are free.
     """
     gradient = _log_loss if network.outputs == 1 else _pinball
@@ -89,7 +97,9 @@ def train(
     first = {name: value.copy() for name, value in network.weights.items()}
     moments = {name: (np.zeros_like(value), np.zeros_like(value)) for name, value in first.items()}
     step = 0
-    steps = epochs * -(-len(x) // batch)
+    per_epoch = -(-len(x) // batch)
+    epochs = max(2, STEPS // per_epoch) if epochs is None else epochs
+    steps = epochs * per_epoch
     for _ in range(epochs):
         order = rng.permutation(len(x))
         for begin in range(0, len(x), batch):
@@ -171,8 +181,14 @@ def onnx_bytes(networks: Sequence[Network]) -> bytes:
             continue
         low, middle, high = (f"{name}_{index}" for name in ("low", "middle", "high"))
         nodes.append(helper.make_node("Split", [z], [low, middle, high], axis=1))
-        down = node("Sub", [middle, node("Softplus", [low], f"{low}_gap")], f"{low}_at")
-        up = node("Add", [middle, node("Softplus", [high], f"{high}_gap")], f"{high}_at")
+        gaps = []
+        for side, more in zip((low, high), network.widened, strict=True):
+            moved = constant(f"{side}_more", np.array([more], np.float32))
+            gaps.append(
+                node("Add", [node("Softplus", [side], f"{side}_soft"), moved], f"{side}_gap")
+            )
+        down = node("Sub", [middle, gaps[0]], f"{low}_at")
+        up = node("Add", [middle, gaps[1]], f"{high}_at")
         answers.append(node("Concat", [down, middle, up], f"answer_{index}", axis=1))
     if len(answers) == 1:
         node("Identity", answers, "y")

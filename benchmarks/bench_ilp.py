@@ -1,0 +1,75 @@
+"""Integer programmes on a window of 50 jobs and 20 boards; the assignment of one job a board."""
+
+import time
+
+import numpy as np
+
+from benchmarks.tables import Row, median
+from edgeyard.scheduler.solvers.assignment import assign_now, prepare
+from edgeyard.scheduler.solvers.document import Document, check_plan
+from edgeyard.scheduler.solvers.programmes import solve
+from edgeyard.scheduler.solvers.run import Limits, ready
+
+JOBS, BOARDS = 50, 20
+INSTANCES = 7
+LIMIT_S, GAP = 2.0, 0.01
+
+
+def document(objective: str, seed: int, jobs: int = JOBS, boards: int = BOARDS) -> Document:
+    """Run times of unlike boards, seven of ten pairs allowed, deadlines for most."""
+    rng = np.random.default_rng(seed)
+    run_s = rng.lognormal(3.0, 0.8, (jobs, 1)) * rng.lognormal(0.0, 0.5, (jobs, boards))
+    run_s[rng.random(run_s.shape) > 0.7] = np.nan
+    return Document(
+        objective=objective,
+        boards=tuple(f"board-{each}" for each in range(boards)),
+        run_s=run_s,
+        deadlines_s=np.where(rng.random(jobs) > 0.2, rng.uniform(10, 120, jobs), np.nan),
+        users=rng.integers(0, 6, jobs),
+        usage_board_s=rng.uniform(0, 5000, 6),
+        shares=np.ones(6),
+    )
+
+
+def run() -> list[Row]:
+    """One row a solver and objective: wall time from document to plan, and the worst gap."""
+    prepare()
+    rows = []
+    for solver in ("cbc", "highs"):
+        if ready(solver):
+            continue
+        for objective in ("completion", "deadlines", "fairness"):
+            rows.append(_programme(solver, objective))
+    return [*rows, _assignment()]
+
+
+def _programme(solver: str, objective: str) -> Row:
+    took, gaps, statuses = [], [], []
+    limits = Limits(solver=solver, time_s=LIMIT_S, gap=GAP)
+    for seed in range(INSTANCES):
+        wanted = document(objective, seed)
+        began = time.perf_counter()
+        plan = solve(wanted, limits)
+        took.append(time.perf_counter() - began)
+        check_plan(wanted, plan)
+        gaps.append(plan.gap)
+        statuses.append(plan.status)
+    reached = sum(gap <= GAP for gap in gaps)
+    return Row(
+        f"{solver} {objective}",
+        median(took),
+        "s",
+        note=f"{JOBS} jobs x {BOARDS} boards, {INSTANCES} instances; slowest {max(took):.2f} s; "
+        f"gap of at most {GAP:.0%} reached by {reached}, worst {max(gaps):.4f}; "
+        f"{statuses.count('optimal')} optimal",
+    )
+
+
+def _assignment() -> Row:
+    wanted = document("run time", 0, 1000, 30)
+    took = []
+    for _ in range(INSTANCES):
+        began = time.perf_counter()
+        check_plan(wanted, assign_now(wanted))
+        took.append(time.perf_counter() - began)
+    return Row("assignment 1000x30", median(took), "s", note="SciPy, one job a board, optimal")
