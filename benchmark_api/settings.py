@@ -155,6 +155,14 @@ class Settings(BaseSettings):
         1800.0, gt=0, le=86400, description="Bound on one download of a user's URL, s."
     )
 
+    # the past, as estimates and forecasts know it
+    history_runs: int = Field(
+        100_000, ge=100, le=10_000_000, description="Ended attempts that are kept in memory."
+    )
+    history_days: float = Field(
+        365.0, gt=0, le=36_500, description="Ended attempts that are older say nothing, days."
+    )
+
     # times of a benchmark
     default_user_time_s: Seconds = Field(
         900.0, gt=0, le=30 * 86400, description="Bound on a run that states no user_time, s."
@@ -252,6 +260,13 @@ class Settings(BaseSettings):
     nomad_memory_mib: int | None = Field(
         None, ge=10, description="Memory that a job asks of its host, MiB; default: Nomad's, 300."
     )
+
+    @field_validator("data_dir")
+    @classmethod
+    def _from_anywhere(cls, value: Path) -> Path:
+        # Tasks run in folders of their own: a path that depends on where the server was started
+        # would be another one there.
+        return value.expanduser().absolute()
 
     @field_validator("public_url", "nomad_address", "nomad_ui_url")
     @classmethod

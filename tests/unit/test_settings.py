@@ -42,6 +42,15 @@ def test_arguments_come_before_the_environment_and_that_before_the_file(
     assert (settings.port, settings.host, settings.cluster) == (3, "b", "nomad")
 
 
+def test_the_data_folder_is_the_same_from_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert Settings.load(data_dir=Path("lab")).data_dir == tmp_path / "lab"
+    assert Settings.load(data_dir=Path("~/lab")).data_dir == Path("/home/ada/lab")
+
+
 def test_sizes_durations_and_lists_are_written_as_people_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
