@@ -36,6 +36,8 @@ from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedClust
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
 from edgeyard.scheduler.engine.explanations import Explanations
+from edgeyard.scheduler.engine.forecaster import Forecaster
+from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.engine.housekeeping import keep_house
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.policies import Policies
@@ -141,6 +143,7 @@ def build(settings: Settings, port: int) -> System:
         settings.start_lead_s,
         settings.pin_grace_s,
         settings.default_user_time_s,
+        PastRuns(settings.history_runs, settings.history_days * 86400.0),
         policies=policies,
     )
     dispatcher = Dispatcher(store, cluster, render, limits, clock, verify)
@@ -160,6 +163,7 @@ def build(settings: Settings, port: int) -> System:
             render=render,
             cycle=cycle,
             explanations=Explanations(store, known_plugins),
+            forecaster=Forecaster(cycle, store, clock, metrics.observe),
             dispatcher=dispatcher,
             reconciler=reconciler,
             notifier=Notifier(

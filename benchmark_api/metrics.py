@@ -53,6 +53,9 @@ class Metrics:
         self._counter("scorer_failures_total", "Answers that scorers owe.", ("scorer", "cause"))
         self._histogram("ilp_seconds", "Of a solver's work.", _CYCLES_S, ("scorer",))
         self._histogram("ilp_gap_ratio", "Optimality gap of a plan.", _GAPS, ("scorer",))
+        self._histogram("eta_error_seconds", "Of the first forecast of an end.", _WAITS_S)
+        coverage = "Ends within their first forecast's interval, of the last 500; aim 0.8."
+        self._gauge("eta_interval_coverage_ratio", coverage).set(float("nan"))
         retries = self._counter("retries_total", "Further attempts.", ("category",))
         self._counter("deadline_missed_total", "Deadlines that passed unmet.")
         self._counter("preemptions_total", "Benchmarks stopped for more urgent ones.")

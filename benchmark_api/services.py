@@ -15,6 +15,7 @@ from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.model.benchmark import JobDescription
 from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView
@@ -31,6 +32,11 @@ class Preview(Protocol):
     @property
     def hcl(self) -> str:
         """The job as it would be dispatched, secrets masked; "" where no board could ever do."""
+        ...
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """When it would start and end; None where that can't be told."""
         ...
 
 
@@ -78,6 +84,10 @@ class EngineDoor(Protocol):
         Raises:
             NotFound: No cycle has looked at it yet.
         """
+        ...
+
+    def forecast(self, benchmark_id: str) -> Forecast | None:
+        """When it is expected to start and end; None where that can't be told."""
         ...
 
     def queue(self) -> QueueOrder:

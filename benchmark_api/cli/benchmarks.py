@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     plain,
     printable,
+    when,
 )
 from edgeyard.benchmark_api.cli.output import (
     show as print_parts,
@@ -50,6 +51,13 @@ def _board(row: Row) -> str:
     return plain(row.get("target_uid") or family)
 
 
+def _start(row: Row) -> str:
+    """When it is expected to start, on the user's clock."""
+    forecast = row.get("forecast")
+    at = when(forecast.get("start")) if isinstance(forecast, dict) else None
+    return "" if at is None else f"{at.astimezone():%H:%M:%S}"
+
+
 def _place(row: Row) -> str:
     """People count from 1, the API from 0."""
     position = row.get("position")
@@ -78,6 +86,7 @@ _QUEUE_COLUMNS = (
     Column(title="USER", of=field("user_id"), from_width=100),
     Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, from_width=100),
     Column(title="FOR", of=field("target"), from_width=100),
+    Column(title="STARTS", of=_start, whole=True, always=False),
     Column(title="WHY IT WAITS", of=_why),
 )
 

@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     printable,
     size,
     table,
+    when,
 )
 from edgeyard.benchmark_api.sdk.progress import state_line
 
@@ -50,6 +51,7 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
         "campaign": plain(benchmark.campaign_id),
         "retry of": plain(raw.get("retry_of")),
         "user": plain(benchmark.user_id),
+        **forecast_facts(raw.get("forecast")),
     }
     yield Text()
     yield facts_table({name: value for name, value in facts.items() if value})
@@ -68,6 +70,35 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     if isinstance(attempts, list) and attempts:
         yield Text("\nAttempts", style="bold")
         yield table(attempts, _ATTEMPT_COLUMNS, console().width)
+
+
+def forecast_facts(forecast: object) -> dict[str, str]:
+    """When it is expected to start and end, as facts; none where that can't be told."""
+    if not isinstance(forecast, Mapping):
+        return {}
+    facts = {}
+    if forecast.get("place") is not None:
+        facts["place in queue"] = plain(forecast.get("place"))
+        facts["starts about"] = _interval(forecast, "start")
+    facts["ends about"] = _interval(forecast, "finish")
+    chance = forecast.get("deadline_chance")
+    if isinstance(chance, int | float):
+        facts["in time"] = f"{chance:.0%} likely"
+    age_s = forecast.get("age_s")
+    if isinstance(age_s, int | float):
+        basis = "from past runs" if forecast.get("grounded") else "no such run yet: by its bound"
+        facts["forecast"] = f"{basis}; made {age_s:.0f} s ago, holds four times in five"
+    return facts
+
+
+def _interval(forecast: Mapping[str, object], name: str) -> str:
+    """Median and interval: 14:32:10 (14:29:05-14:41:33)."""
+    middle, low, high = (when(forecast.get(f"{name}{end}")) for end in ("", "_low", "_high"))
+    if middle is None or low is None or high is None:
+        return ""
+    form = "%H:%M:%S" if low.astimezone().date() == high.astimezone().date() else "%m-%d %H:%M"
+    span = "-".join(f"{each.astimezone():{form}}" for each in (low, high))
+    return f"{middle.astimezone():%Y-%m-%d %H:%M:%S} ({span})"
 
 
 _FILE_COLUMNS = (
@@ -98,6 +129,9 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     place = "" if explanation.rank is None else f"; number {explanation.rank + 1} of the queue"
     yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
+    foretold = forecast_facts(explanation.raw.get("forecast"))
+    if foretold:
+        yield facts_table(foretold)
     yield Text()
     yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
     yield from _scorers(explanation.raw.get("scorers"))
@@ -245,6 +279,9 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
     yield Text(sentence + printable(why), style=style)
     points = answer.get("priority_parts")
     yield _priority(answer.get("priority"), points if isinstance(points, Mapping) else {})
+    foretold = forecast_facts(answer.get("forecast"))
+    if foretold:
+        yield facts_table(foretold)
     boards = answer.get("boards")
     if isinstance(boards, list):
         related = [row for row in boards if row.get("reason") != OTHER_FAMILY] or boards

@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
 from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -70,6 +71,7 @@ def explanation(
         visible(uow, benchmark_id, caller)
     engine = context.services.engine
     told = explanation_to_json(engine.explanation(benchmark_id))
+    told["forecast"] = views.forecast(context.services, benchmark_id)
     if changes:
         found = engine.changes(benchmark_id)
         told["changes"] = None if found is None else _changes_to_json(found)

@@ -12,11 +12,13 @@ from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.routes.views import lease as shown_lease
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
+from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound, Unavailable
@@ -129,14 +131,16 @@ def queue(
     ]
     return answer(
         {
-            "items": [_waiting(position, each, caller) for position, each in enumerate(waiting)],
+            "items": [
+                _waiting(services, position, each, caller) for position, each in enumerate(waiting)
+            ],
             "decided_at": seen.decided_at_iso or None,
             "policy": seen.policy,
         }
     )
 
 
-def _waiting(position: int, benchmark: Benchmark, caller: Caller) -> JsonObject:
+def _waiting(services: Services, position: int, benchmark: Benchmark, caller: Caller) -> JsonObject:
     mine = caller.may_see(benchmark.user_id)
     asked = benchmark.description
     return {
@@ -151,6 +155,7 @@ def _waiting(position: int, benchmark: Benchmark, caller: Caller) -> JsonObject:
         "runtime": asked.runtime,
         "benchmark_type": asked.benchmark_type.value,
         "model": asked.model if mine else None,
+        "forecast": views.forecast(services, benchmark.benchmark_id),
     }
 
 

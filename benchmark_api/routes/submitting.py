@@ -41,6 +41,7 @@ from edgeyard.scheduler.model.records import User
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     description_to_json,
+    forecast_to_json,
     time_to_json,
 )
 from edgeyard.scheduler.ports import UnitOfWork
@@ -327,6 +328,11 @@ def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
         "priority": explanation.priority,
         "priority_parts": dict(explanation.priority_parts),
         "hcl": preview.hcl,
+        "forecast": (
+            None
+            if preview.forecast is None
+            else forecast_to_json(preview.forecast, services.clock.now())
+        ),
         "description": description_to_json(description),
         "warnings": list(asked.warnings),
     }

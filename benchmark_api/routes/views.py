@@ -15,6 +15,7 @@ from edgeyard.scheduler.model.wire import (
     JsonObject,
     attempt_to_json,
     benchmark_to_json,
+    forecast_to_json,
     lease_to_json,
     result_file_to_json,
     time_to_json,
@@ -44,8 +45,15 @@ def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt])
             attempt_to_json(attempt) | {"cluster_page": services.cluster.page_of(attempt.job_id)}
             for attempt in attempts
         ],
+        "forecast": forecast(services, benchmark.benchmark_id),
         "links": links(services, benchmark.benchmark_id),
     }
+
+
+def forecast(services: Services, benchmark_id: str) -> JsonObject | None:
+    """When it is expected to start and end; null where that can't be told, or it has ended."""
+    found = services.engine.forecast(benchmark_id)
+    return None if found is None else forecast_to_json(found, services.clock.now())
 
 
 def lease(lease: Lease, caller: Caller) -> JsonObject:

@@ -86,8 +86,30 @@ class ListedBenchmark(TypedDict):
     links: dict[str, str]
 
 
+class Forecast(TypedDict):
+    """When it is expected to start and end; four times in five between ``low`` and ``high``.
+
+    ``age_s`` says how old the forecast is; ``place`` is the one in the queue, from 1, null while
+    it runs; ``grounded`` is false where the past says nothing and times go by the bound alone.
+    """
+
+    made_at: str
+    age_s: float
+    place: int | None
+    start: str
+    start_low: str
+    start_high: str
+    finish: str
+    finish_low: str
+    finish_high: str
+    deadline_chance: float | None
+    grounded: bool
+
+
 class Benchmark(ListedBenchmark):
     """All of one benchmark."""
+
+    forecast: Forecast | None
 
     files: list[NamedFile]
     attempts: list[Attempt]
@@ -133,6 +155,7 @@ class DryRun(TypedDict):
     priority: int
     priority_parts: dict[str, float]
     hcl: str
+    forecast: Forecast | None
     description: dict[str, Any]
     warnings: list[str]
 
@@ -372,6 +395,7 @@ class QueueItem(TypedDict):
     runtime: str
     benchmark_type: str
     model: str | None
+    forecast: Forecast | None
 
 
 class Queue(TypedDict):

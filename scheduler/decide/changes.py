@@ -102,9 +102,7 @@ def what_would_change(
         ]
         tried = replace(given, pending=[*pending, changed])
         result = decide(tried, policy, plugins)
-        found = forecasts(result.decided, given.holders, samples=_SAMPLES, last=benchmark_id).get(
-            benchmark_id
-        )
+        found = forecasts(result.decided, samples=_SAMPLES, last=benchmark_id).get(benchmark_id)
         if found is None:
             return None
         placed = not result.waiting.get(benchmark_id)

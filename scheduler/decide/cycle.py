@@ -178,6 +178,7 @@ def decide(
             scores=scores,
             assignment=assignment,
             preempted=preempted,
+            holders=given.holders,
         )
     )
 

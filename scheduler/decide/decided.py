@@ -20,7 +20,7 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding
-from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Snapshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,6 +51,7 @@ class Decided:
     scores: Scores
     assignment: Assignment
     preempted: Preempted
+    holders: Sequence[BoardHolder] = ()
 
     @cached_property
     def rank(self) -> NDArray[np.intp]:

@@ -75,7 +75,6 @@ class Rolled:
 
 def forecasts(
     decided: Decided,
-    holders: Sequence[BoardHolder],
     *,
     samples: int = SAMPLES,
     last: str | None = None,
@@ -84,11 +83,10 @@ def forecasts(
 
     Args:
         decided: What a cycle found out.
-        holders: Its live attempts that have a board.
         samples: Futures to draw.
         last: Stop behind this benchmark: nobody behind it delays it.
     """
-    rolled = roll(decided, holders, samples=samples, last=last)
+    rolled = roll(decided, samples=samples, last=last)
     now = decided.now
     found = {}
     for number, job in enumerate(rolled.jobs.tolist()):
@@ -102,7 +100,7 @@ def forecasts(
                 rolled.finishes[number],
                 grounded=bool(rolled.grounded[number]),
             )
-    for holder, ends in zip(holders, rolled.ends, strict=True):
+    for holder, ends in zip(decided.holders, rolled.ends, strict=True):
         if holder.started_at is not None and not holder.ending:
             low, middle, high = _moments(ends, now)
             found[holder.benchmark_id] = Forecast(
@@ -123,7 +121,6 @@ def forecasts(
 
 def roll(
     decided: Decided,
-    holders: Sequence[BoardHolder],
     *,
     samples: int = SAMPLES,
     last: str | None = None,
@@ -132,12 +129,11 @@ def roll(
 
     Args:
         decided: As for `forecasts`.
-        holders: As for `forecasts`.
         samples: As for `forecasts`; 1: the one future in which each run takes its median.
         last: As for `forecasts`.
     """
     rng = np.random.default_rng(decided.batch.seed)
-    lab = _Lab(decided, holders, samples, rng)
+    lab = _Lab(decided, samples, rng)
     jobs = lab.queue(last)
     runs = _Runs(lab.batch, lab.pairs, samples, rng)
     starts = np.full((len(jobs), samples), np.inf)
@@ -163,14 +159,9 @@ def roll(
 class _Lab:
     """Boards in virtual time: when each comes free, in each sample."""
 
-    def __init__(
-        self,
-        decided: Decided,
-        holders: Sequence[BoardHolder],
-        samples: int,
-        rng: np.random.Generator,
-    ) -> None:
+    def __init__(self, decided: Decided, samples: int, rng: np.random.Generator) -> None:
         self._decided = decided
+        holders = decided.holders
         self.samples = np.arange(samples)
         row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
         on_board = [row_of_uid.get(each.target_uid, NOBODY) for each in holders]

@@ -12,6 +12,7 @@ from typing import TypeVar
 from edgeyard.errors import ClusterUnreachable, Conflict
 from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
@@ -79,6 +80,7 @@ class Cycle:
 
     Attributes:
         queue: As the last cycle saw it.
+        decided: What the last cycle found out; None before the first.
         preempted: Job ids that the last cycle wants stopped; the reconciler does that.
     """
 
@@ -127,6 +129,7 @@ class Cycle:
         self._last_seq: int | None = None
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
+        self.decided: Decided | None = None
         self.preempted: tuple[str, ...] = ()
 
     def look(self) -> None:
@@ -172,6 +175,7 @@ class Cycle:
         )
         result = decide(given, self._policy, self._plugins, monotonic_s=self._clock.monotonic_s)
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
+        self.decided = result.decided
         prepared = self._commit(given, result, overdue)
         if shadow is not None and self._last_seq is not None:
             self._decide_beside(given, shadow, self._last_seq)

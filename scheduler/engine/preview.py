@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
 from edgeyard.scheduler.engine.intake import next_fire
@@ -19,6 +20,7 @@ from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.attempt import job_id_of
 from edgeyard.scheduler.model.benchmark import Benchmark, Binding, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.forecast import Forecast
 
 CANDIDATE_ID = "dry-run"
 _NO_DOWNLOAD_YET = "made-at-dispatch"
@@ -30,10 +32,12 @@ class Preview:
 
     Attributes:
         hcl: The job as it would be dispatched; "" where no board could ever run it.
+        forecast: None where no time can be told.
     """
 
     explanation: Explanation
     hcl: str
+    forecast: Forecast | None = None
 
 
 def preview(
@@ -53,10 +57,15 @@ def preview(
     candidate = Benchmark(
         benchmark_id=CANDIDATE_ID, user_id=user_id, description=description, submit_time=now
     )
-    explanation = cycle.preview(pending_of(candidate)).explanation(CANDIDATE_ID)
+    result = cycle.preview(pending_of(candidate))
+    explanation = result.explanation(CANDIDATE_ID)
     if explanation.never:
         return Preview(explanation=explanation, hcl="")
-    return Preview(explanation=explanation, hcl=_hcl(candidate, explanation, settings))
+    return Preview(
+        explanation=explanation,
+        hcl=_hcl(candidate, explanation, settings),
+        forecast=forecasts(result.decided, last=CANDIDATE_ID).get(CANDIDATE_ID),
+    )
 
 
 def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSettings) -> str:

@@ -8,6 +8,7 @@ dispatch hands prepared attempts to the cluster
 watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
+forecast rolls the queue forward, as often as it costs little
 notify   tells users' webhooks
 timers   APScheduler: full repair, cron schedules, quarantine, housekeeping
 ======== ===========================================================================
@@ -31,6 +32,7 @@ from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_hol
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.figures import Figures
+from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.preview import Preview, preview
@@ -39,6 +41,7 @@ from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
@@ -51,6 +54,12 @@ single one finds the engine idle and is decided on at once."""
 
 TICK_S = 1.0
 """The longest that a submission made by another process waits to be seen."""
+
+FORECAST_S = 1.0
+"""Between two forecasts at least."""
+
+FORECAST_SHARE = 0.05
+"""Of one core that forecasts take at most, whatever the length of the queue."""
 
 JOIN_S = 5.0
 _ALL = ""
@@ -72,6 +81,7 @@ class EngineParts:
     render: RenderSettings
     cycle: Cycle
     explanations: Explanations
+    forecaster: Forecaster
     dispatcher: Dispatcher
     reconciler: Reconciler
     fetcher: UrlFetcher
@@ -111,6 +121,7 @@ class Engine:
             ("watch", self._watch_loop),
             ("repair", self._repair_loop),
             ("notify", self._notify_loop),
+            ("forecast", self._forecast_loop),
         ]
         loops += [
             (f"dispatch-{n}", self._dispatch_loop) for n in range(self._parts.dispatch_threads)
@@ -154,6 +165,10 @@ class Engine:
             NotFound: No cycle has looked at it yet.
         """
         return self._parts.explanations.changes(benchmark_id)
+
+    def forecast(self, benchmark_id: str) -> Forecast | None:
+        """When it is expected to start and end; None where that can't be told. Any thread."""
+        return self._parts.forecaster.of(benchmark_id)
 
     def queue(self) -> QueueView:
         """The queue as the last cycle saw it. Any thread."""
@@ -221,6 +236,15 @@ class Engine:
             if benchmark_id not in self._fetching:
                 self._fetching.add(benchmark_id)
                 self._fetches.put(benchmark_id)
+
+    def _forecast_loop(self) -> None:
+        took: list[float] = [0.0]
+
+        def look() -> None:
+            took[0] = self._parts.forecaster.run()
+
+        while not self._stop.wait(max(FORECAST_S, took[0] / FORECAST_SHARE)):
+            self._guarded("forecast", look)
 
     def _dispatch_loop(self) -> None:
         while (job_id := self._next(self._dispatches)) is not None:

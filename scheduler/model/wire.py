@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +28,7 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import (
     ApiToken,
@@ -313,6 +313,26 @@ def outcome_to_json(outcome: Outcome) -> JsonObject:
     out: JsonObject = {field.name: getattr(outcome, field.name) for field in fields(Outcome)}
     out["ended_at"] = time_to_json(outcome.ended_at)
     return out
+
+
+# --- forecasts ---------------------------------------------------------------------------------
+
+
+def forecast_to_json(forecast: Forecast, now: datetime) -> JsonObject:
+    """A forecast with its age."""
+    return {
+        "made_at": time_to_json(forecast.made_at),
+        "age_s": round(max((now - forecast.made_at).total_seconds(), 0.0), 3),
+        "place": forecast.place,
+        "start": time_to_json(forecast.start),
+        "start_low": time_to_json(forecast.start_low),
+        "start_high": time_to_json(forecast.start_high),
+        "finish": time_to_json(forecast.finish),
+        "finish_low": time_to_json(forecast.finish_low),
+        "finish_high": time_to_json(forecast.finish_high),
+        "deadline_chance": forecast.deadline_chance,
+        "grounded": forecast.grounded,
+    }
 
 
 # --- decisions ----------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -67,6 +68,7 @@ class MovableClock:
 class FakePreview:
     explanation: Explanation
     hcl: str
+    forecast: Forecast | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class FakeEngine:
     )
     unknown: tuple[Board, ...] = ()
     explained: frozenset[str] = frozenset()
+    forecasts: dict[str, Forecast] = field(default_factory=dict)
 
     def wake(self) -> None:
         self.woken += 1
@@ -129,6 +132,9 @@ class FakeEngine:
             ).explanation,
             benchmark_id=benchmark_id,
         )
+
+    def forecast(self, benchmark_id: str) -> Forecast | None:
+        return self.forecasts.get(benchmark_id)
 
     def changes(self, benchmark_id: str) -> Changes | None:
         return Changes(

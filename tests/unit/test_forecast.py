@@ -69,7 +69,7 @@ def foretold(
         knowledge=Knowledge(runs=runs, **known),  # type: ignore[arg-type]  # whatever it takes
         cool_down_s=cool_down_s,
     )
-    return forecasts(result.decided, holders, last=last)
+    return forecasts(result.decided, last=last)
 
 
 def in_s(forecast: Forecast) -> tuple[float, float]:
@@ -178,5 +178,5 @@ def test_the_same_state_gives_the_same_forecast() -> None:
 
 def test_one_sample_is_the_future_of_medians() -> None:
     result = cycle(snapshot_of([board(A)]), queue(3), knowledge=Knowledge(runs=STEADY))
-    rolled = roll(result.decided, (), samples=1)
+    rolled = roll(result.decided, samples=1)
     assert rolled.starts[:, 0] == pytest.approx([0.0, 10.0, 20.0], abs=0.05)

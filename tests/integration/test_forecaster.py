@@ -1,0 +1,87 @@
+"""The engine's forecasts, and what is told of how good they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.forecaster import Forecaster
+from tests.builders.engine import A, Lab
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, A)
+    yield made
+    made.store.close()
+
+
+class Told:
+    """Figures as the engine tells them."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[float]] = {}
+
+    def __call__(self, name: str, value: float, labels: Mapping[str, str]) -> None:
+        self.values.setdefault(name, []).append(value)
+
+
+def ran(lab: Lab, forecaster: Forecaster, seconds: float) -> str:
+    """One that was foretold, ran and ended; its id."""
+    benchmark_id = lab.submit()
+    lab.turn()
+    forecaster.run()
+    (attempt,) = lab.attempts(benchmark_id)
+    lab.cluster.start(attempt.job_id, A)
+    lab.turn()
+    lab.clock.forward(seconds)
+    lab.upload(attempt.job_id)
+    lab.cluster.end(attempt.job_id)
+    lab.turn()
+    lab.turn()
+    forecaster.run()
+    return benchmark_id
+
+
+def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> None:
+    told = Told()
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, told)
+    assert forecaster.run() == 0.0  # no cycle yet
+    for _ in range(6):
+        ran(lab, forecaster, 20.0)
+    both = [forecaster.of(each) for each in (lab.submit(), lab.submit())]
+    assert both == [None, None]  # not looked at yet
+    lab.turn()
+    forecaster.run()
+    found = sorted(forecaster.latest.by_id.values(), key=lambda each: each.start)
+    assert [each.place for each in found] == [1, 2]
+    assert all(each.grounded for each in found)
+    waits_s = [(each.start - lab.clock.now()).total_seconds() for each in found]
+    assert waits_s == pytest.approx([0.0, 20.0], rel=0.2)
+    assert len(told.values["eta_error_seconds"]) == 6
+    assert told.values["eta_error_seconds"][-1] < told.values["eta_error_seconds"][0]
+    assert 0.0 < told.values["eta_interval_coverage_ratio"][-1] <= 1.0
+
+
+def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    assert forecaster.of(ran(lab, forecaster, 5.0)) is None
+
+
+def test_one_that_is_cancelled_says_nothing_of_forecasts(lab: Lab) -> None:
+    told = Told()
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, told)
+    lab.running(lab.submit())
+    waits = lab.submit()
+    lab.turn()
+    forecaster.run()
+    with lab.store.write() as uow:
+        lifecycle.cancel(uow, waits, lab.clock.now(), "ann")
+    lab.turn()
+    lab.clock.forward(1.0)
+    lab.turn()
+    forecaster.run()
+    assert "eta_error_seconds" not in told.values
