@@ -7,9 +7,10 @@ The file has the shape of the platform's ``target.json``::
                 "engines": {"ort": {"version": "1.20", "supported_types": ["TYPE1", "TYPE2"]}},
                 "local": {"cpus": [0], "threads": 1}}]}
 
-``local`` is ours: the board is a slice of this machine. So is ``ssh``, for a board behind its host:
-``{"host", "port", "user", "identity_file", "known_hosts_file"}``. What the platform adds for its
-hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
+``local`` is ours: the board is a slice of this machine. So are ``ssh``, for a board behind its host
+(``{"host", "port", "user", "identity_file", "known_hosts_file", "python"}``), and ``hooks``, a list
+of ``{"when", "run", "on", "timeout_s"}`` that are run around each benchmark. What the platform adds
+for its hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
 ``devices`` the paths are, since a board whose files are gone is gone.
 """
 
@@ -28,6 +29,7 @@ from edgeyard.devices.model import (
     TARGET_UID_PATTERN,
     Board,
     BoardEngine,
+    Hook,
     LocalSlice,
     SshAddress,
 )
@@ -40,7 +42,9 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,31}")
 _PLAIN_PATH = re.compile(r"/[^\x00-\x20\x7f\"'%$]{1,1023}")
 """An absolute path without what ssh would expand or take apart."""
 _TYPE = re.compile(r"TYPE[0-9]{1,2}")
+_PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MAX_CPU = 4096
+_MAX_HOOK_S = 3600
 _GIB = 1 << 30
 
 
@@ -163,6 +167,8 @@ class Inventory:
                 }
             if board.ssh is not None:
                 entry["ssh"] = {key: value for key, value in asdict(board.ssh).items() if value}
+            if board.hooks:
+                entry["hooks"] = [{**asdict(hook), "run": list(hook.run)} for hook in board.hooks]
             found.setdefault(board.family, []).append(entry)
         return found
 
@@ -291,7 +297,7 @@ class _Reader:
 
     def _board(self, path: str, family: str, value: object) -> Optional[Board]:
         before = len(self._problems)
-        keys = frozenset({"target_uid", "memory", "engines", "local", "ssh"})
+        keys = frozenset({"target_uid", "memory", "engines", "local", "ssh", "hooks"})
         entry = self._object(path, value, keys)
         if not entry:
             if isinstance(value, dict):
@@ -305,6 +311,7 @@ class _Reader:
         engines = self._engines(f"{path}.engines", entry.get("engines"))
         local = self._local(f"{path}.local", entry["local"]) if "local" in entry else None
         ssh = self._ssh(f"{path}.ssh", entry["ssh"]) if "ssh" in entry else None
+        hooks = self._hooks(f"{path}.hooks", entry.get("hooks", []))
         if local is not None and ssh is not None:
             self._wrong(path, "is either local or reached by ssh, not both")
         if len(self._problems) > before:
@@ -317,6 +324,7 @@ class _Reader:
             engines=engines,
             local=local,
             ssh=ssh,
+            hooks=hooks,
             device_files=_device_files(entry["engines"]),
         )
 
@@ -384,7 +392,7 @@ class _Reader:
 
     def _ssh(self, path: str, value: object) -> Optional[SshAddress]:
         before = len(self._problems)
-        keys = frozenset({"host", "port", "user", "identity_file", "known_hosts_file"})
+        keys = frozenset({"host", "port", "user", "identity_file", "known_hosts_file", "python"})
         entry = self._object(path, value, keys)
         if not isinstance(value, dict):
             return None
@@ -402,6 +410,11 @@ class _Reader:
                 self._wrong(
                     f"{path}.{key}", "is not an absolute path without blanks, quotes, % or $"
                 )
+        python = entry.get("python", "python3")
+        if not isinstance(python, str) or not (
+            _PROGRAM.fullmatch(python) or _PLAIN_PATH.fullmatch(python)
+        ):
+            self._wrong(f"{path}.python", "is not a program's name or absolute path")
         if len(self._problems) > before:
             return None
         return SshAddress(
@@ -410,7 +423,43 @@ class _Reader:
             user=str(user),
             identity_file=str(entry.get("identity_file", "")),
             known_hosts_file=str(entry.get("known_hosts_file", "")),
+            python=str(python),
         )
+
+    def _hooks(self, path: str, value: object) -> Tuple[Hook, ...]:
+        if not isinstance(value, list):
+            self._wrong(path, "is not a list of hooks")
+            return ()
+        found = []
+        for index, each in enumerate(value):
+            here = f"{path}[{index}]"
+            entry = self._object(here, each, frozenset({"when", "run", "on", "timeout_s"}))
+            if not isinstance(each, dict):
+                continue
+            when, on = entry.get("when"), entry.get("on", "host")
+            run, timeout_s = entry.get("run"), entry.get("timeout_s", 60)
+            if when not in ("before", "after"):
+                self._wrong(f"{here}.when", "is neither before nor after")
+            elif on not in ("host", "board"):
+                self._wrong(f"{here}.on", "is neither host nor board")
+            elif (
+                not isinstance(run, list)
+                or not run
+                or not all(isinstance(word, str) and "\0" not in word for word in run)
+                or not run[0]
+            ):
+                self._wrong(f"{here}.run", "is not a program with its arguments, as a list of text")
+            elif (
+                isinstance(timeout_s, bool)
+                or not isinstance(timeout_s, (int, float))
+                or not 0 < timeout_s <= _MAX_HOOK_S
+            ):
+                self._wrong(f"{here}.timeout_s", f"is not a time up to {_MAX_HOOK_S} s")
+            else:
+                found.append(
+                    Hook(when=str(when), run=tuple(run), on=str(on), timeout_s=float(timeout_s))
+                )
+        return tuple(found)
 
 
 def _device_files(engines: object) -> Tuple[str, ...]:

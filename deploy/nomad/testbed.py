@@ -239,9 +239,10 @@ def up(
     )
     try:
         server.start()
+        set_up_rights(testbed)
+        # Not earlier: a client that finds no server tries again only after half a minute.
         for client in clients:
             client.start()
-        _set_up_rights(testbed)
         testbed.await_boards(sum(len(group) for each in boards for group in each.values()))
     except BaseException:
         testbed.down()
@@ -284,7 +285,7 @@ def _agent(folder: Path, nomad: str, name: str, role: str) -> Agent:
     return Agent(name=name, folder=folder, http=http, rpc=rpc, nomad=nomad)
 
 
-def _set_up_rights(testbed: LoopbackNomad) -> None:
+def set_up_rights(testbed: LoopbackNomad) -> None:
     """Namespace, policy and a token that has it."""
     until = time.monotonic() + READY_S
     while True:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Optional, Tuple, TypeVar
 from urllib.parse import urlsplit
 
+from edgeyard.devices.model import Hook, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
 
@@ -174,9 +175,29 @@ def read_board(environ: Mapping[str, str]) -> BoardFacts:
             progress_file=facts.get("progress_file") or None,
             emulated=bool(facts.get("emulated")),
             parent_pid=None if parent is None else int(parent),
+            ssh=_address(facts.get("ssh")),
+            hooks=tuple(_hook(each) for each in facts.get("hooks") or ()),
+            streams=bool(facts.get("streams")),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise RunFailed("board_fault", f"EDGEYARD_BOARD can't be read: {error}") from error
+
+
+def _address(facts: Optional[Mapping[str, Any]]) -> Optional[SshAddress]:
+    if not facts:
+        return None
+    known = {field.name for field in fields(SshAddress)}
+    given = {key: value for key, value in facts.items() if key in known}
+    return SshAddress(**{**given, "host": str(given["host"]), "port": int(given.get("port", 22))})
+
+
+def _hook(facts: Mapping[str, Any]) -> Hook:
+    return Hook(
+        when=str(facts["when"]),
+        run=tuple(str(word) for word in facts["run"]),
+        on=str(facts.get("on", "host")),
+        timeout_s=float(facts.get("timeout_s", 60.0)),
+    )
 
 
 def _document(path: Path) -> Mapping[str, object]:

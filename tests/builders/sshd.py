@@ -74,14 +74,12 @@ class Sshd:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """As when the board's plug is pulled; its sessions end too."""
+        """As when the link to the board is cut: its sessions end too, not what they run."""
         if self.process is None:
             return
-        for child in (
-            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ):
+        for session in _sessions(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), 9)
+                os.kill(session, 9)
         self.process.kill()
         self.process.wait()
         self.process = None
@@ -132,6 +130,16 @@ def running_sshd() -> Iterator[Sshd]:
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sessions(pid: int) -> list[int]:
+    """The sshd processes below one: of each session there are two."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text().startswith("sshd"):
+                found += [int(child), *_sessions(int(child))]
+    return found
 
 
 def _somebody() -> pwd.struct_passwd:

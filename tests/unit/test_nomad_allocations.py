@@ -122,6 +122,16 @@ class TestAnEndedJob:
             ),
             (allocation("lost"), "board_fault", "pi-host was lost"),
             (allocation("lost", desired="stop"), "board_fault", "pi-host was lost"),
+            (
+                allocation(
+                    "complete",
+                    *KILLED,
+                    desired="stop",
+                    DesiredDescription="alloc is being migrated",
+                ),
+                "cluster",
+                "pi-host was drained",
+            ),
             (allocation("complete", *KILLED, desired="evict"), "preempted", "more urgent"),
             (
                 allocation("complete", *KILLED, PreemptedByAllocation="other"),

@@ -1,0 +1,235 @@
+"""What only a real Nomad can show: users' text in a task, preemption, TLS, rights."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.nomad import testbed
+from deploy.nomad.testbed import LoopbackNomad
+from deploy.process import free_port
+from edgeyard.errors import ClusterUnreachable
+from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
+from edgeyard.scheduler.hcl.text import plain_text_problem
+from edgeyard.scheduler.model.benchmark import FailureCategory
+from edgeyard.scheduler.ports import JobRun
+from tests.builders.cluster import (
+    TOKEN,
+    Submitter,
+    a_job,
+    an_artifact,
+    eventually,
+    file_server,
+    on,
+    where,
+)
+from tests.nomad_cluster import access_of, clear, nomad_binary
+
+pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad")]
+
+BOARD = "rpi5-0002-0002"
+SLEEP = "import time; print('up', flush=True); time.sleep(600)"
+TEXTS = [
+    *["plain", "", " two  words ", "a\"b'c", "back\\slash\\n", "$HOME $(id) `id`", "$", "$$", "%"],
+    *["{{ with nomadVar }}", "{{", "}}", "{", "}", "$ {x}", "% {x}", "#!/*//", "<<EOT", "é 🙂 ñ"],
+    *["${NOMAD_ALLOC_ID}", "${attr.unique.hostname}", "%{ if true }x%{ endif }", "$${x}", "a\nb"],
+    *["a\0b", "tab\there", "e\u0301", "\u2028", "null", "true", "007", "x" * 4000],
+]
+
+
+@pytest.fixture
+def lab(nomad_cluster: LoopbackNomad) -> Iterator[Submitter]:
+    clear(nomad_cluster)
+    lab = Submitter(NomadCluster(access_of(nomad_cluster)))
+    yield lab
+    lab.cluster.close()
+    clear(nomad_cluster)
+
+
+def test_text_arrives_in_the_task_byte_for_byte_or_is_refused_before(lab: Submitter) -> None:
+    carried = [text for text in TEXTS if plain_text_problem(text) is None]
+    refused = [text for text in TEXTS if text not in carried]
+    assert {"${NOMAD_ALLOC_ID}", "${attr.unique.hostname}", "a\nb", "a\0b"} <= set(refused)
+    env = {f"TEXT_{number}": text for number, text in enumerate(carried)}
+    show = (
+        "import json, os; "
+        "print(json.dumps({k: v for k, v in os.environ.items() if k.startswith('TEXT_')}))"
+    )
+    state = lab.run(a_job(show, env=env))
+    assert state.failure is None
+    assert json.loads(lab.log()) == env
+
+
+def test_a_job_that_nomad_preempts_ends_so_and_never_runs_again(
+    lab: Submitter, nomad_cluster: LoopbackNomad
+) -> None:
+    path = "/v1/operator/scheduler/configuration"
+    before = nomad_cluster.call("GET", path)
+    assert isinstance(before, dict)
+    config = before["SchedulerConfig"]
+    wanted = {**config["PreemptionConfig"], "BatchSchedulerEnabled": True}
+    nomad_cluster.call("PUT", path, {**config, "PreemptionConfig": wanted})
+    try:
+        lab.dispatch(a_job(SLEEP, on(BOARD), priority=10))
+        lab.until_log("benchmark-1", "up")
+        urgent = a_job("pass", on(BOARD), job_id="benchmark-2", priority=90)
+        assert lab.run(urgent, job_id="benchmark-2").failure is None
+        ended = lab.until("benchmark-1", JobRun.ENDED)
+        assert ended.failure is not None
+        assert ended.failure.category is FailureCategory.PREEMPTED
+
+        def stopped() -> bool:
+            (job,) = (
+                each
+                for each in nomad_cluster.call("GET", "/v1/jobs?namespace=edgeyard") or ()  # type: ignore[attr-defined]
+                if each["ID"] == "benchmark-1"
+            )
+            return bool(job["Stop"])
+
+        eventually(stopped, "Nomad will not place it again")
+        assert lab.state("benchmark-1").run is JobRun.ENDED
+    finally:
+        nomad_cluster.call("PUT", path, config)
+
+
+def test_thirty_jobs_at_once_share_the_boards_and_each_runs_once(
+    lab: Submitter, nomad_cluster: LoopbackNomad
+) -> None:
+    ids = [f"benchmark-{number}" for number in range(30)]
+    for job_id in ids:
+        lab.dispatch(a_job("pass", where("family", "=", "rpi5"), job_id=job_id), job_id=job_id)
+
+    def all_ended() -> bool:
+        states = lab.cluster.states(ids)
+        return len(states) == 30 and all(each.run is JobRun.ENDED for each in states.values())
+
+    eventually(all_ended, "all end")
+    assert not any(each.failure for each in lab.cluster.states(ids).values())
+    found = nomad_cluster.call("GET", "/v1/allocations?namespace=edgeyard")
+    assert isinstance(found, list)
+    assert sorted(each["JobID"] for each in found if each["JobID"] in ids) == sorted(ids)
+
+
+def test_a_file_that_cannot_be_had_is_ours_and_a_wrong_one_the_user_s(lab: Submitter) -> None:
+    with file_server({"model.onnx": b"model"}) as url:
+        missing = a_job("pass", artifacts=(an_artifact(url, "gone.onnx"),))
+        failure = lab.run(missing).failure
+        assert failure is not None
+        assert failure.category is FailureCategory.CLUSTER
+        assert "404" in failure.sentence
+        other = (an_artifact(url, "model.onnx", b"another"),)
+        wrong = a_job("pass", artifacts=other, job_id="benchmark-2")
+        failure = lab.run(wrong, job_id="benchmark-2").failure
+        assert failure is not None
+        assert failure.category is FailureCategory.USER_INPUT
+
+
+def test_the_token_s_rights_are_the_least(lab: Submitter, nomad_cluster: LoopbackNomad) -> None:
+    """It does all that Edgeyard does (every test here uses it), and nothing else."""
+
+    def denied(method: str, path: str, body: object = None) -> bool:
+        try:
+            testbed.call(nomad_cluster.address, method, path, nomad_cluster.token, body)
+        except RuntimeError as error:
+            return "403" in str(error)
+        return False
+
+    assert denied("GET", "/v1/acl/tokens")
+    assert denied("PUT", "/v1/var/secret?namespace=edgeyard", {"Items": {"a": "b"}})
+    assert denied("GET", "/v1/jobs?namespace=default")
+    assert denied("DELETE", "/v1/job/x?namespace=default")
+    assert denied("PUT", "/v1/operator/scheduler/configuration", {})
+    assert denied("PUT", "/v1/system/gc")
+    assert denied("POST", "/v1/namespace/other", {"Name": "other"})
+    nodes = testbed.call(nomad_cluster.address, "GET", "/v1/nodes", nomad_cluster.token)
+    assert isinstance(nodes, list)
+    assert denied("POST", f"/v1/node/{nodes[0]['ID']}/drain", {"DrainSpec": None})
+
+
+def test_a_wrong_token_is_named_as_the_trouble(nomad_cluster: LoopbackNomad) -> None:
+    access = replace(access_of(nomad_cluster), token=testbed.secrets_uuid())
+    with (
+        contextlib.closing(NomadCluster(access)) as cluster,
+        pytest.raises(ClusterUnreachable, match="403"),
+    ):
+        cluster.hosts()
+
+
+TLS = """
+name      = "tls"
+data_dir  = "{folder}/data"
+bind_addr = "127.0.0.1"
+log_level = "WARN"
+advertise {{
+  http = "127.0.0.1"
+  rpc  = "127.0.0.1"
+  serf = "127.0.0.1"
+}}
+ports {{
+  http = {http}
+  rpc  = {rpc}
+  serf = {serf}
+}}
+server {{
+  enabled          = true
+  bootstrap_expect = 1
+  raft_multiplier  = 1
+}}
+tls {{
+  http                   = true
+  rpc                    = true
+  ca_file                = "{folder}/nomad-agent-ca.pem"
+  cert_file              = "{folder}/global-server-nomad.pem"
+  key_file               = "{folder}/global-server-nomad-key.pem"
+  verify_server_hostname = true
+  verify_https_client    = true
+}}
+"""
+
+
+@pytest.fixture
+def tls_agent(tmp_path: Path) -> Iterator[NomadAccess]:
+    """A server that speaks HTTPS alone, and only with those that show a certificate."""
+    nomad = nomad_binary()
+    for arguments in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-cli"]):
+        subprocess.run([nomad, "tls", *arguments], cwd=tmp_path, check=True, capture_output=True)
+    http = free_port()
+    text = TLS.format(folder=tmp_path, http=http, rpc=free_port(), serf=free_port())
+    (tmp_path / "agent.hcl").write_text(text)
+    agent = testbed.Agent(name="tls", folder=tmp_path, http=http, rpc=0, nomad=nomad)
+    agent.start()
+    access = NomadAccess(
+        address=f"https://127.0.0.1:{http}",
+        ca_cert=tmp_path / "nomad-agent-ca.pem",
+        client_cert=tmp_path / "global-cli-nomad.pem",
+        client_key=tmp_path / "global-cli-nomad-key.pem",
+        tls_server_name="server.global.nomad",
+    )
+    yield access
+    agent.end()
+
+
+def test_over_mutual_tls(tls_agent: NomadAccess) -> None:
+    once = RetryPolicy(tries=1, trips_at=10_000)
+
+    def answers(access: NomadAccess) -> bool:
+        with contextlib.closing(NomadCluster(access, retry=once)) as cluster:
+            try:
+                return cluster.hosts() == ()
+            except ClusterUnreachable:
+                return False
+
+    eventually(lambda: answers(tls_agent), "it answers")
+    assert not answers(replace(tls_agent, client_cert=None, client_key=None))
+    assert not answers(replace(tls_agent, tls_server_name="client.global.nomad"))
+    assert not answers(replace(tls_agent, ca_cert=None))
+    with contextlib.closing(NomadCluster(tls_agent)) as cluster:
+        cluster.dispatch("benchmark-1", a_job("pass"), {TOKEN: "t"})
+        assert cluster.states(["benchmark-1"])["benchmark-1"].run is JobRun.QUEUED
