@@ -33,16 +33,16 @@ types: $(STAMP) ## mypy, strict
 	@$(BIN)/mypy tests benchmarks deploy
 
 imports: $(STAMP) ## import rules
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-cache
 
 postgres:
 	@deploy/postgres/install
 
-nomad: ## a Nomad for the tests: the one on PATH, or the pinned one built once (minutes)
+nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
 test: lint types imports postgres ## lint, types, import rules and all tests
-	@deploy/nomad/build >/dev/null || echo "Without a Nomad, its tests are skipped (a failure where CI=true)." >&2
+	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests

@@ -38,6 +38,21 @@ def token_hash(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
+def allows(bound: Role, role: Role) -> bool:
+    """Whether an account or token of one role may have a token of another."""
+    return bound is Role.OPERATOR or role is bound
+
+
+def present_role(token: Role, user: Role) -> Role | None:
+    """What a token grants now: no more than its user may today; None: nothing.
+
+    Submitters and hosts may different things, so neither's token becomes the other's.
+    """
+    if allows(user, token):
+        return token
+    return user if token is Role.OPERATOR else None
+
+
 @dataclass(frozen=True, slots=True)
 class Caller:
     """Who calls, and what the token allows."""
@@ -102,7 +117,8 @@ class Authenticator:
         """The caller, as the store knows it now.
 
         Raises:
-            NotAuthenticated: No such token, expired, revoked, or its user is disabled.
+            NotAuthenticated: No such token, expired, revoked, its user is disabled, or no longer
+                what the token is for.
         """
         sha256 = token_hash(token)
         now = self._clock.now()
@@ -113,12 +129,16 @@ class Authenticator:
                 user = uow.accounts.user(known.user_id)
         except NotFound:
             raise NotAuthenticated("the token is not known") from None
+        role = present_role(known.role, user.role)
         good = hmac.compare_digest(known.sha256, sha256)
         over = known.expires_at is not None and known.expires_at <= now
         if not good or over or known.revoked_at is not None or user.disabled:
             self._recent.pop(sha256, None)
             raise NotAuthenticated("the token is expired or revoked")
-        caller = Caller(user, known.role)
+        if role is None:
+            self._recent.pop(sha256, None)
+            raise NotAuthenticated(f"the token is a {known.role.value}'s, which its user is not")
+        caller = Caller(user, role)
         if len(self._recent) >= CACHE_SIZE:
             self._recent = {}
         self._recent[sha256] = (asked_at, caller)

@@ -101,7 +101,9 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
     inventory = inventory_provider(settings).load()
-    policy = replace(load_policy(settings.policy), twin_max_age_s=settings.twin_max_age_s)
+    policy = load_policy(settings.policy)
+    if settings.twin_max_age_s is not None:
+        policy = replace(policy, twin_max_age_s=settings.twin_max_age_s)
     metrics = Metrics()
     inner, verify = build_cluster(settings, inventory, store)
     cluster = ObservedCluster(inner, metrics.observe)
@@ -178,6 +180,7 @@ def build(settings: Settings, port: int) -> System:
         inventory=inventory,
         public_url=public_url,
         rules=rules,
+        twin_max_age_s=policy.twin_max_age_s,
         webhook_rules=webhook_rules,
         webhook_keys=webhook_keys,
     )

@@ -128,7 +128,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def parameters(request: Request, error: RequestValidationError) -> Response:
-        found = field_errors(error.errors(), ())
+        found = field_errors(error.errors(), {})
         return problem(422, "invalid_input", "; ".join(map(str, found)), found)
 
     @app.exception_handler(HTTPException)

@@ -89,6 +89,7 @@ class Services:
 
     Attributes:
         public_url: Base of every URL that is handed out, without a slash at its end.
+        twin_max_age_s: Age of the boards' state past which dispatch holds.
         rules: Address rules for users' URLs.
         webhook_rules: Address rules for users' webhooks.
         webhook_keys: Makes their secrets.
@@ -103,6 +104,7 @@ class Services:
     inventory: Inventory
     public_url: str
     webhook_keys: WebhookKeys
+    twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
 

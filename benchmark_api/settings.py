@@ -113,8 +113,11 @@ class Settings(BaseSettings):
         "never uses them, warn uses and points them out, allow uses them.",
     )
     policy: str = Field("default", description="Name of a built-in policy, or a TOML file.")
-    twin_max_age_s: Seconds = Field(
-        60.0, gt=0, le=86400, description="Age of the boards' state past which dispatch holds, s."
+    twin_max_age_s: Seconds | None = Field(
+        None,
+        gt=0,
+        le=86400,
+        description="Age of the boards' state past which dispatch holds, s; default: the policy's.",
     )
 
     # limits

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from edgeyard.benchmark_api.app import openapi_document
+from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.settings import settings_page
 from edgeyard.devices.inventory_schema import inventory_schema
@@ -23,6 +24,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "job-description.schema.json": lambda: _json(description_schema()),
     "inventory.schema.json": lambda: _json(inventory_schema()),
     "settings.md": settings_page,
+    "cli.md": cli_page,
 }
 """By file name; a test fails while one of them is not what the code makes."""
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+from edgeyard.devices.attributes import OPERATORS
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.hcl.job import OPERATORS
 from edgeyard.scheduler.model.quantities import duration_s
 
 _INPUT = re.compile(

@@ -50,24 +50,31 @@ def _board(row: Row) -> str:
     return plain(row.get("target_uid") or family)
 
 
+def _place(row: Row) -> str:
+    """People count from 1, the API from 0."""
+    position = row.get("position")
+    return str(position + 1) if isinstance(position, int) else ""
+
+
 LIST_COLUMNS = (
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
     Column(title="STATUS", of=field("status"), whole=True),
     Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, whole=True),
     Column(title="BOARD", of=_board),
-    Column(title="MODEL", of=field("description.model"), from_width=110),
+    Column(title="MODEL", of=field("description.model"), shorten=True),
     Column(title="RUNTIME", of=field("description.runtime"), from_width=110),
     Column(title="TYPE", of=field("description.benchmark_type"), from_width=110),
     Column(title="WHY", of=_why, from_width=110, always=False),
 )
 _QUEUE_COLUMNS = (
-    Column(title="#", of=field("position"), right=True, whole=True),
+    Column(title="#", of=_place, right=True, whole=True),
     Column(
         title="BENCHMARK",
         of=lambda row: plain(row.get("benchmark_id")) or "(another user's)",
         whole=True,
     ),
     Column(title="PRIO", of=field("priority"), right=True, whole=True),
+    Column(title="MODEL", of=field("model"), shorten=True, always=False),
     Column(title="USER", of=field("user_id"), from_width=100),
     Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, from_width=100),
     Column(title="FOR", of=field("target"), from_width=100),
@@ -160,7 +167,9 @@ def logs(
     session: Session,
     benchmark_id: Id,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until its end.")] = False,
-    stream: Annotated[str, typer.Option(help="stdout or stderr.")] = "stdout",
+    stream: Annotated[
+        str, typer.Option(help="stderr, where the task's log is, or stdout.")
+    ] = "stderr",
     attempt: Attempt = None,
 ) -> None:
     """Print the log of a benchmark's task."""
@@ -225,6 +234,16 @@ def cancel(
         raise typer.Exit(1)
 
 
+def hold(session: Session, benchmark_id: Id) -> None:
+    """Keep a pending benchmark from being placed, until `release`."""
+    emit(session.output, [session.client.hold(benchmark_id).raw], LIST_COLUMNS, "")
+
+
+def release(session: Session, benchmark_id: Id) -> None:
+    """Let a held benchmark go on."""
+    emit(session.output, [session.client.release(benchmark_id).raw], LIST_COLUMNS, "")
+
+
 def queue(session: Session) -> None:
     """Show who waits, in which order, and why."""
     emit(session.output, session.client.queue(), _QUEUE_COLUMNS, "nothing waits")
@@ -240,6 +259,8 @@ def add_to(app: typer.Typer) -> None:
         ("logs", logs),
         ("events", events),
         ("cancel", cancel),
+        ("hold", hold),
+        ("release", release),
         ("queue", queue),
     ):
         verb(app, name)(function)

@@ -41,6 +41,9 @@ STATE_STYLE: Mapping[str, str] = {
     "problem": "red",
 }
 
+LEAST_ROOM = 5
+"""Below it a shortened cell says nothing."""
+
 MARKS: Mapping[str, str] = {"suspect": "?", "invalid": "!"}
 
 
@@ -53,6 +56,7 @@ class Column:
         whole: Never wrapped or cut: ids have to be copied.
         from_width: Shown on terminals of at least so many columns.
         always: Shown also where all its cells are empty.
+        shorten: Cut to what the others leave; left out where that is next to nothing.
     """
 
     title: str
@@ -61,6 +65,7 @@ class Column:
     right: bool = False
     from_width: int = 0
     always: bool = True
+    shorten: bool = False
 
 
 def console() -> Console:
@@ -134,6 +139,12 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
         for position, column in enumerate(shown)
         if column.always or any(line[position] for line in cells)
     ]
+    room = _room([shown[n] for n in kept], [[line[n] for line in cells] for n in kept], width)
+    kept = [n for n in kept if not shown[n].shorten or room >= LEAST_ROOM]
+    for line in cells:
+        for n in kept:
+            if shown[n].shorten and len(line[n]) > room:
+                line[n] = line[n][: room - 1] + "…"
     grid = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for position in kept:
         column = shown[position]
@@ -142,13 +153,26 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
         grid.add_column(
             Text(column.title),
             justify=justify,
-            no_wrap=column.whole,
-            min_width=longest if column.whole else None,
+            no_wrap=column.whole or column.shorten,
+            min_width=longest if column.whole or column.shorten else None,
             overflow="fold",
         )
     for line in cells:
         grid.add_row(*(styled(line[position]) for position in kept))
     return grid
+
+
+def _room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> int:
+    """Width of the column to shorten: what whole ones leave, a third where others fold."""
+    free = width
+    for column, lines in zip(columns, cells, strict=True):
+        if column.whole:
+            free -= 2 + max([len(column.title), *map(len, lines)])
+        else:
+            free -= 2
+    folding = any(not column.whole and not column.shorten for column in columns)
+    # The last column needs no gap.
+    return free // 3 if folding else free + 2
 
 
 def styled(cell: str) -> Text:
@@ -250,6 +274,12 @@ def marked(name: str) -> Callable[[Row], str]:
         return text + MARKS.get(plain(row.get("verdict")), "") if text else ""
 
     return of
+
+
+def accuracy(row: Row) -> str:
+    """The share of right answers; how far the latency can be trusted says nothing of it."""
+    value = row.get("accuracy")
+    return f"{value:.1%}" if isinstance(value, int | float) else ""
 
 
 def age(value: object) -> str:

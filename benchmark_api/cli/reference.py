@@ -1,21 +1,19 @@
-"""``docs/reference/cli.md``, made from the program itself: ``python -m ….cli.reference``."""
+"""``docs/reference/cli.md``, made from the program itself by ``make docs``."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import typer
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "cli.md"
 _SHARED = ("--output", "--json", "--profile", "--url", "--token", "--help")
 
 _INTRODUCTION = """\
 # The command line
 
-Made from the program by `python -m edgeyard.benchmark_api.cli.reference`; do not edit.
+Made from the program by `make docs`; do not edit.
 
 Data goes to stdout, talk to stderr. Where stderr is no terminal, `wait` and `watch` print one line
 for each change of state. `NO_COLOR` is honoured. Shell completion: `edgeyard --install-completion`.
@@ -106,8 +104,3 @@ def _names(parameter: Any) -> str:
     kind = parameter.metavar or "VALUE"
     more = " (repeatable)" if parameter.multiple else ""
     return f"{names} {kind}{more}"
-
-
-if __name__ == "__main__":
-    PAGE.parent.mkdir(parents=True, exist_ok=True)
-    PAGE.write_text(page(), encoding="utf-8")

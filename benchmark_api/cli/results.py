@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
+    accuracy,
     console,
     emit_csv,
     emit_json,
@@ -32,15 +34,20 @@ from edgeyard.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from edgeyard.benchmark_api.sdk import Results
+    from edgeyard.benchmark_api.sdk import Benchmark, Results
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+MOST_EPOCHS = 12
+"""More losses than that are told by the first and the last ones."""
 
 
 def results(
     session: Session,
     benchmark_ids: Ids = None,
     campaign: Campaign = None,
+    benchmark_type: Annotated[
+        str | None, typer.Option("--type", help="Compare only those of TYPE1, TYPE2 or TYPE3.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")
     ] = None,
@@ -60,22 +67,42 @@ def results(
         raise InvalidInput.at("ID", "no results to show", "ids of benchmarks, or --campaign ID")
     if download is not None:
         _download(session, chosen, download)
-    if len(chosen) == 1 and plot is None:
+    if len(chosen) == 1 and plot is None and benchmark_type is None:
         _show_one(session, session.client.results(chosen[0]))
         return
-    rows = compared(session.client.result_rows(chosen))
+    rows = [
+        row
+        for row in compared(session.client.result_rows(chosen))
+        if benchmark_type in (None, row.get("benchmark_type"))
+    ]
+    if plot is not None:
+        _one_axis(rows)
     if session.output is Output.JSON:
         emit_json(rows)
     elif session.output is Output.CSV:
         emit_csv(rows)
     else:
-        show(*_comparison(rows))
+        show(*_comparison(rows), *_without_result(session, rows))
     if plot is not None:
         from edgeyard.benchmark_api.cli.plot import bars_of, draw
 
         drawn = bars_of(session.client.results(str(row["benchmark_id"])) for row in rows)
         draw(drawn, plot)
         session.say(f"drawn: {plot}")
+
+
+def _one_axis(rows: Sequence[Row]) -> None:
+    """Refuse what can't share an axis: the times of steps, of inferences, of other work.
+
+    Raises:
+        InvalidInput: There are several types, or there is no latency of an inference.
+    """
+    types = sorted({plain(row.get("benchmark_type")) for row in rows if row.get("p50_ms")})
+    if len(types) > 1:
+        told = f"{' and '.join(types)} have no common axis"
+        raise InvalidInput.at("--plot", told, "one of them, by --type")
+    if types == ["TYPE3"]:
+        raise InvalidInput.at("--plot", "draws latencies of inferences; TYPE3 trains")
 
 
 def compared(rows: Sequence[Row]) -> list[dict[str, object]]:
@@ -111,7 +138,12 @@ def _model_then_speed(row: Row) -> tuple[str, str, float]:
 
 
 def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
-    parts: list[RenderableType] = [table(rows, _COLUMNS, console().width)]
+    mixed = len({plain(row.get("benchmark_type")) for row in rows}) > 1
+    columns = [
+        replace(column, from_width=0) if mixed and column.title == "TYPE" else column
+        for column in _COLUMNS
+    ]
+    parts: list[RenderableType] = [table(rows, columns, console().width)]
     for row in rows:
         told = reasons_of(row)
         if told:
@@ -122,14 +154,24 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     return parts
 
 
+def _without_result(session: Session, rows: Sequence[Row]) -> list[RenderableType]:
+    """A footnote for each that has not completed: its status, and why."""
+    parts: list[RenderableType] = []
+    for row in rows:
+        if row.get("status") != "completed":
+            benchmark = session.client.benchmark(str(row.get("benchmark_id")))
+            parts.append(note(benchmark.benchmark_id, _state(benchmark)))
+    return parts
+
+
+def _state(benchmark: Benchmark) -> str:
+    why = benchmark.failure or (None if benchmark.ended else benchmark.waiting_reason)
+    return f"{benchmark.status}: {why}" if why else benchmark.status
+
+
 def _ratio(row: Row) -> str:
     ratio = row.get("ratio")
     return f"{ratio:.2f}×" if isinstance(ratio, int | float) else ""
-
-
-def _accuracy(row: Row) -> str:
-    value = row.get("accuracy")
-    return f"{value:.1%}" if isinstance(value, int | float) else ""
 
 
 _COLUMNS = (
@@ -140,7 +182,7 @@ _COLUMNS = (
     Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
     Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True, always=False),
     Column(title="RATIO", of=_ratio, right=True, whole=True, always=False),
-    Column(title="ACCURACY", of=_accuracy, right=True, always=False),
+    Column(title="ACCURACY", of=accuracy, right=True, always=False),
     Column(
         title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False
     ),
@@ -150,34 +192,50 @@ _COLUMNS = (
 
 
 def _show_one(session: Session, found: Results) -> None:
+    completed = found.status == "completed"
+    benchmark = None if completed else session.client.benchmark(found.benchmark_id)
     if session.output is Output.JSON:
         emit_json(found.raw)
     elif session.output is Output.CSV:
         emit_csv([found.summary] if found.summary else [])
     else:
-        show(*_one(found))
+        show(*_one(found, benchmark))
     if not found.report:
-        session.say(f"{found.benchmark_id} is {found.status} and has no result yet")
+        yet = " yet" if benchmark is not None and not benchmark.ended else ""
+        status = benchmark.status if benchmark is not None else found.status
+        session.say(f"{found.benchmark_id} is {status} and has no result{yet}")
 
 
-def _one(found: Results) -> list[RenderableType]:
+def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
+    """``benchmark`` is given where it has not completed, to tell how it stands."""
     from rich.text import Text
 
     from edgeyard.benchmark_api.cli.output import STATE_STYLE
     from edgeyard.benchmark_api.cli.pictures import facts_table
 
     parts: list[RenderableType] = [Text(found.benchmark_id, style="bold")]
+    asked = benchmark.description if benchmark is not None else {}
+    placed = benchmark.target_uid if benchmark is not None else None
     row = found.summary
-    where = plain(row.get("target_uid") or row.get("target"))
-    parts.append(
-        Text(printable(f"{plain(row.get('model'))} · {plain(row.get('runtime'))} · {where}"))
+    what = (
+        row.get("model") or asked.get("model"),
+        row.get("runtime") or asked.get("runtime"),
+        row.get("target_uid") or placed or row.get("target") or asked.get("target"),
     )
+    told_what = " · ".join(filter(None, map(plain, what)))
+    if told_what:
+        parts.append(Text(printable(told_what)))
+    if benchmark is not None:
+        style = STATE_STYLE.get(benchmark.status, "")
+        parts.append(Text(printable(_state(benchmark)), style=style))
     if found.verdict is not None:
         told = " ".join(one.sentence or one.code for one in found.verdict.reasons)
         why = f": {told}" if told else ""
         style = STATE_STYLE.get(found.verdict.verdict, "")
         parts.append(Text(printable(found.verdict.verdict + why), style=style))
-    parts.append(facts_table(_facts(found)))
+    facts = _facts(found)
+    if facts:
+        parts.append(facts_table(facts))
     if found.files:
         rows = [
             {"attempt": one.attempt, "name": one.name, "size": one.size_bytes}
@@ -198,10 +256,13 @@ def _facts(found: Results) -> Mapping[str, str]:
     mark = f" {found.verdict.verdict}" if found.verdict and not found.verdict.comparable else ""
     facts: dict[str, str] = {}
     latency = found.latency
+    trained = bool(found.report.get("training"))
     if latency is not None:
         low, high = three_digits(latency.p50_low_ms), three_digits(latency.p50_high_ms)
         interval = f" (95 %: {low} to {high})" if low and high else ""
-        facts["p50"] = f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
+        facts["p50 of a step" if trained else "p50"] = (
+            f"{three_digits(latency.p50_ms)} ms{interval}{mark}"
+        )
         for name, value in (
             ("p90", latency.p90_ms),
             ("p99", latency.p99_ms),
@@ -210,15 +271,42 @@ def _facts(found: Results) -> Mapping[str, str]:
             ("max", latency.max_ms),
         ):
             facts[name] = f"{three_digits(value)} ms{mark}" if value is not None else ""
-        facts["inferences"] = plain(latency.count)
+        if not trained:
+            facts["inferences"] = plain(latency.count)
     row = found.summary
     rate = three_digits(row.get("throughput_per_s"))
     facts["throughput"] = f"{rate} /s{mark}" if rate else ""
-    facts["accuracy"] = f"{found.accuracy:.2%}{mark}" if found.accuracy is not None else ""
+    facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))
-    facts["final loss"] = three_digits(row.get("final_loss"))
+    facts |= _training_facts(found)
     facts["peak memory"] = size(row.get("ram_peak_bytes"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _training_facts(found: Results) -> Mapping[str, str]:
+    """What a training (TYPE3) led to; empty for the other types."""
+    told = found.report.get("training")
+    training: Row = told if isinstance(told, Mapping) else {}
+    accuracies = training.get("validation_accuracy")
+    reached = accuracies[-1] if isinstance(accuracies, list) and accuracies else None
+    return {
+        "trained": plain(training.get("trained")),
+        "steps": plain(training.get("steps")),
+        "final loss": three_digits(found.summary.get("final_loss")),
+        "loss by epoch": _losses(training.get("epoch_losses")),
+        "validation loss": _losses(training.get("validation_losses")),
+        "validation accuracy": _share(reached),
+    }
+
+
+def _losses(values: object) -> str:
+    """A few numbers as they are, the first and last of many."""
+    if not isinstance(values, list):
+        return ""
+    told = [three_digits(value) for value in values]
+    if len(told) > MOST_EPOCHS:
+        told = [*told[: MOST_EPOCHS // 2], "…", *told[-MOST_EPOCHS // 2 :]]
+    return " ".join(told)
 
 
 def _share(value: object) -> str:

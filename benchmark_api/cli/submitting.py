@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
-from edgeyard.benchmark_api.cli.output import emit, emit_json, local_time, size
+from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, local_time, size
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import IDS_COLUMNS, CancelOnTimeout, Timeout, finish
 from edgeyard.errors import InvalidInput
@@ -17,6 +17,11 @@ from edgeyard.errors import InvalidInput
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Benchmark, UploadedFile
 
+
+_SUBMITTED_COLUMNS = (
+    *IDS_COLUMNS,
+    Column(title="MODEL", of=field("model"), shorten=True, always=False),
+)
 
 Texts = list[str]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end.")]
@@ -176,7 +181,10 @@ def _answer(
     if submitted and submitted[0].schedule_id is not None:
         _answer_schedule(session, submitted[0])
         return
+    campaign = submitted[0].campaign_id if submitted else None
     if wait:
+        if campaign is not None:
+            session.say(f"campaign {campaign}")
         finish(session, submitted, timeout_s, cancel_on_timeout)
         return
     rows = [{**one.raw, "campaign_id": one.campaign_id} for one in submitted]
@@ -185,11 +193,26 @@ def _answer(
     elif session.output is Output.TABLE and len(submitted) == 1:
         typer.echo(submitted[0].benchmark_id)
     else:
-        emit(session.output, rows, IDS_COLUMNS, "nothing was submitted")
+        if session.output is Output.TABLE:
+            rows = _with_models(session, rows, campaign)
+        emit(session.output, rows, _SUBMITTED_COLUMNS, "nothing was submitted")
     if session.output is Output.TABLE and submitted:
-        campaign = submitted[0].campaign_id
         again = f"--campaign {campaign}" if len(submitted) > 1 else submitted[0].benchmark_id
         session.say(f"submitted; wait for the result with: edgeyard wait {again}")
+
+
+def _with_models(
+    session: Session, rows: list[dict[str, object]], campaign: str | None
+) -> list[dict[str, object]]:
+    """The answer to a matrix names no models; what was submitted is told without them, too."""
+    from edgeyard.benchmark_api.sdk import ClientError
+
+    try:
+        members = session.client.campaign(campaign) if campaign is not None else []
+    except ClientError:
+        return rows
+    models = {one.benchmark_id: one.description.get("model") for one in members}
+    return [{**row, "model": models.get(str(row["benchmark_id"]))} for row in rows]
 
 
 def _answer_schedule(session: Session, submitted: Benchmark) -> None:

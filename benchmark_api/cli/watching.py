@@ -10,6 +10,7 @@ import typer
 from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
     Column,
+    accuracy,
     emit,
     emit_json,
     field,
@@ -18,6 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     plain,
     reasons_of,
     show,
+    three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import InvalidInput
@@ -32,10 +34,21 @@ IDS_COLUMNS = (
 )
 _END_COLUMNS = (
     *IDS_COLUMNS,
+    Column(title="MODEL", of=field("model"), shorten=True, always=False),
+    Column(title="TYPE", of=field("type"), whole=True, always=False),
     Column(title="BOARD", of=field("target_uid"), always=False, from_width=100),
     Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
-    Column(title="VERDICT", of=field("verdict"), whole=True, always=False),
+    Column(title="ACCURACY", of=accuracy, right=True, whole=True, always=False),
+    Column(
+        title="LOSS",
+        of=lambda row: three_digits(row.get("final_loss")),
+        right=True,
+        whole=True,
+        always=False,
+    ),
+    Column(title="VERDICT", of=field("verdict"), always=False),
 )
+_MEASURED = ("p50_ms", "accuracy", "final_loss", "verdict")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)]
 Campaign = Annotated[
@@ -162,8 +175,12 @@ def _show_ends(session: Session, states: Benchmarks) -> None:
     completed = [one.benchmark_id for one in states if one.status == "completed"]
     for measured in session.client.result_rows(completed):
         row = rows[str(measured.get("benchmark_id"))]
-        row |= {name: measured.get(name) for name in ("p50_ms", "verdict")}
+        row |= {name: measured.get(name) for name in _MEASURED}
         row["why"] = reasons_of(measured)
+    types = {plain(one.description.get("benchmark_type")) for one in states}
+    if len(types) > 1 and session.output is Output.TABLE:
+        for one in states:
+            rows[one.benchmark_id]["type"] = plain(one.description.get("benchmark_type"))
     emit(session.output, list(rows.values()), _END_COLUMNS, "nothing")
     if session.output is Output.TABLE:
         show(*(note(name, plain(row["why"])) for name, row in rows.items() if row["why"]))
@@ -175,8 +192,8 @@ def _end_row(benchmark: Benchmark) -> dict[str, object]:
         "benchmark_id": benchmark.benchmark_id,
         "status": benchmark.status,
         "target_uid": benchmark.target_uid,
-        "p50_ms": None,
-        "verdict": None,
+        "model": benchmark.description.get("model"),
+        **dict.fromkeys(_MEASURED),
         "why": str(why) if why else "",
     }
 

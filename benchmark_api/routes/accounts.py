@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.auth import (
     Caller,
     Operator,
     Submitter,
+    allows,
     new_token,
     token_hash,
 )
@@ -171,7 +172,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
     with services.store.write() as uow:
         user = uow.accounts.user(user_id)
         role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
-        if not _within(role, user.role) or not _within(role, caller.role):
+        if not allows(user.role, role) or not allows(caller.role, role):
             raise Forbidden(f"a token may not be {role.value} here: that is above its account")
         token = ApiToken(
             token_id=f"token-{secrets.token_hex(8)}",
@@ -218,11 +219,7 @@ def _webhook(uow: UnitOfWork, user_id: str) -> JsonObject:
 
 
 def _default_role(user: User, caller: Caller) -> Role:
-    return user.role if _within(user.role, caller.role) else caller.role
-
-
-def _within(role: Role, bound: Role) -> bool:
-    return bound is Role.OPERATOR or role is bound
+    return user.role if allows(caller.role, user.role) else caller.role
 
 
 def _event(now: datetime, kind: str, caller: Caller, **data: str) -> Event:

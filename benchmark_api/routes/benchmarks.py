@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Context, Ctx, answer, visible
+from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
 from edgeyard.benchmark_api.routes.documented import answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.scheduler.engine import lifecycle
@@ -46,7 +46,7 @@ def list_benchmarks(
     tag: str | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: str | None = None,
-    total: bool = False,
+    total: Flag = False,
 ) -> Response:
     """Your benchmarks, newest first; operators see everybody's."""
     which = BenchmarkFilter(

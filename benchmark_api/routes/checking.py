@@ -17,7 +17,8 @@ from edgeyard.benchmark_api.schemas.description import (
 )
 from edgeyard.benchmark_api.schemas.fields import file_name_problem, is_url
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.model import Board
+from edgeyard.devices.attributes import attributes_of, compare
+from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.intake import next_fire
@@ -276,7 +277,42 @@ def _lab_problems(asked: JobDescription, boards: Sequence[Board]) -> list[FieldE
                     f"at most {size_text(most)} ({most} bytes)",
                 )
             )
+    return [*found, *_constraint_problems(asked, fitting, who)]
+
+
+_STATIC = ("memory.ram", "memory.storage", "family", "engines", "target_uid")
+"""Attributes that the inventory tells for good; hosts publish the others as they run."""
+
+
+def _constraint_problems(
+    asked: JobDescription, fitting: Sequence[Board], who: str
+) -> list[FieldError]:
+    """Constraints on static attributes that none of the fitting boards meets."""
+    found = []
+    published = [attributes_of(board) for board in fitting]
+    for number, each in enumerate(asked.constraints):
+        if each.attribute not in _STATIC:
+            continue
+        values = [attributes[each.attribute] for attributes in published]
+        if any(compare(value, each.operator, each.value) for value in values):
+            continue
+        found.append(
+            FieldError(
+                f"/constraints/{number}",
+                f"{each.attribute} {each.operator} {each.value[:100]}".rstrip()
+                + f" holds for no known {who}",
+                f"what holds for {each.attribute} of " + _listed(values),
+            )
+        )
     return found
+
+
+def _listed(values: Collection[AttributeValue]) -> str:
+    """Attributes' values, each once; memory is in bytes, as constraints compare it."""
+    numbers = sorted({value for value in values if isinstance(value, int)})
+    if numbers:
+        return " or ".join(f"{value} (bytes: {size_text(value)})" for value in numbers)
+    return " or ".join(sorted({repr(value) for value in values}))
 
 
 def _account_problems(asked: JobDescription, caller: Caller) -> list[FieldError]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse
+from pydantic import BeforeValidator
 
 from edgeyard.benchmark_api.auth import Authenticator, Caller
 from edgeyard.benchmark_api.metrics import Metrics
@@ -71,6 +72,14 @@ async def _raw_body(request: Request) -> RawBody:
 # Both are coroutines that do no I/O of their own: a plain function would cost a thread's hop.
 Ctx = Annotated[Context, Depends(_context)]
 Body = Annotated[RawBody, Depends(_raw_body)]
+
+
+def _given(value: object) -> object:
+    return True if value == "" else value
+
+
+Flag = Annotated[bool, Query(), BeforeValidator(_given)]
+"""A query parameter that is on by being there: ``?verbose`` as ``?verbose=1``."""
 
 
 def answer(

@@ -79,11 +79,11 @@ def show(file_id: str, caller: Submitter, context: Ctx) -> Response:
     "/{file_id}/content",
     responses=content(200, "application/octet-stream", "The file; ranges are served."),
 )
-def download(file_id: str, caller: Submitter, context: Ctx) -> Response:
+def download(file_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
     """The file itself."""
     with context.services.store.read() as uow:
         file = _visible(uow, file_id, caller)
-    return stored_file(context.services, file.sha256, file.name)
+    return stored_file(request, context.services, file.sha256, file.name)
 
 
 @router.delete("/{file_id}", status_code=204)

@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import metrics
-from edgeyard.benchmark_api.routes.context import Ctx, answer
+from edgeyard.benchmark_api.routes.context import Ctx, Flag, answer
 from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
@@ -39,7 +39,7 @@ async def version() -> Response:
 
 
 @router.get("/readyz", responses=answers(200, dict) | answers(503, dict))
-def readyz(context: Ctx, verbose: bool = False) -> Response:
+def readyz(context: Ctx, verbose: Flag = False) -> Response:
     """Whether submissions are taken and placed; ``verbose`` says what is wrong."""
     checks = dict(_checks(context.services))
     ready = not any(checks.values())
@@ -66,7 +66,7 @@ def _checks(services: Services) -> Iterator[tuple[str, str]]:
     trouble = services.engine.trouble()
     if math.isinf(age_s):
         yield "cluster", trouble or "it has not answered yet"
-    elif age_s > services.settings.twin_max_age_s:
+    elif age_s > services.twin_max_age_s:
         yield "cluster", f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
     else:
         yield "cluster", ""

@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes.context import Context, Ctx, answer, visible
+from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
 from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
@@ -160,12 +160,13 @@ async def logs(
     caller: Submitter,
     context: Ctx,
     attempt: AttemptNumber = None,
-    stream: Literal["stdout", "stderr"] = "stdout",
+    stream: Literal["stdout", "stderr"] = "stderr",
     offset: Annotated[int, Query(ge=0, lt=2**62)] = 0,
-    follow: bool = False,
+    follow: Flag = False,
 ) -> Response:
     """A task's log from an offset on; ``follow=1`` until it ends.
 
+    The runner says everything on stderr, the engine's output too.
     Without ``follow``, ``X-Next-Offset`` says where to go on.
     """
     found = await run_in_threadpool(_attempt, context, caller, benchmark_id, attempt)
@@ -226,7 +227,7 @@ def _read_log(services: Services, attempt: Attempt, stream: str, offset: int) ->
             for file in uow.files.results(attempt.benchmark_id)
             if file.attempt == attempt.number
         }
-    if stream != "stdout" or _UPLOADED_LOG not in uploaded:
+    if stream != "stderr" or _UPLOADED_LOG not in uploaded:
         return LogChunk(data=b"", next_offset=offset, ended=True)
     with services.files.path(uploaded[_UPLOADED_LOG]).open("rb") as log:
         log.seek(offset)

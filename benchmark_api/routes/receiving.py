@@ -77,7 +77,7 @@ async def receive_form(
     Raises:
         TooLarge: A file over the limit.
         BadRequest: The form is broken, has no file, or too many.
-        InvalidInput: A file's name is none.
+        InvalidInput: A file's name is none, or another's too.
         WrongMediaType: It is no form.
         ClientDisconnect: The client went away; nothing is left.
     """
@@ -204,6 +204,10 @@ class _Form:
             raise InvalidInput.at("/file", f"the file's name {problem}", "a plain file name")
         if len(self._open) >= self.most:
             raise BadRequest(f"the form has more than {self.most} files")
+        if any(name == known for known, _ in self._open):
+            raise InvalidInput.at(
+                "/file", f"two files are named {name!r}", "a name of its own for each file"
+            )
         self._writer = self.files.writer(self.limit_bytes)
         self._open.append((name, self._writer))
 

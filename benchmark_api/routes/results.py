@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
@@ -54,7 +54,12 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     responses=content(200, "application/octet-stream", "The file; ranges are served."),
 )
 def result_file(
-    benchmark_id: str, attempt: int, name: str, caller: Submitter, context: Ctx
+    benchmark_id: str,
+    attempt: int,
+    name: str,
+    request: Request,
+    caller: Submitter,
+    context: Ctx,
 ) -> Response:
     """One uploaded file."""
     services = context.services
@@ -63,7 +68,7 @@ def result_file(
         found = uow.files.results(benchmark_id)
     for file in found:
         if (file.attempt, file.name) == (attempt, name):
-            return stored_file(services, file.sha256, file.name)
+            return stored_file(request, services, file.sha256, file.name)
     raise NotFound("result file", name)
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
-from edgeyard.benchmark_api.routes.context import Ctx, answer
+from edgeyard.benchmark_api.routes.context import Ctx, Flag, answer
 from edgeyard.benchmark_api.routes.documented import answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import NotFound
@@ -19,11 +19,11 @@ router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
 
 @router.get("", responses=answers(200, shapes.Schedules))
-def schedules(caller: Submitter, context: Ctx) -> Response:
-    """Your schedules, newest first; operators see everybody's."""
+def schedules(caller: Submitter, context: Ctx, all: Flag = False) -> Response:
+    """Your schedules, newest first; operators see everybody's. Ended ones only with ``all``."""
     with context.services.store.read() as uow:
         found = uow.lab.schedules(None if caller.is_operator else caller.user_id)
-    return answer({"items": [_shown(each) for each in found]})
+    return answer({"items": [_shown(each) for each in found if all or each.active]})
 
 
 @router.get("/{schedule_id}", responses=answers(200, shapes.Schedule))

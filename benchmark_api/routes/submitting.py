@@ -14,7 +14,16 @@ from fastapi.responses import Response
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, check
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, RawBody, answer, url, visible
+from edgeyard.benchmark_api.routes.context import (
+    Body,
+    Context,
+    Ctx,
+    Flag,
+    RawBody,
+    answer,
+    url,
+    visible,
+)
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
@@ -51,7 +60,7 @@ def submit(
     body: Body,
     caller: Submitter,
     context: Ctx,
-    dry_run: bool = False,
+    dry_run: Flag = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Submit a benchmark, or ask what would happen to it (``dry_run``)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
@@ -25,7 +25,15 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
 from edgeyard.benchmark_api.schemas.requests import ProgressIn, parse
-from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotAuthenticated, NotFound
+from edgeyard.devices.runner.result import SCHEMA
+from edgeyard.errors import (
+    Conflict,
+    FieldError,
+    Forbidden,
+    InvalidInput,
+    NotAuthenticated,
+    NotFound,
+)
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
 from edgeyard.scheduler.model.records import ResultFile, Role
@@ -37,6 +45,8 @@ REPORT = "report.json"
 """Its arrival is the result's."""
 MAX_REPORT_BYTES = 16 * 2**20
 """Parsed in memory; latencies and predictions are files of their own."""
+
+_STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 _JOB_PREFIX = "benchmark-"
 
@@ -52,8 +62,8 @@ def download(name: str, request: Request, context: Ctx) -> Response:
     with services.store.read() as uow:
         grant = uow.files.grant(name)
     if grant.content is not None:
-        return inline(grant.content, grant.filename, request.headers.get("range"))
-    return stored_file(services, grant.sha256, grant.filename)
+        return inline(request, grant.content, grant.filename)
+    return stored_file(request, services, grant.sha256, grant.filename)
 
 
 @router.post("/v1/runs/{job}/progress", status_code=204, openapi_extra=accepts("ProgressIn"))
@@ -206,7 +216,7 @@ def _record(
                 )
             )
         if report is not None and attempt.result_at is None:
-            _refuse_foreign(report, attempt)
+            _refuse_broken(report, attempt)
             lifecycle.result_received(uow, attempt, report, now)
     context.metrics.uploaded.labels("result").inc(sum(one.stored.size_bytes for one in received))
     if report is not None:
@@ -250,7 +260,36 @@ def _refuse_other_report(
             raise Conflict(f"the result is final: {each.name} can't be added or changed any more")
 
 
-def _refuse_foreign(report: dict[str, object], attempt: Attempt) -> None:
-    told = report.get("benchmark_id", attempt.benchmark_id)
-    if told != attempt.benchmark_id:
-        raise InvalidInput.at("/benchmark_id", "is another benchmark's", attempt.benchmark_id)
+def _refuse_broken(report: Mapping[str, object], attempt: Attempt) -> None:
+    """What would mislead whoever reads the result; what states no schema is taken as it is.
+
+    Raises:
+        InvalidInput: Naming what is wrong.
+    """
+    own = report.get("schema") == SCHEMA
+    found = []
+    if report.get("benchmark_id", None if own else attempt.benchmark_id) != attempt.benchmark_id:
+        found.append(FieldError("/benchmark_id", "is another benchmark's", attempt.benchmark_id))
+    if own:
+        if report.get("status") not in ("ok", "failed"):
+            found.append(FieldError("/status", "is no status of a result", "ok or failed"))
+        found += _latency_problems(report.get("inference_latency"))
+    if found:
+        raise InvalidInput(found)
+
+
+def _latency_problems(latency: object) -> list[FieldError]:
+    if latency is None:
+        return []
+    if not isinstance(latency, Mapping):
+        return [FieldError("/inference_latency", "is not an object", "an object, or null")]
+    return [
+        FieldError(f"/inference_latency/{name}", "is not a number", "milliseconds")
+        for name in _STATISTICS
+        if not _is_number(latency.get(name))
+    ]
+
+
+def _is_number(value: object) -> bool:
+    """Or null, which the runner writes for what is not finite."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
 
@@ -27,8 +28,9 @@ from edgeyard.benchmark_api.schemas.fields import (
     is_url,
     refusal,
 )
-from edgeyard.errors import FieldError, InvalidInput
-from edgeyard.scheduler.hcl.job import OPERATORS
+from edgeyard.devices.attributes import OPERATORS
+from edgeyard.devices.runner import training
+from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
@@ -175,28 +177,34 @@ class JobDescriptionIn(BaseModel):
         return self
 
 
+_NO_MODEL = FieldError(
+    "/model", "is required", "the name of an uploaded file, or a URL in model_url"
+)
+_NO_TARGET = FieldError("/target", "is required", "a family, or a board in target_uid")
+_ELSEWHERE = {"dry_run": "the query parameter ?dry_run=true of POST /v1/benchmarks"}
+"""What is asked for by other means than a field, and how."""
+
+
 def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
     """What no single field can see."""
     found = []
     if asked.model is None and asked.model_url is None:
-        found.append(
-            FieldError(
-                "/model", "is required", "the name of an uploaded file, or a URL in model_url"
-            )
-        )
+        found.append(_NO_MODEL)
     if asked.model is not None and is_url(asked.model) and asked.model_url is not None:
         found.append(FieldError("/model", "is a URL beside model_url", "a file name, or one URL"))
     if asked.target is None and asked.target_uid is None:
-        found.append(FieldError("/target", "is required", "a family, or a board in target_uid"))
+        found.append(_NO_TARGET)
     elif asked.target and asked.target_uid and asked.target_uid.split("-", 1)[0] != asked.target:
         found.append(
             FieldError("/target_uid", f"is not a board of {asked.target}", "a board of that family")
         )
     has_data = asked.dataset is not None or bool(asked.dataset_urls)
-    if asked.benchmark_type == "TYPE2" and not has_data:
+    if asked.benchmark_type != "TYPE1" and not has_data:
         found.append(
             FieldError(
-                "/dataset", "TYPE2 needs a dataset", "an uploaded file's name, or dataset_urls"
+                "/dataset",
+                f"{asked.benchmark_type} needs a dataset",
+                "an uploaded file's name, or dataset_urls",
             )
         )
     if asked.dataset is not None and is_url(asked.dataset) and asked.dataset_urls:
@@ -209,6 +217,15 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
                 'an uploaded file\'s name, a URL, or an object such as {"epochs": 1}',
             )
         )
+    if asked.benchmark_type == "TYPE3" and isinstance(asked.odt_config, dict):
+        try:
+            training.parse_config(asked.odt_config)
+        except RunFailed as error:
+            found.append(
+                FieldError(
+                    "/odt_config", error.sentence, "an object of " + ", ".join(training.KEYS)
+                )
+            )
     if asked.precision is not None and asked.nb_inference not in (None, DEFAULT_RUNS):
         found.append(FieldError("/precision", "is given beside nb_inference", "one of the two"))
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
@@ -239,20 +256,23 @@ def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) 
     try:
         return JobDescriptionIn.model_validate(tree)
     except ValidationError as error:
-        raise InvalidInput(
-            field_errors(error.errors(include_url=False), FIELD_NAMES, prefix)
-        ) from None
+        details = error.errors(include_url=False)
+        found = field_errors(details, JobDescriptionIn.model_fields, prefix, _ELSEWHERE)
+        # pydantic looks at fields together only where each of them is right
+        raise InvalidInput([*_placed(_absent(tree), prefix), *found]) from None
     except InvalidInput as error:
-        raise InvalidInput(
-            [
-                FieldError(
-                    "".join(f"/{part}" for part in prefix) + each.pointer,
-                    each.reason,
-                    each.accepted,
-                )
-                for each in error.errors
-            ]
-        ) from None
+        raise InvalidInput(_placed(error.errors, prefix)) from None
+
+
+def _absent(tree: Mapping[str, object]) -> list[FieldError]:
+    """What is needed under either of two names and is there under none."""
+    needed = {("model", "model_url"): _NO_MODEL, ("target", "target_uid"): _NO_TARGET}
+    return [told for names, told in needed.items() if all(tree.get(name) is None for name in names)]
+
+
+def _placed(errors: Iterable[FieldError], prefix: tuple[str, ...]) -> list[FieldError]:
+    at = "".join(f"/{part}" for part in prefix)
+    return [replace(each, pointer=at + each.pointer) for each in errors]
 
 
 FIELD_NAMES = tuple(JobDescriptionIn.model_fields)

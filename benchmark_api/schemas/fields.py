@@ -6,9 +6,17 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, StringConstraints, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from edgeyard.benchmark_api.schemas.body import pointer
@@ -224,32 +232,88 @@ Time = Annotated[
 
 
 def field_errors(
-    errors: Sequence[ErrorDetails], known: Sequence[str], prefix: tuple[str, ...] = ()
+    errors: Sequence[ErrorDetails],
+    known: Mapping[str, FieldInfo],
+    prefix: tuple[str, ...] = (),
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> list[FieldError]:
     """Pydantic's findings in our words, without any of the input.
 
     Args:
-        known: Names of the top-level fields, for "did you mean".
+        known: The top-level fields, for "did you mean" and for what they take.
         prefix: Path of the validated object in the body.
+        elsewhere: What is no top-level field but said in another way, and in which.
     """
-    return [_field_error(error, known, prefix) for error in errors]
+    return [_field_error(error, known, prefix, elsewhere) for error in errors]
 
 
 _LISTS_GO_ELSEWHERE = {("model",), ("target",), ("runtime",)}
 
 
-def _field_error(error: ErrorDetails, known: Sequence[str], prefix: tuple[str, ...]) -> FieldError:
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a finite number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "dict": "an object",
+    "model": "an object",
+}
+"""What would do, by the first word of pydantic's error types such as ``int_parsing``."""
+
+
+def _field_error(
+    error: ErrorDetails,
+    known: Mapping[str, FieldInfo],
+    prefix: tuple[str, ...],
+    elsewhere: Mapping[str, str],
+) -> FieldError:
     location = tuple(part for part in error["loc"] if not _is_branch(part))
-    context = error.get("ctx", {})
     place = pointer((*prefix, *location))
     if error["type"] == "extra_forbidden":
-        return FieldError(place, "is not a field that Edgeyard knows", _nearest(location, known))
+        other = elsewhere.get(str(location[0])) if len(location) == 1 else None
+        accepted = other or _nearest(location, known)
+        return FieldError(place, "is not a field that Edgeyard knows", accepted)
     if error["type"] == "missing":
-        return FieldError(place, "is required")
+        return FieldError(place, "is required", _missing(location, known))
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
     reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return FieldError(place, reason[:300], str(context.get("accepted") or _bound(context)))
+    return FieldError(place, reason[:300], _accepted(error, location, known))
+
+
+def _accepted(
+    error: ErrorDetails, location: tuple[int | str, ...], known: Mapping[str, FieldInfo]
+) -> str:
+    context = error.get("ctx", {})
+    if said := context.get("accepted") or _bound(context):
+        return str(said)
+    kind = _KINDS.get(error["type"].split("_", 1)[0], "what the reference says (/docs)")
+    field = known.get(str(location[0])) if len(location) == 1 else None
+    limits = [_bound(_limits(part)) for part in field.metadata] if field is not None else []
+    return ", ".join([kind, *filter(None, limits)])
+
+
+def _limits(part: object) -> dict[str, object]:
+    names = ("ge", "gt", "le", "lt")
+    found = {name: getattr(part, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _missing(location: tuple[int | str, ...], known: Mapping[str, FieldInfo]) -> str:
+    field = known.get(str(location[0])) if len(location) == 1 else None
+    if field is None:
+        return "a value"
+    if isinstance(shape := field.annotation, type) and issubclass(shape, BaseModel):
+        return "an object with " + ", ".join(shape.model_fields)
+    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return _either([repr(each) for each in choices]) or field.description or "a value"
+
+
+def _either(words: Sequence[str]) -> str:
+    """As pydantic lists choices: 'a', 'b' or 'c'."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def _is_branch(part: object) -> bool:
@@ -264,8 +328,8 @@ def _bound(context: Mapping[str, object]) -> str:
     return ", ".join(told) or str(context.get("expected", ""))
 
 
-def _nearest(location: tuple[int | str, ...], known: Sequence[str]) -> str:
+def _nearest(location: tuple[int | str, ...], known: Mapping[str, FieldInfo]) -> str:
     if len(location) != 1:
-        return ""
+        return "no such field here"
     close = difflib.get_close_matches(str(location[0])[:100], known, n=1)
     return f"did you mean {close[0]}?" if close else "one of " + ", ".join(known)

@@ -128,5 +128,5 @@ def parse(shape: type[_Shape], tree: Mapping[str, object]) -> _Shape:
     try:
         return shape.model_validate(tree)
     except ValidationError as error:
-        names = tuple(shape.model_fields)
-        raise InvalidInput(field_errors(error.errors(include_url=False), names)) from None
+        found = field_errors(error.errors(include_url=False), shape.model_fields)
+        raise InvalidInput(found) from None

@@ -130,7 +130,7 @@ class Benchmark:
         """Why it is where it is."""
         return self.client.explain(self.benchmark_id)
 
-    def logs(self, *, follow: bool = False, stream: str = "stdout") -> Iterator[str]:
+    def logs(self, *, follow: bool = False, stream: str = "stderr") -> Iterator[str]:
         """Lines of its log."""
         return self.client.logs(self.benchmark_id, follow=follow, stream=stream)
 

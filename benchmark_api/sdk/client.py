@@ -242,6 +242,14 @@ class Client:
         """Stop it and free its board; its end follows in a moment."""
         return self._act(benchmark, "cancel")
 
+    def hold(self, benchmark: Named) -> Benchmark:
+        """Keep it from being placed until `release`; only while it is pending."""
+        return self._act(benchmark, "hold")
+
+    def release(self, benchmark: Named) -> Benchmark:
+        """Let it go on after `hold`."""
+        return self._act(benchmark, "release")
+
     def retry(self, benchmark: Named) -> Benchmark:
         """Submit the same once more; only where it has ended."""
         return self._act(benchmark, "retry")
@@ -312,7 +320,7 @@ class Client:
         benchmark: Named,
         *,
         follow: bool = False,
-        stream: str = "stdout",
+        stream: str = "stderr",
         attempt: int | None = None,
     ) -> Iterator[str]:
         """Lines of its task's log, without their ends; with ``follow`` until its end."""

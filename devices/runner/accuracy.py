@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.conditions import Watch
-from edgeyard.devices.runner.dataset import Dataset
+from edgeyard.devices.runner.dataset import Dataset, numbered
 from edgeyard.devices.runner.engine import Progress, Session, TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.measure import (
@@ -106,6 +106,7 @@ def evaluate(
     first = _padded(dataset.batch(0, min(batch_size, rows)), batch_size)
     outputs = session.run(first)
     check_finite(session, outputs)
+    dataset = numbered(dataset, _classes(session, dataset, outputs, batch_size)[1])
     read = _reader(session, dataset, outputs, batch_size)
     gc.collect()
     gc.disable()

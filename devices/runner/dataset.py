@@ -9,7 +9,7 @@ import io
 import json
 import stat
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -41,12 +41,14 @@ class Dataset:
         labels: Shape (rows,), int64.
         batch: ``batch(first, last)``: feeds of rows first to last - 1.
         class_names: By class number, where the dataset names them.
+        folders: Of images that no ``labels`` number: in the order that numbers them; else none.
     """
 
     labels: NDArray[np.int64]
     batch: Callable[[int, int], Feeds]
     preprocessing: Preprocessing
     class_names: Mapping[int, str]
+    folders: Tuple[str, ...] = ()
 
 
 def open_dataset(path: Path, inputs: Sequence[TensorSpec], wishes: object) -> Dataset:
@@ -125,6 +127,42 @@ def _images(
         batch=batch,
         preprocessing=how,
         class_names={number: name for name, number in numbers.items()},
+        folders=() if how.labels else tuple(sorted(folders)),
+    )
+
+
+def numbered(dataset: Dataset, classes: int) -> Dataset:
+    """The dataset with the class numbers that a model of so many classes means.
+
+    Names that are numbers are the classes themselves; other folders tell class numbers by their
+    alphabetical order, and only where there is one for each class.
+
+    Args:
+        classes: 0: the model does not tell how many it has.
+
+    Raises:
+        RunFailed: ``user_input``: nothing tells which folder is which class.
+    """
+    folders = dataset.folders
+    if not folders:
+        return dataset
+    numeric = all(name.isascii() and name.isdigit() and len(name) <= 9 for name in folders)
+    if not numeric and len(folders) == (classes or len(folders)):
+        return dataset
+    if not numeric or (classes and max(map(int, folders)) >= classes):
+        shown = ", ".join(repr(name[:40]) for name in folders[:8])
+        more = f" and {len(folders) - 8} more" if len(folders) > 8 else ""
+        raise RunFailed(
+            "user_input",
+            f"the dataset has {len(folders)} class folders ({shown}{more}), the model has "
+            f"{classes} classes: name the folders by class number, 0 to {classes - 1}, or map them "
+            f'by "labels" in {_DESCRIPTION}, e.g. {json.dumps({"labels": {folders[0]: 0}})}',
+        )
+    numbers = np.array([int(name) for name in folders], dtype=np.int64)
+    return replace(
+        dataset,
+        labels=numbers[dataset.labels],
+        class_names={int(name): name for name in folders},
     )
 
 

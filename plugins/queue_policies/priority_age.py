@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Queue
 
+AGE_STEP_S = 60.0
+"""Ages within one such step count as equal: to the microsecond no two ever would be."""
+
 
 class PriorityAge:
     """Higher priority first; at equal priority the older; at equal age the partly running."""
@@ -20,8 +23,9 @@ class PriorityAge:
         order = np.lexsort(
             (
                 np.array(queue.ids, dtype=np.str_),
-                ~queue.partly_running,
                 -queue.ages_s,
+                ~queue.partly_running,
+                -np.floor(queue.ages_s / AGE_STEP_S),
                 -queue.priorities,
             )
         )

@@ -38,10 +38,15 @@ Observe = Callable[[str, float, Mapping[str, str]], None]
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A live benchmark with what the core needs of it."""
+    """A live benchmark with what the core needs of it.
+
+    Attributes:
+        queued_at: When it came into the queue last: submission, or the end of its last attempt.
+    """
 
     benchmark: Benchmark
     pending: PendingBenchmark
+    queued_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ class Cycle:
         overdue = {
             benchmark_id: why
             for benchmark_id, live in self._live.items()
-            if (why := _overdue(live.benchmark, now)) is not None
+            if (why := _overdue(live, now)) is not None
         }
         pending = [each for each in waiting_room if each.benchmark_id not in overdue]
         self._seed += 1
@@ -179,8 +184,11 @@ class Cycle:
             if benchmark_id not in live or live[benchmark_id].benchmark.version != version
         ]
         for benchmark in uow.benchmarks.get_many(changed):
+            earlier = _earlier_attempts(uow, benchmark)
             live[benchmark.benchmark_id] = _Live(
-                benchmark, pending_of(benchmark, _tried(uow, benchmark), self._start_lead)
+                benchmark,
+                pending_of(benchmark, _tried(earlier), self._start_lead),
+                max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
             )
         # One assignment: `preview` reads this from other threads.
         self._live = live
@@ -398,13 +406,17 @@ def pending_of(
     )
 
 
-def _tried(uow: UnitOfWork, benchmark: Benchmark) -> frozenset[str]:
+def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt]:
     # A benchmark that never had an attempt has no board: most need no query.
     if benchmark.status is not Status.PENDING or benchmark.target_uid is None:
-        return frozenset()
+        return ()
+    return uow.attempts.of(benchmark.benchmark_id)
+
+
+def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:
     return frozenset(
         attempt.target_uid
-        for attempt in uow.attempts.of(benchmark.benchmark_id)
+        for attempt in attempts
         if attempt.target_uid is not None
         and attempt.failure is not None
         # also a board that never took the job: the cluster may know more than the twin
@@ -412,14 +424,14 @@ def _tried(uow: UnitOfWork, benchmark: Benchmark) -> frozenset[str]:
     )
 
 
-def _overdue(benchmark: Benchmark, now: datetime) -> tuple[str, bool] | None:
+def _overdue(live: _Live, now: datetime) -> tuple[str, bool] | None:
     """Why the benchmark's time is up, and whether its deadline is why; None while it is not."""
-    asked = benchmark.description
+    benchmark, asked = live.benchmark, live.benchmark.description
     if asked.deadline is not None and now >= asked.deadline:
         when = asked.deadline.isoformat()
         return f"its deadline {when} passed while it was {benchmark.status}", True
     if benchmark.status is Status.PENDING and asked.queue_timeout_s is not None:
-        due = max(benchmark.submit_time, asked.start_time or benchmark.submit_time)
+        due = max(live.queued_at, asked.start_time or live.queued_at)
         if now >= due + timedelta(seconds=asked.queue_timeout_s):
             return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False
     return None

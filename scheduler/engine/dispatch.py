@@ -12,7 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused, NotFound
+from edgeyard.errors import (
+    ClusterUnreachable,
+    HclError,
+    InvalidInput,
+    JobExists,
+    JobRefused,
+    NotFound,
+)
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.hcl.build import (
@@ -104,26 +111,14 @@ class Dispatcher:
 
     def _dispatch(self, job_id: str) -> None:
         token = "eyu_" + secrets.token_urlsafe(32)
-        with self._store.write() as uow:
-            attempt = uow.attempts.by_job_id(job_id)
-            benchmark = uow.benchmarks.get(attempt.benchmark_id)
-            now = self._clock.now()
-            if attempt.state is not AttemptState.PREPARED:
-                return
-            if benchmark.status in TERMINAL:
-                lifecycle.lost(uow, attempt, "ended before it was dispatched", now, counts=False)
-                return
-            job = self._job(uow, benchmark, attempt)
-            attempt = lifecycle.to_state(
-                uow,
-                replace(
-                    attempt,
-                    hcl=render(job, masked=True),
-                    upload_token_sha256=hashlib.sha256(token.encode()).hexdigest(),
-                ),
-                AttemptState.DISPATCHING,
-                now,
-            )
+        try:
+            job = self._committed(job_id, token)
+        except (InvalidInput, NotFound, ValueError) as error:
+            # Nothing that waiting would mend: a prepared attempt would come back for ever.
+            self._refuse(job_id, error)
+            return
+        if job is None:
+            return
         text = render(job)
         try:
             self._verify(job, text)
@@ -140,23 +135,43 @@ class Dispatcher:
             self._note(job_id, AttemptState.UNKNOWN)
             return
         except (JobRefused, HclError) as error:
-            logger.error(
-                "job refused",
-                extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)},
-            )
-            with self._store.write() as uow:
-                lifecycle.refused(
-                    uow,
-                    uow.attempts.by_job_id(job_id),
-                    Failure(category=FailureCategory.UNKNOWN, sentence=str(error)),
-                    self._clock.now(),
-                )
+            self._refuse(job_id, error)
             return
         self._note(job_id, AttemptState.QUEUED)
-        logger.info(
-            "job dispatched",
-            extra={"event": "dispatched", "job_id": job_id, "benchmark_id": attempt.benchmark_id},
+        logger.info("job dispatched", extra={"event": "dispatched", "job_id": job_id})
+
+    def _committed(self, job_id: str, token: str) -> NomadJob | None:
+        """Commit to the call, then give its job; None: there is nothing to dispatch any more."""
+        with self._store.write() as uow:
+            attempt = uow.attempts.by_job_id(job_id)
+            benchmark = uow.benchmarks.get(attempt.benchmark_id)
+            now = self._clock.now()
+            if attempt.state is not AttemptState.PREPARED:
+                return None
+            if benchmark.status in TERMINAL:
+                lifecycle.lost(uow, attempt, "ended before it was dispatched", now, counts=False)
+                return None
+            job = self._job(uow, benchmark, attempt)
+            lifecycle.to_state(
+                uow,
+                replace(
+                    attempt,
+                    hcl=render(job, masked=True),
+                    upload_token_sha256=hashlib.sha256(token.encode()).hexdigest(),
+                ),
+                AttemptState.DISPATCHING,
+                now,
+            )
+            return job
+
+    def _refuse(self, job_id: str, error: Exception) -> None:
+        """End an attempt whose job no cluster will ever take."""
+        logger.error(
+            "job refused", extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)}
         )
+        failure = Failure(category=FailureCategory.UNKNOWN, sentence=str(error))
+        with self._store.write() as uow:
+            lifecycle.refused(uow, uow.attempts.by_job_id(job_id), failure, self._clock.now())
 
     def _note(self, job_id: str, state: AttemptState) -> None:
         """Say what became of the call, unless the task itself has told more already."""

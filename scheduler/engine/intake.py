@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from apscheduler.triggers.cron import CronTrigger
 
-from edgeyard.errors import Conflict, InvalidInput, RunFailed, TooLarge, UrlRefused
+from edgeyard.errors import Conflict, InvalidInput, NotFound, RunFailed, TooLarge, UrlRefused
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import (
+    RETRIED,
     TERMINAL,
     BenchmarkFile,
     Failure,
@@ -28,14 +29,22 @@ from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
 logger = logging.getLogger(__name__)
 
 
+FETCH_PAUSES_S = (2.0, 10.0, 30.0)
+"""Before each further try of a download that failed on the way."""
+
+
 def fetch_files(
     store: Store,
     fetcher: UrlFetcher,
     benchmark_id: str,
     clock: Clock,
     limits_bytes: Mapping[FileRole, int],
+    pause: Callable[[float], object],
 ) -> None:
     """Download what a benchmark still misses; what can't be had ends it.
+
+    Args:
+        pause: Waits for so many seconds, or less when the engine stops.
 
     Raises:
         Unavailable: The store can't take it now; try again later.
@@ -45,26 +54,45 @@ def fetch_files(
     for file in benchmark.files:
         if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
             continue
+        found = _fetched(fetcher, file, limits_bytes[file.role], pause)
+        if isinstance(found, BenchmarkFile):
+            _note_fetched(store, benchmark_id, found, clock)
+            continue
+        with store.write() as uow:
+            try:
+                lifecycle.fail(uow, benchmark_id, found, clock.now())
+            except Conflict:
+                logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
+        return
+
+
+def _fetched(
+    fetcher: UrlFetcher, file: BenchmarkFile, limit_bytes: int, pause: Callable[[float], object]
+) -> BenchmarkFile | Failure:
+    """The file with its content known, or why it can't be had."""
+    assert file.url is not None
+    pauses = iter(FETCH_PAUSES_S)
+    while True:
         try:
             failpoint("fetch:before")
-            stored = fetcher.fetch(file.url, limits_bytes[file.role])
+            stored = fetcher.fetch(file.url, limit_bytes)
             failpoint("fetch:after")
-        except (UrlRefused, TooLarge) as error:
-            failure = Failure(category=FailureCategory.USER_INPUT, sentence=str(error))
+            return replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
+        except UrlRefused as error:
+            reason = error.errors[0].reason
+            sentence = f"{file.name}: its URL, or one that it redirects to, {reason}"
+            return Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
+        except TooLarge as error:
+            sentence = f"{file.name}: {error}"
+            return Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
         except RunFailed as error:
             failure = Failure(
                 category=FailureCategory(error.category), sentence=f"{file.name}: {error.sentence}"
             )
-        else:
-            fetched = replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
-            _note_fetched(store, benchmark_id, fetched, clock)
-            continue
-        with store.write() as uow:
-            try:
-                lifecycle.fail(uow, benchmark_id, failure, clock.now())
-            except Conflict:
-                logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
-        return
+        wait_s = next(pauses, None)
+        if failure.category not in RETRIED or wait_s is None:
+            return failure
+        pause(wait_s)
 
 
 def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock) -> None:
@@ -148,6 +176,8 @@ def add_schedule(
 def fire_due(store: Store, clock: Clock) -> int:
     """Make the benchmarks of schedules that are due; each firing and its next time commit together.
 
+    A schedule of an account that is disabled or gone makes nothing; its bounds are those of now.
+
     Returns:
         How many were made. Firings missed while the server was down are made up for once.
     """
@@ -155,20 +185,38 @@ def fire_due(store: Store, clock: Clock) -> int:
     with store.read() as uow:
         if not uow.lab.due_schedules(now):
             return 0
+    made = 0
     with store.write() as uow:
-        due = uow.lab.due_schedules(now)
-        for schedule in due:
-            kept = schedule.description
-            files = kept.get("files")
-            description = kept.get("description")
-            assert isinstance(files, list)
-            assert isinstance(description, Mapping)
-            lifecycle.submit(
-                uow,
-                description_from_json(description),
-                schedule.user_id,
-                [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],
-                now,
-            )
+        for schedule in uow.lab.due_schedules(now):
+            made += _fire(uow, schedule, now)
             uow.lab.save_schedule(replace(schedule, next_fire=next_fire(schedule.cron, now)))
-    return len(due)
+    return made
+
+
+def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> bool:
+    """Make one benchmark; whether the account may."""
+    try:
+        owner = uow.accounts.user(schedule.user_id)
+    except NotFound:
+        return False
+    if owner.disabled:
+        return False
+    kept = schedule.description
+    files, told = kept["files"], kept["description"]
+    assert isinstance(files, list)
+    assert isinstance(told, Mapping)
+    asked = description_from_json(told)
+    budget = asked.user_budget
+    if budget is not None and owner.max_budget is not None:
+        budget = min(budget, owner.max_budget)
+    lifecycle.submit(
+        uow,
+        replace(
+            asked, user_priority=min(asked.user_priority, owner.max_priority), user_budget=budget
+        ),
+        schedule.user_id,
+        [BenchmarkFile(**{**file, "role": FileRole(file["role"])}) for file in files],
+        now,
+        schedule_id=schedule.schedule_id,
+    )
+    return True

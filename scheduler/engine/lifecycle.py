@@ -64,8 +64,12 @@ def submit(
     benchmark_id: str | None = None,
     campaign_id: str | None = None,
     retry_of: str | None = None,
+    schedule_id: str | None = None,
 ) -> Benchmark:
     """Put a checked job description into the queue.
+
+    Args:
+        schedule_id: The schedule whose firing this is.
 
     Raises:
         Conflict: ``benchmark_id`` is taken.
@@ -91,6 +95,7 @@ def submit(
                 "benchmark_type": description.benchmark_type.value,
                 "runtime": description.runtime,
                 "target": description.family,
+                **({"schedule_id": schedule_id} if schedule_id else {}),
             },
         )
     )
@@ -282,7 +287,8 @@ def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: dateti
     if state is AttemptState.QUEUED:
         attempt = replace(attempt, queued_at=now)
     saved = uow.attempts.save(replace(attempt, state=state))
-    _attempt_event(uow, uow.benchmarks.get(attempt.benchmark_id), saved, now)
+    if attempt.state is not state:  # dispatcher and reconciler may both have news of one call
+        _attempt_event(uow, uow.benchmarks.get(attempt.benchmark_id), saved, now)
     return saved
 
 
@@ -379,12 +385,11 @@ def task_ended(
             attempt = task_started(
                 uow, attempt, attempt.target_uid, attempt.queued_at or attempt.created_at, now
             )
-        attempt = to_state(
-            uow,
-            replace(attempt, task_ended_at=ended_at, task_failure=failure),
-            AttemptState.UPLOADING,
-            now,
-        )
+        attempt = replace(attempt, task_ended_at=ended_at, task_failure=failure)
+        if failure is None and attempt.stopping is None:
+            attempt = to_state(uow, attempt, AttemptState.UPLOADING, now)
+        else:
+            attempt = uow.attempts.save(attempt)
     return settle(uow, attempt, now)
 
 
@@ -447,12 +452,20 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
     """End the attempt, then its benchmark: completed, tried again, or failed."""
     if _is_preemption(failure):
         attempt = replace(attempt, counts=False)
-    saved = uow.attempts.save(
-        replace(attempt, state=AttemptState.ENDED, ended_at=now, failure=failure)
-    )
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    # Stopped because its owner wanted it: nobody's failure, and nothing to learn from.
+    cancelled = benchmark.status is Status.CANCELLED
+    saved = uow.attempts.save(
+        replace(
+            attempt,
+            state=AttemptState.ENDED,
+            ended_at=now,
+            failure=None if cancelled else failure,
+        )
+    )
     _attempt_event(uow, benchmark, saved, now)
-    uow.attempts.add_outcome(_outcome(benchmark, saved, _report(uow, saved), now))
+    if not cancelled:
+        uow.attempts.add_outcome(_outcome(benchmark, saved, _report(uow, saved), now))
     if benchmark.status in TERMINAL:
         return saved
     if failure is None:

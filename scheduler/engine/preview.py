@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
+from edgeyard.scheduler.engine.intake import next_fire
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,
     JobFile,
@@ -42,7 +43,13 @@ def preview(
     user_id: str,
     now: datetime,
 ) -> Preview:
-    """Decide the queue with the candidate in it, and render its job; nothing is changed."""
+    """Decide the queue with the candidate in it, and render its job; nothing is changed.
+
+    A cron is looked at as its next firing.
+    """
+    if description.cron is not None:
+        start = next_fire(description.cron, now)
+        description = replace(description, cron=None, start_time=start)
     candidate = Benchmark(
         benchmark_id=CANDIDATE_ID, user_id=user_id, description=description, submit_time=now
     )

@@ -78,7 +78,7 @@ class EngineParts:
     limits: TaskLimits
     full_repair_s: float = 5.0
     dispatch_threads: int = 2
-    fetch_threads: int = 2
+    fetch_threads: int = 8  # mostly waiting; slow addresses must not hold up the others
 
 
 class Engine:
@@ -236,7 +236,14 @@ class Engine:
     def _fetch(self, benchmark_id: str) -> None:
         parts = self._parts
         try:
-            fetch_files(parts.store, parts.fetcher, benchmark_id, parts.clock, parts.file_limits)
+            fetch_files(
+                parts.store,
+                parts.fetcher,
+                benchmark_id,
+                parts.clock,
+                parts.file_limits,
+                self._stop.wait,
+            )
         finally:
             self._fetching.discard(benchmark_id)
             self.wake()

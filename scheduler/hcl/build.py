@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from edgeyard.devices.attributes import OPERATORS
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.hcl.cron import cron_of
 from edgeyard.scheduler.hcl.job import (
-    OPERATORS,
     Artifact,
     ConfigValue,
     DeviceConstraint,

@@ -5,21 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-OPERATORS: tuple[str, ...] = (
-    "=",
-    "!=",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "set_contains",
-    "set_contains_any",
-    "regexp",
-    "is_set",
-    "is_not_set",
-)
-"""Operators of constraints that a job of ours may hold, named as Nomad names them."""
-
 CONFIG_NAMES: tuple[str, ...] = (
     "image",
     "network_mode",

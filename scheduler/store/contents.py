@@ -18,6 +18,7 @@ from edgeyard.scheduler.store.tables import (
     grants,
     reports,
     result_files,
+    schedules,
     user_files,
 )
 from edgeyard.scheduler.store.transaction import Transaction
@@ -43,7 +44,9 @@ _REFERENCED = select(
         *(
             exists().where(table.c.sha256 == bindparam("sha256"))
             for table in (user_files, benchmark_files, grants, result_files)
-        )
+        ),
+        # A schedule names its files inside its description; a hash is found there as it is.
+        exists().where(schedules.c.active, schedules.c.description.contains(bindparam("sha256"))),
     )
 )
 

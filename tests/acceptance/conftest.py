@@ -1,6 +1,7 @@
 """A real server, as a process, for all tests of this folder that leave it as they found it."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,3 +21,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def squeezenet() -> Path:
     """A real network."""
     return light("squeezenet")
+
+
+@pytest.fixture
+def enter() -> Iterator[Callable[[contextlib.AbstractContextManager[str]], str]]:
+    """Enters a context that is left when the test ends."""
+    with contextlib.ExitStack() as stack:
+        yield stack.enter_context

@@ -6,6 +6,7 @@ import re
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,75 @@ def test_a_network_is_measured_and_its_whole_trail_is_there(
     assert explanation["placement"]["target_uid"] == ended["target_uid"]
     assert len(explanation["verdicts"]) >= 4
 
-    logs = server.text(f"/v1/benchmarks/{benchmark_id}/logs?stream=stderr")
+    logs = server.text(f"/v1/benchmarks/{benchmark_id}/logs")
+    assert logs.strip()
     assert "eyu_" not in logs
+    assert server.text(f"/v1/benchmarks/{benchmark_id}/logs?follow=1") == logs
+
+
+def test_a_log_is_followed_while_its_task_runs(server: Server, squeezenet: Path) -> None:
+    stored = server.upload(squeezenet)
+    benchmark_id = submit(server, description(str(stored["name"]), nb_inference=1_000_000))
+    server.wait(benchmark_id, ("running",))
+    url = f"{server.url}/v1/benchmarks/{benchmark_id}/logs?follow=1"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {server.token}"})
+    with urllib.request.urlopen(request, timeout=60) as log:
+        assert log.readline().strip()
+        assert server.show(benchmark_id)["status"] == "running"
+        server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
+        log.read()  # it ends with its task
+
+
+def test_nobody_reads_of_anothers_benchmark_anywhere(server: Server, squeezenet: Path) -> None:
+    """Not in a sentence either: why boards are busy is told to everybody."""
+    stored = server.upload(squeezenet)
+    server.call("POST", "/v1/users", {"user_id": "other", "role": "submitter"})
+    made = server.call("POST", "/v1/tokens", {"user_id": "other"})
+    assert isinstance(made, dict)
+    other = replace(server, token=str(made["token"]))
+    other.upload(squeezenet)
+    # Its own board and those that share its cores: each is busy for a reason of its own.
+    boards = server.call("GET", "/v1/boards")
+    assert isinstance(boards, dict)
+    uids = [each["target_uid"] for each in boards["items"] if each["state"] != "offline"]
+    held = submit(
+        server,
+        description(str(stored["name"]), target_uid="emumid-0001-0001", nb_inference=1_000_000),
+    )
+    server.wait(held, ("running",))
+    job_ids = [each["job_id"] for each in server.show(held)["attempts"]]  # type: ignore[attr-defined]
+    waiting = []
+    told: list[object] = []
+    for uid in uids:
+        asked = description(
+            str(stored["name"]), target=uid.split("-")[0], target_uid=uid, nb_inference=1_000_000
+        )
+        told.append(other.call("POST", "/v1/benchmarks?dry_run=true", asked))
+    own = description(str(stored["name"]), target_uid="emumid-0001-0001", nb_inference=5)
+    waiting.append(submit(other, own))
+    limit = time.monotonic() + 60
+    while other.show(waiting[0])["waiting_reason"] is None and time.monotonic() < limit:
+        time.sleep(0.05)
+    told.append(other.show(waiting[0]))
+    told += [
+        other.call("GET", path)
+        for path in (
+            "/v1/boards",
+            "/v1/boards/emumid-0001-0001",
+            "/v1/queue",
+            "/v1/benchmarks",
+            "/v1/inventory",
+            f"/v1/benchmarks/{waiting[0]}/explanation",
+            f"/v1/benchmarks/{waiting[0]}/events",
+        )
+    ]
+    text = json.dumps(told)
+    assert "is busy" in text
+    for foreign in (held, *job_ids):
+        assert str(foreign) not in text
+        assert str(foreign).removeprefix("benchmark-") not in text
+    other.call("POST", f"/v1/benchmarks/{waiting[0]}/cancel")
+    server.call("POST", f"/v1/benchmarks/{held}/cancel")
 
 
 def test_downloads_end_with_their_attempt(server: Server, squeezenet: Path) -> None:

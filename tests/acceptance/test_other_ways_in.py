@@ -1,10 +1,6 @@
 """Foreign URLs, the seed's bare uploads, matrices, schedules, and PostgreSQL beneath."""
 
-import contextlib
-import functools
-import http.server
 import json
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,25 +11,9 @@ import pytest
 
 from deploy.process import Server, edgeyard
 from tests.acceptance.test_main_path import description, submit
+from tests.acceptance.web import file_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("open-server")]
-
-
-class _Silent(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def _web(folder: Path) -> Iterator[str]:
-    """A foreign file server."""
-    handler = functools.partial(_Silent, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as web:
-        thread = threading.Thread(target=web.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{web.server_address[1]}"
-        web.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +30,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def test_a_foreign_model_is_fetched_by_the_server_and_served_from_its_own_store(
     open_server: Server, squeezenet: Path
 ) -> None:
-    with _web(squeezenet.parent) as web:
+    with file_server(squeezenet.parent) as web:
         body = description("net.onnx", model_url=f"{web}/{squeezenet.name}", nb_inference=5)
         benchmark_id = submit(open_server, body)
         ended = open_server.wait(benchmark_id)
@@ -63,7 +43,7 @@ def test_a_foreign_model_is_fetched_by_the_server_and_served_from_its_own_store(
 def test_a_foreign_model_that_is_not_there_fails_as_its_users_matter(
     open_server: Server, tmp_path: Path
 ) -> None:
-    with _web(tmp_path) as web:
+    with file_server(tmp_path) as web:
         body = description("net.onnx", model_url=f"{web}/none.onnx")
         ended = open_server.wait(submit(open_server, body))
     assert ended["status"] == "failed"

@@ -253,6 +253,37 @@ def test_a_disabled_account_is_out_at_once(api: Api) -> None:
     assert api.as_(None).get("/v1/me", headers=headers).status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("before", "token", "after", "role"),
+    [
+        ("operator", "operator", "submitter", "submitter"),
+        ("operator", "operator", "host", "host"),
+        ("operator", "submitter", "submitter", "submitter"),
+        ("operator", "submitter", "host", None),
+        ("operator", "host", "host", "host"),
+        ("operator", "host", "submitter", None),
+        ("submitter", "submitter", "operator", "submitter"),
+    ],
+)
+def test_a_token_grants_no_more_than_its_user_has_now(
+    api: Api, before: str, token: str, after: str, role: str | None
+) -> None:
+    """None: the token is for what its user may not do any more, so it is good for nothing."""
+    asked = api.as_("operator")
+    user_id = f"{before}-{token}-{after}"
+    assert asked.post("/v1/users", json={"user_id": user_id, "role": before}).status_code == 201
+    made = asked.post("/v1/tokens", json={"user_id": user_id, "role": token}).json()["token"]
+    headers = {"Authorization": f"Bearer {made}"}
+    assert api.as_(None).get("/v1/me", headers=headers).json()["role"] == token
+    assert asked.patch(f"/v1/users/{user_id}", json={"role": after}).status_code == 200
+    told = api.as_(None).get("/v1/me", headers=headers)
+    assert told.status_code == (401 if role is None else 200)
+    if role is not None:
+        assert told.json()["role"] == role
+    if role != "operator":
+        assert api.as_(None).get("/v1/users", headers=headers).status_code in (401, 403)
+
+
 def test_nobody_makes_themselves_more_than_they_are(api: Api) -> None:
     assert api.as_().post("/v1/tokens", json={"role": "operator"}).status_code == 403
     assert api.as_().post("/v1/tokens", json={"user_id": "operator"}).status_code == 404

@@ -92,6 +92,134 @@ def test_a_refusal_names_field_reason_and_what_would_be_accepted(
     assert accepted in error["accepted"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "pointer", "accepted"),
+    [
+        ({"runtime": ...}, "/runtime", "ort"),
+        ({"benchmark_type": ...}, "/benchmark_type", "'TYPE1', 'TYPE2' or 'TYPE3'"),
+        ({"max_retries": 1.5}, "/max_retries", "a whole number, at least 0, at most 10"),
+        ({"max_retries": 11}, "/max_retries", "at most 10"),
+        ({"preemptible": "yes"}, "/preemptible", "true or false"),
+        ({"tags": "x"}, "/tags", "a list"),
+        ({"extra": []}, "/extra", "an object"),
+        ({"constraints": [{"operator": "="}]}, "/constraints/0/attribute", "a value"),
+        ({"input": {"x": {"shapes": [1]}}}, "/input/x/shapes", "no such field"),
+        ({"version": 2}, "/version", "1"),
+    ],
+)
+def test_every_refusal_says_what_would_be_accepted(
+    api: Api, changes: dict[str, object], pointer: str, accepted: str
+) -> None:
+    told = api.as_().post("/v1/benchmarks", json=description(**changes))
+    assert told.status_code == 422
+    found = {error["pointer"]: error["accepted"] for error in told.json()["errors"]}
+    assert accepted in found[pointer]
+
+
+@pytest.mark.parametrize(
+    ("path", "pointer", "accepted"),
+    [
+        ("/v1/queue?limit=x", "/query/limit", "a whole number"),
+        ("/v1/queue?limit=0", "/query/limit", "at least 1"),
+        ("/v1/benchmarks?total=perhaps", "/query/total", "true or false"),
+        ("/v1/benchmarks/x/logs?stream=other", "/query/stream", "'stdout' or 'stderr'"),
+    ],
+)
+def test_a_wrong_parameter_is_told_what_would_do(
+    api: Api, path: str, pointer: str, accepted: str
+) -> None:
+    told = api.as_().get(path)
+    assert told.status_code == 422
+    [error] = told.json()["errors"]
+    assert error["pointer"] == pointer
+    assert accepted in error["accepted"]
+
+
+def test_an_empty_submission_is_told_all_that_is_required(api: Api) -> None:
+    errors = refusal(api.as_().post("/v1/benchmarks", json={}))["errors"]
+    required = {"/model", "/runtime", "/benchmark_type", "/target"}
+    assert {error["pointer"] for error in errors} == required
+
+
+def test_a_campaign_without_a_matrix_is_told_what_it_is(api: Api) -> None:
+    [error] = api.as_().post("/v1/campaigns", json={}).json()["errors"]
+    assert error["pointer"] == "/matrix"
+    assert "model" in error["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [({"epochs": -1}, "epochs"), ({"epoch": 1}, "epoch"), ({"learning_rate": "x"}, "learning")],
+)
+def test_a_training_that_can_not_be_is_refused_at_once(
+    api: Api, config: dict[str, object], what: str
+) -> None:
+    asked = description(benchmark_type="TYPE3", dataset="model.onnx", odt_config=config)
+    told = api.as_().post("/v1/benchmarks", json=asked)
+    [error] = [each for each in told.json()["errors"] if each["pointer"] == "/odt_config"]
+    assert what in error["reason"]
+    assert "learning_rate" in error["accepted"]
+
+
+def test_a_training_needs_a_dataset(api: Api) -> None:
+    asked = description(benchmark_type="TYPE3", odt_config={"epochs": 1})
+    errors = api.as_().post("/v1/benchmarks", json=asked).json()["errors"]
+    assert [each["pointer"] for each in errors if each["accepted"]] == ["/dataset"]
+
+
+def constrained(
+    attribute: str, operator: str, value: object, **changes: object
+) -> dict[str, object]:
+    condition = {"attribute": attribute, "operator": operator, "value": value}
+    met = {"attribute": "rack", "operator": "=", "value": "b"}
+    return description(constraints=[met, condition], **changes)
+
+
+@pytest.mark.parametrize(
+    ("attribute", "operator", "value", "accepted"),
+    [
+        ("memory.ram", ">", 4 * 2**30, "4294967296 (bytes: 4 GiB)"),
+        ("memory.ram", ">=", "1 GiB", "4294967296 (bytes: 4 GiB)"),
+        ("memory.storage", "is_not_set", "", "16 GiB"),
+        ("family", "=", "rpi5", "'rpi4b'"),
+        ("engines", "set_contains", "nothing", "ort"),
+        ("target_uid", "regexp", "-0009$", "'rpi4b-0001-0001' or 'rpi4b-0001-0002'"),
+    ],
+)
+def test_a_constraint_that_no_board_can_meet_is_refused(
+    api: Api, attribute: str, operator: str, value: object, accepted: str
+) -> None:
+    told = api.as_().post("/v1/benchmarks", json=constrained(attribute, operator, value))
+    [error] = refusal(told)["errors"]
+    assert error["pointer"] == "/constraints/1"
+    assert attribute in error["reason"]
+    assert "board of rpi4b" in error["reason"]
+    assert accepted in error["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "operator", "value"),
+    [
+        ("memory.ram", ">=", 4 * 2**30),
+        ("target_uid", "=", "rpi4b-0001-0002"),
+        ("dynamic.status", "=", "never"),
+        ("dynamic.progress", ">", 1000),
+        ("camera", "=", "v2"),
+    ],
+)
+def test_a_constraint_that_a_board_may_meet_is_taken(
+    api: Api, attribute: str, operator: str, value: object
+) -> None:
+    asked = constrained(attribute, operator, value)
+    assert api.as_().post("/v1/benchmarks?dry_run", json=asked).status_code == 200
+
+
+def test_a_constraint_counts_for_the_board_that_is_named(api: Api) -> None:
+    asked = constrained("target_uid", "=", "rpi4b-0001-0002", target_uid="rpi4b-0001-0001")
+    [error] = refusal(api.as_().post("/v1/benchmarks", json=asked))["errors"]
+    assert error["accepted"].endswith("'rpi4b-0001-0001'")
+
+
 def test_a_bigger_board_of_the_family_counts_not_of_another(api: Api) -> None:
     assert api.as_().post("/v1/benchmarks", json=description(target="rpi5", ram="8 GiB")).is_success
 
@@ -218,6 +346,11 @@ def test_a_cron_is_a_schedule(api: Api) -> None:
     assert api.as_("bob").delete(told["links"]["self"]).status_code == 404
     assert api.as_().delete(told["links"]["self"]).status_code == 204
     assert api.as_().get(told["links"]["self"]).json()["active"] is False
+    assert api.as_().get("/v1/schedules").json()["items"] == []
+    for query in ("all", "all=true"):
+        (ended,) = api.as_().get(f"/v1/schedules?{query}").json()["items"]
+        assert (ended["schedule_id"], ended["active"]) == (told["schedule_id"], False)
+    assert api.as_("bob").get("/v1/schedules?all").json()["items"] == []
 
 
 def test_lists_are_filtered_paged_and_counted(api: Api) -> None:
@@ -387,6 +520,12 @@ def test_the_inventory_tells_families_and_expected_boards(api: Api) -> None:
     told = api.as_().get("/v1/inventory").json()
     assert set(told["families"]) == {"rpi4b", "rpi5"}
     assert told["boards"][0]["target_uid"] == "rpi4b-0001-0001"
+
+
+@pytest.mark.parametrize("query", ["?verbose", "?verbose=", "?verbose=1", "?verbose=true"])
+def test_a_flag_needs_no_value(api: Api, query: str) -> None:
+    told = api.as_(None).get(f"/readyz{query}")
+    assert (told.status_code, "checks" in told.json()) == (200, True)
 
 
 def test_readiness_follows_the_twin(api: Api) -> None:

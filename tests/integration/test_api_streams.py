@@ -157,5 +157,5 @@ def test_a_log_that_the_cluster_forgot_is_the_uploaded_one(api: Api) -> None:
     api.ended(benchmark_id)
     assert api.as_().get(path).text == "measured\n"
     assert api.as_().get(path, params={"offset": 4}).text == "ured\n"
-    assert api.as_().get(path, params={"stream": "stderr"}).text == ""
+    assert api.as_().get(path, params={"stream": "stdout"}).text == ""
     assert api.as_().get(path, params={"follow": 1}).text == "measured\n"

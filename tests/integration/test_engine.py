@@ -136,7 +136,14 @@ def test_a_cancelled_benchmark_is_stopped_and_frees_its_board_when_its_task_has_
     lab.reconciler.run()
     assert lab.cluster.stopped == [job_id]
     lab.reconciler.run()
-    assert lab.attempts(benchmark_id)[0].state is AttemptState.ENDED
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.state is AttemptState.ENDED
+    assert attempt.failure is None  # nobody's
+    with lab.store.read() as uow:
+        assert not uow.attempts.outcomes()
+        events = uow.log.events(after=0, limit=100, benchmark_id=benchmark_id)
+    states = [event.data["state"] for event in events if event.kind == "attempt.state"]
+    assert states == ["prepared", "dispatching", "queued", "running", "ended"]
     lab.turn()
     assert lab.show(waiting).status is Status.SCHEDULED
     with pytest.raises(Conflict), lab.store.write() as uow:
@@ -333,3 +340,23 @@ def test_a_start_time_may_be_left_to_the_cluster(tmp_path: Path) -> None:
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)
     assert f'crons            = ["{start:%-S %-M %-H %-d %-m} * {start:%Y}"]' in attempt.hcl
+
+
+def test_a_job_that_can_never_be_made_ends_its_benchmark(lab: Lab) -> None:
+    benchmark_id = lab.submit(version_tag="${attr.unique.hostname}")
+    lab.turn()
+    shown = lab.show(benchmark_id)
+    assert shown.status is Status.FAILED
+    assert shown.failure is not None
+    assert "version_tag" in shown.failure.sentence
+    assert lab.cluster.dispatched == []
+
+
+def test_a_queue_time_out_counts_from_the_last_time_in_the_queue(lab: Lab) -> None:
+    benchmark_id = lab.submit(queue_timeout_s=10, max_retries=1)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(15)
+    lab.cluster.end(job_id, failure(FailureCategory.BOARD_FAULT))
+    lab.reconciler.run()
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.SCHEDULED

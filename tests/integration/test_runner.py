@@ -182,19 +182,23 @@ def test_accuracy_on_arrays(server: UploadServer, tmp_path: Path) -> None:
     assert report["nb_inference"] == 40
 
 
-def test_accuracy_on_a_folder_of_images(server: UploadServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("red", "blue", "labels"), [("red", "blue", {"red": 0, "blue": 2}), ("0", "2", None)]
+)
+def test_accuracy_on_a_folder_of_images(
+    server: UploadServer, tmp_path: Path, red: str, blue: str, labels: object
+) -> None:
     from PIL import Image
 
     # red and blue pictures; the model adds up each channel, class 0 = red, 1 = green, 2 = blue
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
-        for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+        for name, colour in ((red, (255, 0, 0)), (blue, (0, 0, 255))):
             for number in range(4):
                 file = io.BytesIO()
                 Image.new("RGB", (20 + number, 17), colour).save(file, "PNG")
                 archive.writestr(f"set/{name}/{number}.png", file.getvalue())
-        archive.writestr(
-            "set/dataset.json", json.dumps({"version": 1, "labels": {"red": 0, "blue": 2}})
-        )
+        if labels is not None:
+            archive.writestr("set/dataset.json", json.dumps({"version": 1, "labels": labels}))
     model = model_of(
         [
             helper.make_node("GlobalAveragePool", ["x"], ["pooled"]),

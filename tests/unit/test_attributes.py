@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeyard.devices.attributes import (
-    OPERATORS,
     attributes_of,
     board_from_attributes,
     compare,
@@ -19,11 +18,6 @@ from edgeyard.devices.model import AttributeValue
 from edgeyard.devices.pattern import Pattern, PatternError
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.testing import GIB, board
-from edgeyard.scheduler.hcl import job
-
-
-def test_the_operators_are_those_that_jobs_may_hold() -> None:
-    assert OPERATORS == job.OPERATORS
 
 
 @pytest.mark.parametrize(

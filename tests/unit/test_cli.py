@@ -19,7 +19,6 @@ from typer.testing import CliRunner, Result
 from edgeyard import __version__
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
-from edgeyard.benchmark_api.cli.reference import PAGE, page
 from edgeyard.benchmark_api.cli.results import compared
 from tests.builders.answers import (
     ID,
@@ -499,6 +498,7 @@ def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     assert fits(result.stdout)
     assert LONG_ID in result.stdout
     assert "(another user's)" in result.stdout
+    assert [line[0] for line in result.stdout.splitlines() if line[0] != " "] == ["#", "1", "2"]
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal(server: FakeServer) -> None:
@@ -540,16 +540,33 @@ def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
     assert (line["p50_ms"], line["verdict"]) == ("12.3", "suspect")
 
 
-def test_no_result_yet_says_so(server: FakeServer) -> None:
-    empty: dict[str, object] = {
-        "benchmark_id": ID,
-        "status": "running",
-        "summary": None,
-        "reports": [],
-        "files": [],
-    }
-    server.on("GET", f"{ONE}/results", empty)
-    assert "is running and has no result yet" in run("results", ID).stderr
+def no_result(status: str) -> dict[str, object]:
+    return {"benchmark_id": ID, "status": status, "summary": None, "reports": [], "files": []}
+
+
+@pytest.mark.parametrize(
+    ("status", "told", "talk"),
+    [
+        ("running", "running", "is running and has no result yet\n"),
+        ("pending", "pending: board_offline: its board is offline", "has no result yet\n"),
+        ("failed", "failed: user_model: the model can't be read", "is failed and has no result\n"),
+        ("cancelled", "cancelled", "is cancelled and has no result\n"),
+        ("expired", "expired", "is expired and has no result\n"),
+    ],
+)
+def test_where_there_is_no_result_its_status_and_why_are_told(
+    server: FakeServer, status: str, told: str, talk: str
+) -> None:
+    server.on("GET", ONE, benchmark(status=status))
+    server.on("GET", f"{ONE}/results", no_result(status))
+    server.on("GET", "/v1/results", {"items": [row(status=status, p50_ms=None, verdict=None)]})
+    result = run("results", ID)
+    lines = result.stdout.splitlines()
+    assert told in lines
+    assert all(line.replace("·", "").strip() for line in lines)
+    assert result.stderr.endswith(talk)
+    together = " ".join(run("results", ID, "other").stdout.split())
+    assert f"· {ID}: {told}" in together
 
 
 def test_a_comparison_has_ratios_to_the_fastest_that_is_valid() -> None:
@@ -585,6 +602,47 @@ def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     assert Path("out.png").read_bytes().startswith(b"\x89PNG")
     assert [one["ratio"] for one in json.loads(run("results", "a", "b", "c", "--json").stdout)]
     assert len(rows_of(run("results", "a", "b", "c", "-o", "csv"))) == 3
+
+
+def test_a_training_tells_its_losses_and_no_accuracy_bears_the_mark(server: FakeServer) -> None:
+    told = results(verdict="suspect")
+    told["summary"] |= {"benchmark_type": "TYPE3", "final_loss": 0.25, "accuracy": 0.5}
+    told["reports"][0]["report"]["training"] = {
+        "trained": "the last dense layer", "steps": 40, "final_loss": 0.25,
+        "epoch_losses": [1.5, 0.5], "validation_losses": [], "validation_accuracy": [0.5, 0.75],
+    }  # fmt: skip
+    server.on("GET", f"{ONE}/results", told)
+    shown = " ".join(run("results", ID).stdout.split())
+    for part in ("the last dense layer", "steps 40", "loss 0.25", "epoch 1.5 0.5", "75.00%"):
+        assert part in shown
+    assert "inferences" not in shown
+    assert "50.00% suspect" not in shown
+
+
+def test_types_are_told_apart_and_never_share_an_axis(server: FakeServer) -> None:
+    rows = [row("a"), row("b", benchmark_type="TYPE3", final_loss=0.25)]
+    server.on("GET", "/v1/results", {"items": rows})
+    for one, kind in (("a", "TYPE1"), ("b", "TYPE3")):
+        asked = {"benchmark_type": kind, "model": "net.onnx"}
+        server.on("GET", f"/v1/benchmarks/{one}", benchmark(one, description=asked))
+    for verb in ("results", "wait"):
+        shown = run(verb, "a", "b").stdout
+        assert fits(shown)
+        assert "TYPE3" in shown
+        assert "0.25" in shown
+    result = run("results", "a", "b", "--plot", "out.png")
+    assert result.exit_code == 1
+    assert "--type" in result.stderr
+    assert not Path("out.png").exists()
+
+
+@pytest.mark.parametrize("verb", ["hold", "release"])
+def test_a_benchmark_is_held_and_released(server: FakeServer, verb: str) -> None:
+    server.on("POST", f"{ONE}/{verb}", Answer(benchmark(status="pending"), 202))
+    result = run(verb, ID)
+    assert ID in result.stdout
+    assert "net" in result.stdout
+    assert len(server.of("POST", f"{ONE}/{verb}")) == 1
 
 
 def test_result_files_are_fetched_into_a_folder(server: FakeServer) -> None:
@@ -786,10 +844,6 @@ def test_up_hands_its_options_to_the_server(
     result = run("up", "--data-dir", "d", "--port", "0", "--host", "::1", "--config", "c.toml")
     assert result.exit_code == code
     assert given == [Path("d"), 0, "::1", Path("c.toml")]
-
-
-def test_the_reference_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run: python -m …cli.reference"
 
 
 def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer) -> None:

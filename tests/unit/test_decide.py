@@ -62,6 +62,15 @@ def test_the_queue_goes_by_priority_then_age_then_started_campaigns() -> None:
     assert cycle(snapshot_of([]), jobs).order == ("b", "c", "d", "a", "e")
 
 
+def test_a_started_campaign_comes_before_one_that_is_a_few_seconds_older() -> None:
+    jobs = [
+        pending("older", submit_time=older(20)),
+        pending("started", submit_time=older(5), campaign_started=True),
+        pending("much-older", submit_time=older(100)),
+    ]
+    assert cycle(snapshot_of([]), jobs).order == ("much-older", "started", "older")
+
+
 def test_one_that_can_not_be_placed_holds_up_nobody() -> None:
     jobs = [
         pending("first", family="rpi5", submit_time=older(9000)),

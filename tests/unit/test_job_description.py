@@ -102,6 +102,29 @@ def test_an_unknown_field_names_the_nearest() -> None:
     assert (error.pointer, error.accepted) == ("/nb_inferense", "did you mean nb_inference?")
 
 
+def test_a_dry_run_is_asked_for_by_the_query() -> None:
+    (error,) = refused(dry_run=True)
+    assert error.pointer == "/dry_run"
+    assert "the query parameter ?dry_run=true" in error.accepted
+
+
+def test_all_that_is_required_is_told_at_once() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_description({})
+    told = {error.pointer: error.accepted for error in caught.value.errors}
+    assert set(told) == {"/model", "/runtime", "/benchmark_type", "/target"}
+    assert len(caught.value.errors) == len(told)
+    assert "target_uid" in told["/target"]
+    assert "model_url" in told["/model"]
+    named = {"model_url": "https://example.org/m.onnx", "target_uid": "rpi4b-0001-0001"}
+    with pytest.raises(InvalidInput) as caught:
+        parse_description(named, ("description",))
+    assert {error.pointer for error in caught.value.errors} == {
+        "/description/runtime",
+        "/description/benchmark_type",
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "pointer"),
     [

@@ -278,7 +278,7 @@ class TestHosts:
     def test_an_allocation_makes_a_board_busy_whatever_it_tells_itself(self) -> None:
         hosts = hosts_of([node(device(), device("rpi4b-0001-0002"))], DEVICE)
         first, second = with_holders(hosts, [allocation("running")], DEVICE)[0].boards
-        assert (first.busy, first.busy_reason) == (True, "runs benchmark-1")
+        assert (first.busy, first.busy_reason) == (True, "runs a job")
         assert not second.busy
         (elsewhere,) = with_holders(hosts[:1], [allocation(NodeID="node-2")], DEVICE)
         assert not any(board.busy for board in elsewhere.boards)

@@ -349,7 +349,7 @@ class TestStates:
         nomad.get(f"/v1/job/{JOB}").respond(json=PARSED)
         nomad.get("/v1/nodes").respond(json=[node(device())])
         reason = cluster.states([JOB])[JOB].reason
-        assert reason == f"every matching board is taken: {UID} runs benchmark-9"
+        assert reason == f"every matching board is taken: {UID} runs a job"
 
     def test_of_an_ended_job_have_its_secret_removed_and_its_parent_stopped(
         self, cluster: NomadCluster, nomad: respx.Router, deleted: respx.Route

@@ -17,7 +17,7 @@ import pytest
 from edgeyard.devices.runner import dataset as dataset_module
 from edgeyard.devices.runner.accuracy import batch_size_of, wilson_interval
 from edgeyard.devices.runner.arrays import read_arrays
-from edgeyard.devices.runner.dataset import open_dataset
+from edgeyard.devices.runner.dataset import numbered, open_dataset
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import random_feeds
@@ -236,6 +236,48 @@ class TestImages:
         nhwc = TensorSpec("image", (1, 8, 8, 3), "float32")
         found = open_dataset(path, [nhwc], {"color": "BGR", "scale": 1.0})
         assert found.batch(0, 1)["image"][0, 0, 0].tolist() == [30.0, 20.0, 10.0]
+
+    def folders(self, tmp_path: Path, *names: str, **description: object) -> Path:
+        entries = {f"{name}/1.png": self.png((1, 1, 1)) for name in names}
+        told = {"dataset.json": json.dumps(description).encode()} if description else {}
+        return self.archive(tmp_path, entries | told)
+
+    def test_folders_named_by_numbers_are_those_classes(self, tmp_path: Path) -> None:
+        found = open_dataset(self.folders(tmp_path, "7", "0042", "3"), [IMAGE], None)
+        mapped = numbered(found, 100)
+        assert mapped.labels.tolist() == [42, 3, 7]
+        assert mapped.class_names == {42: "0042", 3: "3", 7: "7"}
+        assert numbered(found, 0).labels.tolist() == [42, 3, 7]
+        assert "dataset.json" in refused("user_input", numbered, found, 3)
+
+    def test_numbers_go_by_their_value_not_by_the_alphabet(self, tmp_path: Path) -> None:
+        names = [str(number) for number in range(11)]
+        mapped = numbered(open_dataset(self.folders(tmp_path, *names), [IMAGE], None), 11)
+        assert mapped.class_names == {number: str(number) for number in range(11)}
+
+    def test_other_names_go_by_the_alphabet_where_there_is_one_a_class(
+        self, tmp_path: Path
+    ) -> None:
+        found = open_dataset(self.folders(tmp_path, "dog", "cat"), [IMAGE], None)
+        assert numbered(found, 2) is found
+        assert numbered(found, 0) is found
+        assert found.class_names == {0: "cat", 1: "dog"}
+
+    @pytest.mark.parametrize("names", [("cat", "dog"), ("1", "dog"), ("0", "10"), ("²", "1")])
+    def test_folders_that_tell_no_class_are_refused(
+        self, tmp_path: Path, names: tuple[str, ...]
+    ) -> None:
+        found = open_dataset(self.folders(tmp_path, *names), [IMAGE], None)
+        sentence = refused("user_input", numbered, found, 10)
+        assert "2 class folders" in sentence
+        assert "10 classes" in sentence
+        assert all(repr(name) in sentence for name in names)
+        assert "dataset.json" in sentence
+
+    def test_labels_say_which_folder_is_which_class(self, tmp_path: Path) -> None:
+        path = self.folders(tmp_path, "cat", "dog", labels={"cat": 8, "dog": 2})
+        found = numbered(open_dataset(path, [IMAGE], None), 10)
+        assert found.labels.tolist() == [8, 2]
 
     def test_the_middle_is_cut_out(self, tmp_path: Path) -> None:
         path = self.archive(tmp_path, {"a/1.png": self.png((1, 1, 1), (64, 64))})

@@ -59,11 +59,12 @@ class BoardPool:
         return board.health_reason if not board.healthy else self._held(board, running)
 
     def _held(self, board: Board, running: Mapping[str, str]) -> str:
+        # Not by which job: the sentence reaches users who may not know that it exists.
         if board.target_uid in running:
-            return f"runs {running[board.target_uid]}"
+            return "runs a job"
         for other in self._conflicts[board.target_uid]:
             if other in running:
-                return f"shares cores with {other}, which runs {running[other]}"
+                return f"shares cores with {other}, which is busy"
         return ""
 
 

@@ -144,7 +144,7 @@ def _attribute(value: object) -> AttributeValue | None:
 
 def _held(board: Board, host: Host, holders: Mapping[tuple[str, str], str]) -> Board:
     job_id = holders.get((host.host_id, board.target_uid))
-    return board if job_id is None else replace(board, busy=True, busy_reason=f"runs {job_id}")
+    return board if job_id is None else replace(board, busy=True, busy_reason="runs a job")
 
 
 def _at(value: object, *path: str) -> object:

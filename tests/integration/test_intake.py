@@ -1,0 +1,188 @@
+"""Files that a URL names, and descriptions with a cron."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from edgeyard.errors import InvalidInput, RunFailed, UrlRefused
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.intake import (
+    FETCH_PAUSES_S,
+    add_schedule,
+    fetch_files,
+    fire_due,
+    next_fire,
+)
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    FailureCategory,
+    FileRole,
+    JobDescription,
+    Status,
+)
+from edgeyard.scheduler.model.records import CronSchedule, Role, StoredFile, User
+from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.store import SqlStore
+from tests.fakes.clock import FixedClock
+
+DESCRIPTION = JobDescription(
+    model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
+)
+FOREIGN = BenchmarkFile(
+    role=FileRole.MODEL, position=0, name="net.onnx", url="https://models.example/net.onnx"
+)
+LIMITS = dict.fromkeys(FileRole, 1000)
+
+
+class Web:
+    """Answers in turn; the last answer for ever."""
+
+    def __init__(self, *answers: StoredFile | Exception) -> None:
+        self.answers = list(answers)
+        self.asked = 0
+
+    def fetch(self, url: str, limit_bytes: int) -> StoredFile:
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+FILE = StoredFile(sha256="ab" * 32, size_bytes=5)
+LOST = RunFailed("network", "the connection was cut")
+
+
+@pytest.fixture
+def clock() -> FixedClock:
+    return FixedClock(datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC))
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FixedClock) -> SqlStore:
+    return SqlStore(f"sqlite:///{tmp_path}/lab.db", now=clock.now)
+
+
+def fetched(store: SqlStore, clock: FixedClock, web: Web) -> tuple[Benchmark, list[float]]:
+    with store.write() as uow:
+        made = lifecycle.submit(uow, DESCRIPTION, "ann", [FOREIGN], clock.now())
+    pauses: list[float] = []
+    fetch_files(store, web, made.benchmark_id, clock, LIMITS, pauses.append)
+    with store.read() as uow:
+        return uow.benchmarks.get(made.benchmark_id), pauses
+
+
+def test_a_fetched_file_is_known_by_its_content(store: SqlStore, clock: FixedClock) -> None:
+    benchmark, _ = fetched(store, clock, Web(FILE))
+    assert benchmark.status is Status.PENDING
+    assert benchmark.files[0].sha256 == FILE.sha256
+
+
+def test_a_cut_connection_is_tried_again(store: SqlStore, clock: FixedClock) -> None:
+    benchmark, pauses = fetched(store, clock, Web(LOST, LOST, FILE))
+    assert benchmark.files[0].sha256 == FILE.sha256
+    assert pauses == list(FETCH_PAUSES_S[:2])
+
+
+def test_a_connection_that_stays_cut_ends_the_benchmark(store: SqlStore, clock: FixedClock) -> None:
+    web = Web(LOST)
+    benchmark, _ = fetched(store, clock, web)
+    assert benchmark.status is Status.FAILED
+    assert benchmark.failure is not None
+    assert benchmark.failure.category is FailureCategory.NETWORK
+    assert web.asked == 1 + len(FETCH_PAUSES_S)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RunFailed("user_input", "404"),
+        UrlRefused("http://x", "it leads to a private address"),
+    ],
+)
+def test_what_the_user_must_mend_is_not_tried_again(
+    store: SqlStore, clock: FixedClock, answer: Exception
+) -> None:
+    web = Web(answer)
+    benchmark, pauses = fetched(store, clock, web)
+    assert benchmark.failure is not None
+    assert benchmark.failure.category is FailureCategory.USER_INPUT
+    assert web.asked == 1
+    assert pauses == []
+
+
+def scheduled(store: SqlStore, clock: FixedClock, **account: object) -> CronSchedule:
+    owner = User(user_id="ann", role=Role.SUBMITTER, created_at=clock.now())
+    with store.write() as uow:
+        uow.accounts.add_user(replace(owner, **account))  # type: ignore[arg-type]
+        return add_schedule(
+            uow,
+            replace(DESCRIPTION, cron="* * * * *", user_priority=5),
+            "ann",
+            [replace(FOREIGN, sha256=FILE.sha256, size_bytes=5)],
+            clock.now(),
+        )
+
+
+def made(store: SqlStore) -> Sequence[Benchmark]:
+    with store.read() as uow:
+        return uow.benchmarks.page(BenchmarkFilter(), limit=10, cursor=None)[0]
+
+
+def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedClock) -> None:
+    schedule = scheduled(store, clock)
+    assert schedule.next_fire == clock.now() + timedelta(seconds=30)
+    assert fire_due(store, clock) == 0
+    for _ in range(3):
+        clock.forward(60)
+        assert fire_due(store, clock) == 1
+        assert fire_due(store, clock) == 0
+    clock.forward(86400)  # the server was down for a day: made up for once
+    assert fire_due(store, clock) == 1
+    assert len(made(store)) == 4
+    assert all(each.description.cron is None for each in made(store))
+    with store.read() as uow:
+        events = uow.log.events(after=0, limit=10)
+    assert {event.data["schedule_id"] for event in events} == {schedule.schedule_id}
+
+
+def test_a_disabled_account_makes_nothing_and_keeps_its_schedule(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    scheduled(store, clock, disabled=True)
+    clock.forward(60)
+    assert fire_due(store, clock) == 0
+    assert not made(store)
+    with store.read() as uow:
+        (kept,) = uow.lab.schedules("ann")
+    assert kept.active
+    assert kept.next_fire > clock.now()
+
+
+def test_a_firing_is_within_the_accounts_bounds_of_then(store: SqlStore, clock: FixedClock) -> None:
+    scheduled(store, clock, max_priority=2)
+    clock.forward(60)
+    fire_due(store, clock)
+    (benchmark,) = made(store)
+    assert benchmark.description.user_priority == 2
+
+
+def test_content_that_only_a_schedule_names_stays(store: SqlStore, clock: FixedClock) -> None:
+    schedule = scheduled(store, clock)
+    with store.write() as uow:
+        assert uow.files.referenced(FILE.sha256)
+        uow.lab.save_schedule(replace(schedule, active=False))
+        assert not uow.files.referenced(FILE.sha256)
+
+
+@pytest.mark.parametrize("cron", ["", "every day", "61 * * * *", "* * * * * *", "0 0 31 2 *"])
+def test_what_is_no_crontab_is_refused(cron: str) -> None:
+    with pytest.raises(InvalidInput, match="/cron"):
+        next_fire(cron, datetime(2026, 11, 21, tzinfo=UTC))
