@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from edgeyard.devices.testbed.agent import free_port as free_port
 
 TERMINAL = ("completed", "failed", "cancelled", "expired")
 
@@ -140,13 +141,6 @@ def edgeyard(data_dir: Path, **environment: str) -> Iterator[Server]:
     finally:
         if server.process.poll() is None:
             server.end()
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_ready(process: subprocess.Popen[bytes], port: int, path: str) -> None:

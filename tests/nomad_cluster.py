@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.nomad import testbed
+from edgeyard.devices import testbed
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 
 ORT = {"ort": ["TYPE1", "TYPE2"]}
@@ -60,7 +60,7 @@ HOSTS: tuple[Mapping[str, Sequence[object]], ...] = (
 def nomad_binary() -> str:
     """The Nomad of `make nomad`; skips where there is none."""
     found = subprocess.run(
-        [str(Path(testbed.__file__).with_name("build")), "--find"],
+        [str(Path(__file__).parents[1] / "deploy/nomad/build"), "--find"],
         capture_output=True,
         text=True,
         check=False,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.nomad.testbed import LoopbackNomad
 from deploy.process import Server, edgeyard
+from edgeyard.devices.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.nomad_cluster import HOSTS, clear
 

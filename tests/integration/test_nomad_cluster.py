@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.nomad import testbed
-from deploy.nomad.testbed import LoopbackNomad
 from deploy.process import free_port
+from edgeyard.devices import testbed
+from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 import subprocess
@@ -15,131 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deploy.process import free_port
+from edgeyard.devices.testbed.agent import PLUGIN, Agent, make_client, make_server
 
 NAMESPACE = "edgeyard"
 POLICY = Path(__file__).with_name("edgeyard.policy.hcl")
-PLUGIN = "edgeyard-device-plugin"
 READY_S = 60.0
 """An agent is up in some 10 s; on a machine that is busy, later."""
-
-_END_S = 20.0
-_CLOUDS = "env_aws,env_gce,env_azure,env_digitalocean"
-
-_COMMON = """
-name                 = "{name}"
-data_dir             = "{folder}/data"
-bind_addr            = "127.0.0.1"
-disable_update_check = true
-leave_on_terminate   = false
-log_level            = "INFO"
-advertise {{
-  http = "127.0.0.1"
-  rpc  = "127.0.0.1"
-  serf = "127.0.0.1"
-}}
-ports {{
-  http = {http}
-  rpc  = {rpc}
-  serf = {serf}
-}}
-acl {{
-  enabled   = true
-  token_ttl = "1s"
-}}
-"""
-
-_SERVER = """
-server {
-  enabled             = true
-  bootstrap_expect    = 1
-  raft_multiplier     = 1
-  heartbeat_grace     = "2s"
-  min_heartbeat_ttl   = "2s"
-}
-"""
-
-_CLIENT = """
-client {{
-  enabled           = true
-  servers           = ["127.0.0.1:{server}"]
-  network_interface = "{interface}"
-  cpu_total_compute = 20000
-  memory_total_mb   = 16384
-  options = {{
-    "fingerprint.denylist" = "{clouds}"
-  }}
-}}
-plugin "raw_exec" {{
-  config {{
-    enabled = true
-  }}
-}}
-plugin_dir = "{plugins}"
-plugin "{plugin}" {{
-  config {{
-    boards_file    = "{folder}/boards.json"
-    state_dir      = "{folder}/state"
-    probe_interval = "1s"
-    probe_timeout  = "1s"
-  }}
-}}
-"""
-
-
-@dataclass(slots=True)
-class Agent:
-    """One agent's process."""
-
-    name: str
-    folder: Path
-    http: int
-    rpc: int
-    nomad: str
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        """Of its HTTP API."""
-        return f"http://127.0.0.1:{self.http}"
-
-    def start(self) -> None:
-        """Start it; returns at once."""
-        # It would have Nomad's cloud fingerprint read a file of certificates, and fail.
-        environment = {name: value for name, value in os.environ.items() if "AWS_" not in name}
-        with (self.folder / "agent.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [self.nomad, "agent", "-config", str(self.folder / "agent.hcl")],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-
-    def end(self) -> None:
-        """Interrupt it, as Nomad's own way to stop; kill it where that takes too long."""
-        if self.process is None:
-            return
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self.process = None
-
-    def kill(self) -> None:
-        """As a power cut would."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-    def log_tail(self) -> str:
-        """The end of its log, for errors."""
-        path = self.folder / "agent.log"
-        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
 
 
 @dataclass(slots=True)
@@ -215,21 +95,12 @@ def up(
     plugins = folder / "plugins"
     plugins.mkdir(parents=True)
     (plugins / PLUGIN).symlink_to(plugin or Path(sys.executable).with_name(PLUGIN))
-    server = _agent(folder / "server", nomad, "server", _SERVER)
+    server = make_server(folder / "server", nomad)
     clients = []
     for number, mapping in enumerate(boards):
-        name = f"client-{number}"
-        home = folder / name
-        text = _CLIENT.format(
-            server=server.rpc,
-            interface=interface,
-            clouds=_CLOUDS,
-            plugins=plugins,
-            plugin=PLUGIN,
-            folder=home,
-        )
-        clients.append(_agent(home, nomad, name, text))
-        (home / "boards.json").write_text(json.dumps(mapping))
+        client = make_client(folder / f"client-{number}", nomad, server, plugins, interface)
+        (client.folder / "boards.json").write_text(json.dumps(mapping))
+        clients.append(client)
     testbed = LoopbackNomad(
         folder=folder,
         server=server,
@@ -275,14 +146,6 @@ def unmount(folder: Path) -> None:
     mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
     for mount in sorted((each for each in mounts if each.startswith(f"{folder}/")), reverse=True):
         subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
-
-
-def _agent(folder: Path, nomad: str, name: str, role: str) -> Agent:
-    folder.mkdir(parents=True)
-    http, rpc, serf = free_port(), free_port(), free_port()
-    common = _COMMON.format(name=name, folder=folder, http=http, rpc=rpc, serf=serf)
-    (folder / "agent.hcl").write_text(common + role)
-    return Agent(name=name, folder=folder, http=http, rpc=rpc, nomad=nomad)
 
 
 def set_up_rights(testbed: LoopbackNomad) -> None:

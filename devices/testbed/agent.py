@@ -1,0 +1,168 @@
+"""One Nomad agent on loopback: its configuration and its process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+PLUGIN = "edgeyard-device-plugin"
+
+_END_S = 20.0
+_CLOUDS = "env_aws,env_gce,env_azure,env_digitalocean"
+
+_COMMON = """
+name                 = "{name}"
+data_dir             = "{folder}/data"
+bind_addr            = "127.0.0.1"
+disable_update_check = true
+leave_on_terminate   = false
+log_level            = "INFO"
+advertise {{
+  http = "127.0.0.1"
+  rpc  = "127.0.0.1"
+  serf = "127.0.0.1"
+}}
+ports {{
+  http = {http}
+  rpc  = {rpc}
+  serf = {serf}
+}}
+acl {{
+  enabled   = true
+  token_ttl = "1s"
+}}
+"""
+
+_SERVER = """
+server {
+  enabled             = true
+  bootstrap_expect    = 1
+  raft_multiplier     = 1
+  heartbeat_grace     = "2s"
+  min_heartbeat_ttl   = "2s"
+}
+"""
+
+_CLIENT = """
+client {{
+  enabled           = true
+  servers           = ["127.0.0.1:{server}"]
+  network_interface = "{interface}"
+  cpu_total_compute = 20000
+  memory_total_mb   = 16384
+  options = {{
+    "fingerprint.denylist" = "{clouds}"
+  }}
+}}
+plugin "raw_exec" {{
+  config {{
+    enabled = true
+  }}
+}}
+plugin_dir = "{plugins}"
+plugin "{plugin}" {{
+  config {{
+    boards_file    = "{folder}/boards.json"
+    state_dir      = "{folder}/state"
+    probe_interval = "1s"
+    probe_timeout  = "1s"
+  }}
+}}
+"""
+
+
+@dataclass(slots=True)
+class Agent:
+    """One agent's process."""
+
+    name: str
+    folder: Path
+    http: int
+    rpc: int
+    nomad: str
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Of its HTTP API."""
+        return f"http://127.0.0.1:{self.http}"
+
+    def start(self) -> None:
+        """Start it; returns at once."""
+        # It would have Nomad's cloud fingerprint read a file of certificates, and fail.
+        environment = {name: value for name, value in os.environ.items() if "AWS_" not in name}
+        with (self.folder / "agent.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [self.nomad, "agent", "-config", str(self.folder / "agent.hcl")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+
+    def end(self) -> None:
+        """Interrupt it, as Nomad's own way to stop; kill it where that takes too long."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self.process = None
+
+    def kill(self) -> None:
+        """As a power cut would."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def log_tail(self) -> str:
+        """The end of its log, for errors."""
+        path = self.folder / "agent.log"
+        return path.read_text(errors="replace")[-3000:] if path.exists() else ""
+
+
+def make_server(folder: Path, nomad: str) -> Agent:
+    """Write down a server's configuration; nothing is started."""
+    return _agent(folder, nomad, "server", _SERVER)
+
+
+def make_client(
+    folder: Path, nomad: str, server: Agent, plugins: Path, interface: str = "lo"
+) -> Agent:
+    """Write down the configuration of a client with the plugin; nothing is started.
+
+    Args:
+        plugins: Nomad's ``plugin_dir``.
+    """
+    role = _CLIENT.format(
+        server=server.rpc,
+        interface=interface,
+        clouds=_CLOUDS,
+        plugins=plugins,
+        plugin=PLUGIN,
+        folder=folder,
+    )
+    return _agent(folder, nomad, folder.name, role)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _agent(folder: Path, nomad: str, name: str, role: str) -> Agent:
+    folder.mkdir(parents=True)
+    http, rpc, serf = free_port(), free_port(), free_port()
+    common = _COMMON.format(name=name, folder=folder, http=http, rpc=rpc, serf=serf)
+    (folder / "agent.hcl").write_text(common + role)
+    return Agent(name=name, folder=folder, http=http, rpc=rpc, nomad=nomad)
