@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import subprocess
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PLUGIN = "edgeyard-device-plugin"
 
 _END_S = 20.0
+_LOOK_S = 0.05
 _CLOUDS = "env_aws,env_gce,env_azure,env_digitalocean"
 
 _COMMON = """
@@ -37,13 +42,13 @@ acl {{
 """
 
 _SERVER = """
-server {
+server {{
   enabled             = true
   bootstrap_expect    = 1
   raft_multiplier     = 1
-  heartbeat_grace     = "2s"
-  min_heartbeat_ttl   = "2s"
-}
+  heartbeat_grace     = "{heartbeat_s:g}s"
+  min_heartbeat_ttl   = "{heartbeat_s:g}s"
+}}
 """
 
 _CLIENT = """
@@ -76,7 +81,11 @@ plugin "{plugin}" {{
 
 @dataclass(slots=True)
 class Agent:
-    """One agent's process."""
+    """One agent; its process may have been started by another program, or by none yet.
+
+    Attributes:
+        process: Where this program started it.
+    """
 
     name: str
     folder: Path
@@ -90,13 +99,26 @@ class Agent:
         """Of its HTTP API."""
         return f"http://127.0.0.1:{self.http}"
 
+    @property
+    def config(self) -> Path:
+        """Its configuration, which no other process names: it is known again by that."""
+        return self.folder / "agent.hcl"
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process while it runs, whoever started it."""
+        if self.process is not None and self.process.poll() is None:
+            return self.process.pid
+        ours = [b"agent", b"-config", str(self.config).encode()]
+        return next((pid for pid, words in command_lines() if words[1:] == ours), None)
+
     def start(self) -> None:
         """Start it; returns at once."""
         # It would have Nomad's cloud fingerprint read a file of certificates, and fail.
         environment = {name: value for name, value in os.environ.items() if "AWS_" not in name}
         with (self.folder / "agent.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [self.nomad, "agent", "-config", str(self.folder / "agent.hcl")],
+                [self.nomad, "agent", "-config", str(self.config)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -107,31 +129,47 @@ class Agent:
 
     def end(self) -> None:
         """Interrupt it, as Nomad's own way to stop; kill it where that takes too long."""
-        if self.process is None:
-            return
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
+        if not self._signal(signal.SIGTERM, _END_S):
+            self.kill()
         self.process = None
 
     def kill(self) -> None:
         """As a power cut would."""
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
+        self._signal(signal.SIGKILL, _END_S)
 
     def log_tail(self) -> str:
         """The end of its log, for errors."""
         path = self.folder / "agent.log"
         return path.read_text(errors="replace")[-3000:] if path.exists() else ""
 
+    def _signal(self, number: signal.Signals, patience_s: float) -> bool:
+        """Whether it is gone in that time."""
+        pid = self.pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        until = time.monotonic() + patience_s
+        while self.pid is not None:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_LOOK_S)
+        return True
 
-def make_server(folder: Path, nomad: str) -> Agent:
-    """Write down a server's configuration; nothing is started."""
-    return _agent(folder, nomad, "server", _SERVER)
+
+def command_lines() -> Iterator[tuple[int, list[bytes]]]:
+    """Every process that we can see, with its command line in words."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            yield int(path.parent.name), path.read_bytes().split(b"\0")[:-1]
+
+
+def make_server(folder: Path, nomad: str, heartbeat_s: float) -> Agent:
+    """Write down a server's configuration; nothing is started.
+
+    Args:
+        heartbeat_s: Time between two heartbeats of a client, and for how long it may be late.
+    """
+    return _agent(folder, nomad, "server", _SERVER.format(heartbeat_s=heartbeat_s))
 
 
 def make_client(

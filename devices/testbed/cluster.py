@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from edgeyard.devices.testbed.agent import PLUGIN, Agent, make_client, make_server
+from edgeyard.devices.testbed.agent import PLUGIN, Agent, command_lines, make_client, make_server
+from edgeyard.errors import StartFailed
 
 NAMESPACE = "edgeyard"
+BOARDS_FILE = "boards.json"
 POLICY = Path(__file__).with_name("edgeyard.policy.hcl")
 READY_S = 60.0
 """An agent is up in some 10 s; on a machine that is busy, later."""
@@ -37,7 +42,11 @@ class LoopbackNomad:
     management: str
     token: str = ""
     namespace: str = NAMESPACE
-    plugin_dir: Path = field(default_factory=Path)
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        """All of them, the server first."""
+        return (self.server, *self.clients)
 
     @property
     def address(self) -> str:
@@ -50,29 +59,118 @@ class LoopbackNomad:
 
     def boards(self, client: int, boards: Mapping[str, Sequence[object]]) -> None:
         """Change the boards of a client's host; its plugin sees it within a probe."""
-        path = self.clients[client].folder / "boards.json"
+        path = self.clients[client].folder / BOARDS_FILE
         temporary = path.with_suffix(".part")
         temporary.write_text(json.dumps(boards))
         temporary.replace(path)
 
-    def await_boards(self, count: int) -> None:
-        """Until the server knows so many healthy boards on ready nodes."""
+    def start(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
+        """Start what does not run, and wait until all boards are there.
+
+        Args:
+            tell: Called with what is under way.
+
+        Raises:
+            StartFailed: With the end of the log of the agent that did not come up.
+        """
+        if self.server.pid is None:
+            tell(f"starting the server on port {self.server.http}")
+            self.server.start()
+        if self.token:
+            self._await_leader()
+        else:
+            set_up_rights(self)
+        # Not earlier: a client that finds no server tries again only after half a minute.
+        for client in self.clients:
+            if client.pid is None:
+                tell(f"starting {client.name}")
+                client.start()
+        self.await_boards(sum(map(_count, self.clients)), tell)
+
+    def await_boards(self, count: int, tell: Callable[[str], None] = lambda sentence: None) -> None:
+        """Until the server knows so many healthy boards on ready nodes.
+
+        Raises:
+            StartFailed: They were not there in time, or a client ended.
+        """
         until = time.monotonic() + READY_S
         found = -1
         while time.monotonic() < until:
-            nodes = self.call("GET", "/v1/nodes?resources=true")
-            found = sum(_healthy(node) for node in nodes) if isinstance(nodes, list) else -1
+            before, found = found, sum(self.boards_by_client().values())
+            if found != before:
+                tell(f"{found} of {count} boards are there")
             if found == count:
                 return
+            for client in self.clients:
+                if client.process is not None and client.process.poll() is not None:
+                    raise StartFailed(f"{client.name} ended", client.log_tail())
             time.sleep(0.2)
-        tails = "\n".join(agent.log_tail() for agent in self.clients)
-        raise RuntimeError(f"{found} of {count} boards after {READY_S:.0f} s\n{tails}")
+        tails = "\n".join(client.log_tail() for client in self.clients)
+        raise StartFailed(f"{found} of {count} boards were there after {READY_S:.0f} s", tails)
+
+    def boards_by_client(self) -> Mapping[str, int]:
+        """Healthy boards on ready nodes, by the client's name."""
+        nodes = self.call("GET", "/v1/nodes?resources=true")
+        return {node["Name"]: _healthy(node) for node in nodes} if isinstance(nodes, list) else {}
 
     def down(self) -> None:
-        """End all agents, clients first, and what is left of their mounts."""
-        for agent in (*self.clients, self.server):
+        """End all agents, clients first, and what is left of their tasks and mounts."""
+        for agent in reversed(self.agents):
             agent.end()
+        end_tasks(self.folder)
         unmount(self.folder)
+
+    def _await_leader(self) -> None:
+        until = time.monotonic() + READY_S
+        while True:
+            try:
+                self.call("GET", "/v1/acl/token/self")
+                return
+            except (OSError, RuntimeError) as error:
+                self.check_server(error, until)
+                time.sleep(0.1)
+
+    def check_server(self, error: Exception, until: float) -> None:
+        """After a call that failed: whether there is a point in another one.
+
+        Raises:
+            StartFailed: There is not: the server ended, or the time is over.
+        """
+        if self.server.pid is None:
+            raise StartFailed("the server ended", self.server.log_tail()) from error
+        if time.monotonic() > until:
+            raise StartFailed(f"the server: {error}", self.server.log_tail()) from error
+
+
+def make(
+    folder: Path,
+    nomad: str,
+    boards: Sequence[Mapping[str, Sequence[object]]],
+    *,
+    plugin: Path | None = None,
+    interface: str = "lo",
+    heartbeat_s: float = 2.0,
+) -> LoopbackNomad:
+    """Write down one server and a client for each of ``boards``; nothing is started.
+
+    Args:
+        boards: ``target.json`` of each client's host.
+        plugin: Executable to take for the device plugin; None: the installed one.
+        heartbeat_s: Clients that are not heard for twice as long are down.
+    """
+    folder = folder.resolve()  # tasks are known again by their working directory
+    plugins = folder / "plugins"
+    plugins.mkdir(parents=True)
+    (plugins / PLUGIN).symlink_to(plugin or Path(sys.executable).with_name(PLUGIN))
+    server = make_server(folder / "server", nomad, heartbeat_s)
+    clients = []
+    for number, mapping in enumerate(boards):
+        client = make_client(folder / f"client-{number}", nomad, server, plugins, interface)
+        (client.folder / BOARDS_FILE).write_text(json.dumps(mapping))
+        clients.append(client)
+    return LoopbackNomad(
+        folder=folder, server=server, clients=tuple(clients), management=secrets_uuid()
+    )
 
 
 def up(
@@ -83,38 +181,10 @@ def up(
     plugin: Path | None = None,
     interface: str = "lo",
 ) -> LoopbackNomad:
-    """Start one server and a client for each of ``boards``, and wait until all boards are there.
-
-    Args:
-        boards: ``target.json`` of each client's host.
-        plugin: Executable to take for the device plugin; None: the installed one.
-
-    Raises:
-        RuntimeError: An agent did not come up; with the end of its log.
-    """
-    plugins = folder / "plugins"
-    plugins.mkdir(parents=True)
-    (plugins / PLUGIN).symlink_to(plugin or Path(sys.executable).with_name(PLUGIN))
-    server = make_server(folder / "server", nomad)
-    clients = []
-    for number, mapping in enumerate(boards):
-        client = make_client(folder / f"client-{number}", nomad, server, plugins, interface)
-        (client.folder / "boards.json").write_text(json.dumps(mapping))
-        clients.append(client)
-    testbed = LoopbackNomad(
-        folder=folder,
-        server=server,
-        clients=tuple(clients),
-        management=secrets_uuid(),
-        plugin_dir=plugins,
-    )
+    """`make` and `start`; nothing is left running where that fails."""
+    testbed = make(folder, nomad, boards, plugin=plugin, interface=interface)
     try:
-        server.start()
-        set_up_rights(testbed)
-        # Not earlier: a client that finds no server tries again only after half a minute.
-        for client in clients:
-            client.start()
-        testbed.await_boards(sum(len(group) for each in boards for group in each.values()))
+        testbed.start()
     except BaseException:
         testbed.down()
         raise
@@ -137,6 +207,19 @@ def call(address: str, method: str, path: str, token: str, body: object = None) 
             return json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         raise RuntimeError(f"{method} {path}: {error.code} {error.read()[:500]!r}") from error
+
+
+def end_tasks(folder: Path) -> None:
+    """Kill tasks, and Nomad's processes that mind them: both outlive their agent."""
+    allocations = f"NOMAD_ALLOC_DIR={folder}/".encode()
+    for pid, words in command_lines():
+        with contextlib.suppress(OSError):
+            process = Path(f"/proc/{pid}")
+            minds = words[1:2] in ([b"executor"], [b"logmon"]) and (
+                folder in (process / "cwd").readlink().parents
+            )
+            if minds or b"\0" + allocations in b"\0" + (process / "environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
 
 
 def unmount(folder: Path) -> None:
@@ -162,10 +245,9 @@ def set_up_rights(testbed: LoopbackNomad) -> None:
             )
             break
         except (OSError, RuntimeError) as error:
-            if time.monotonic() > until or testbed.server.process is None:
-                raise RuntimeError(f"{error}\n{testbed.server.log_tail()}") from error
-            if testbed.server.process.poll() is not None:
-                raise RuntimeError(f"the server ended\n{testbed.server.log_tail()}") from error
+            if "ACL bootstrap already done" in str(error):
+                break  # by a start that was cut off
+            testbed.check_server(error, until)
             time.sleep(0.1)
     testbed.call("POST", f"/v1/namespace/{NAMESPACE}", {"Name": NAMESPACE})
     testbed.call(
@@ -176,6 +258,10 @@ def set_up_rights(testbed: LoopbackNomad) -> None:
     )
     assert isinstance(token, dict)
     testbed.token = str(token["SecretID"])
+
+
+def _count(client: Agent) -> int:
+    return sum(map(len, json.loads((client.folder / BOARDS_FILE).read_text()).values()))
 
 
 def _healthy(node: object) -> int:
