@@ -137,9 +137,14 @@ def build(settings: Settings, port: int) -> System:
         store,
         cluster,
         dispatcher,
-        ReconcileRules(upload_grace_s=settings.upload_grace_s, pin_grace_s=settings.pin_grace_s),
+        ReconcileRules(
+            upload_grace_s=settings.upload_grace_s,
+            pin_grace_s=settings.pin_grace_s,
+            board_grace_s=settings.board_grace_s,
+        ),
         limits,
         clock,
+        twin.unusable,
     )
     engine = Engine(
         EngineParts(
@@ -203,8 +208,12 @@ def build_cluster(
         with store.read() as uow:
             return {job_id for job_id in job_ids if _has_ended(uow, job_id)}
 
+    def blank() -> bool:
+        with store.read() as uow:
+            return uow.attempts.none_yet()
+
     nomad = NomadCluster(
-        nomad_access(settings), purge_age_s=settings.nomad_purge_age_s, ended=ended
+        nomad_access(settings), purge_age_s=settings.nomad_purge_age_s, ended=ended, blank=blank
     )
     return nomad, nomad.verify
 

@@ -106,7 +106,9 @@ class Cycle:
             self._twin.refresh(self._nodes.hosts(), self._clock.now())
         except ClusterUnreachable as error:
             self._twin.missed(str(error))
-            logger.warning("cluster did not answer", extra={"event": "twin.missed"})
+            logger.warning(
+                "cluster did not answer", extra={"event": "twin.missed", "reason": str(error)}
+            )
 
     def run(self) -> tuple[str, ...]:
         """Decide once and commit.

@@ -31,6 +31,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
     Waiting,
+    WaitingReason,
 )
 from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.model.records import Event, Report
@@ -162,7 +163,7 @@ def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool)
 def wait(
     uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, priority: int, now: datetime
 ) -> Benchmark:
-    """Note why a pending benchmark waits; a new reason code is an event, a new sentence is not."""
+    """Note why a benchmark waits; a new reason code is an event, a new sentence is not."""
     if benchmark.waiting == waiting and benchmark.priority == priority:
         return benchmark
     saved = uow.benchmarks.save(replace(benchmark, waiting=waiting, priority=priority))
@@ -292,6 +293,14 @@ def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: dateti
     return saved
 
 
+def blocked(uow: UnitOfWork, attempt: Attempt, why: str, now: datetime) -> None:
+    """The cluster has its job and does not start it: its owner is told what the cluster says."""
+    benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    if benchmark.status is Status.SCHEDULED:
+        waiting = Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why)
+        wait(uow, benchmark, waiting, attempt.priority, now)
+
+
 def task_started(
     uow: UnitOfWork, attempt: Attempt, target_uid: str | None, started_at: datetime, now: datetime
 ) -> Attempt:
@@ -317,6 +326,7 @@ def task_started(
                 benchmark,
                 started_at=started_at,
                 target_uid=saved.target_uid,
+                waiting=None,
                 progress=0.0,
                 phase="starting",
             ),
@@ -484,7 +494,7 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
     if again and lost_count < MAX_LOST_ATTEMPTS and preempted < MAX_PREEMPTED_ATTEMPTS:
         _move(
             uow,
-            replace(benchmark, phase=None, progress=None, started_at=None),
+            replace(benchmark, waiting=None, phase=None, progress=None, started_at=None),
             Status.PENDING,
             now,
             {"retry": True, **_told(failure)},

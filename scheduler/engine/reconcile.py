@@ -25,7 +25,13 @@ logger = logging.getLogger(__name__)
 RUN_TIME_MARGIN_S = 20.0
 """The runner holds ``user_time`` itself; the scheduler steps in this much later."""
 
+BLOCKED_TOLD_S = 5.0
+"""A job that the cluster does not start for so long is one whose owner is told why."""
+
 _Change = Callable[[UnitOfWork, Attempt], object]
+
+BoardTrouble = Callable[[str], tuple[datetime, str] | None]
+"""Since when a board's own host has found it unusable, and why; None while it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +42,13 @@ class ReconcileRules:
         upload_grace_s: For a result after its task ended.
         pin_grace_s: For a job that is bound to one board to get that board; then it is taken back,
             and decided on anew.
+        board_grace_s: For a board that its host finds unusable while it runs a task; then the
+            task is stopped as the board's fault.
     """
 
     upload_grace_s: float = 30.0
     pin_grace_s: float = 300.0
+    board_grace_s: float = 30.0
 
 
 class Reconciler:
@@ -53,6 +62,7 @@ class Reconciler:
         rules: ReconcileRules,
         limits: TaskLimits,
         clock: Clock,
+        board_trouble: BoardTrouble = lambda target_uid: None,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -60,6 +70,7 @@ class Reconciler:
         self._rules = rules
         self._limits = limits
         self._clock = clock
+        self._board_trouble = board_trouble
 
     def run(
         self, job_ids: Sequence[str] | None = None, *, after_restart: bool = False
@@ -153,6 +164,8 @@ class Reconciler:
             self._apply(
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
+        elif self._stays_blocked(attempt, benchmark, job, now):
+            self._apply(attempt, lambda uow, it: lifecycle.blocked(uow, it, job.reason, now))
 
     def _unknown_to_the_cluster(self, attempt: Attempt, after_restart: bool) -> None:
         now = self._clock.now()
@@ -197,7 +210,33 @@ class Reconciler:
                 category=FailureCategory.TIMEOUT,
                 sentence=f"it ran longer than its time limit of {bound_s:g} s",
             )
-        return None
+        return self._board_fault(attempt, job, now)
+
+    def _board_fault(self, attempt: Attempt, job: JobState, now: datetime) -> Failure | None:
+        """Why its board is not to be waited for; a task may not notice that its board is gone."""
+        uid = job.target_uid or attempt.target_uid
+        trouble = self._board_trouble(uid) if uid and job.run is JobRun.RUNNING else None
+        if trouble is None:
+            return None
+        since, reason = trouble
+        if now < since + timedelta(seconds=self._rules.board_grace_s):
+            return None
+        return Failure(
+            category=FailureCategory.BOARD_FAULT,
+            sentence=f"its board {uid} has been unusable for {self._rules.board_grace_s:g} s "
+            f"while it ran: {reason}",
+        )
+
+    def _stays_blocked(
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
+    ) -> bool:
+        """Whether there is something to tell of a job that the cluster has and does not start."""
+        if job.run is not JobRun.QUEUED or job.target_uid is not None or not job.reason:
+            return False
+        told = benchmark.waiting
+        return now > _due(attempt, benchmark) + timedelta(seconds=BLOCKED_TOLD_S) and (
+            told is None or told.sentence != job.reason
+        )
 
     def _waits_in_vain(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
@@ -210,9 +249,7 @@ class Reconciler:
             or job.target_uid is not None  # it has its board, and downloads
         ):
             return False
-        queued_at = attempt.queued_at or attempt.created_at
-        due = max(queued_at, benchmark.description.start_time or queued_at)
-        return now > due + timedelta(seconds=self._rules.pin_grace_s)
+        return now > _due(attempt, benchmark) + timedelta(seconds=self._rules.pin_grace_s)
 
     def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
         ended = attempt.task_ended_at
@@ -230,3 +267,9 @@ class Reconciler:
                 "attempt changed meanwhile",
                 extra={"event": "reconcile.conflict", "job_id": attempt.job_id},
             )
+
+
+def _due(attempt: Attempt, benchmark: Benchmark) -> datetime:
+    """From when on the cluster should have its job running."""
+    queued_at = attempt.queued_at or attempt.created_at
+    return max(queued_at, benchmark.description.start_time or queued_at)

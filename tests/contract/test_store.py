@@ -374,6 +374,15 @@ def test_a_benchmark_has_at_most_one_live_attempt(store: SqlStore) -> None:
         assert list(uow.attempts.live()) == [second, make.an_attempt("b-2")]
 
 
+def test_a_store_knows_whether_it_ever_had_an_attempt(store: SqlStore) -> None:
+    with store.write() as uow:
+        assert uow.attempts.none_yet()
+        uow.benchmarks.add(make.a_benchmark())
+        assert uow.attempts.none_yet()
+        uow.attempts.add(make.an_attempt())
+        assert not uow.attempts.none_yet()
+
+
 def test_the_job_of_another_attempt_is_taken(store: SqlStore) -> None:
     _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
     with store.write() as uow:

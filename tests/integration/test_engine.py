@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
@@ -13,9 +14,11 @@ from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
+    Binding,
     Failure,
     FailureCategory,
     Status,
+    Waiting,
     WaitingReason,
 )
 from edgeyard.scheduler.model.records import BoardOverride
@@ -191,6 +194,61 @@ def test_a_task_that_outruns_its_time_is_stopped(lab: Lab) -> None:
     assert shown.status is Status.FAILED
     assert shown.failure is not None
     assert shown.failure.category is FailureCategory.TIMEOUT
+
+
+def test_a_board_that_is_pulled_out_under_its_task_is_given_up_and_another_tried(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=1)
+    job_id = lab.running(benchmark_id)
+
+    def seen(healthy: bool) -> None:
+        reason = "" if healthy else "/dev/ttyUSB0 is gone"
+        lab.cluster.boards[0] = replace(
+            lab.cluster.boards[0], healthy=healthy, health_reason=reason
+        )
+        lab.turn()
+
+    seen(False)
+    lab.clock.forward(20)
+    seen(True)  # a loose plug
+    lab.clock.forward(20)
+    seen(False)
+    lab.clock.forward(29)
+    lab.turn()
+    assert lab.cluster.stopped == []
+    lab.clock.forward(1)
+    lab.turn()
+    assert lab.cluster.stopped == [job_id]
+    lab.turn()
+    lab.turn()
+    first, second = lab.attempts(benchmark_id)
+    assert first.failure is not None
+    assert first.failure.category is FailureCategory.BOARD_FAULT
+    assert "/dev/ttyUSB0 is gone" in first.failure.sentence
+    assert second.target_uid == B
+
+
+def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab) -> None:
+    benchmark_id = lab.submit(binding=Binding.LOOSE)
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+
+    def said(reason: str) -> Waiting | None:
+        blocked = replace(lab.cluster.jobs[attempt.job_id], reason=reason)
+        lab.cluster.jobs[attempt.job_id] = blocked
+        lab.reconciler.run()
+        return lab.show(benchmark_id).waiting
+
+    assert said("2 hosts: no memory left") is None  # it has only just been handed over
+    lab.clock.forward(6)
+    for sentence in ("2 hosts: no memory left", "1 host: no memory left"):
+        waiting = said(sentence)
+        assert waiting == Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=sentence)
+    (told,) = lab.events(benchmark_id, "benchmark.waiting")
+    assert told.data["sentence"] == "2 hosts: no memory left"
+    lab.cluster.start(attempt.job_id, A)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.RUNNING
+    assert lab.show(benchmark_id).waiting is None
 
 
 def test_a_dispatch_with_unknown_outcome_is_looked_up_and_never_doubled(lab: Lab) -> None:

@@ -417,6 +417,31 @@ class TestNodes:
         assert whole.call_count == 2
 
 
+class TestAnEmptyDatabase:
+    def test_that_meets_live_jobs_of_ours_shows_no_board_and_cancels_nothing(
+        self, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/nodes").respond(json=[node(device())])
+        nomad.get("/v1/allocations").respond(json=[])
+        jobs = nomad.get("/v1/jobs").respond(json=[job("benchmark-x"), job("benchmark-y", "dead")])
+        cluster = NomadCluster(ACCESS, retry=QUICK, blank=lambda: True)
+        for _ in range(2):
+            with pytest.raises(ClusterUnreachable, match=r"1 of Edgeyard.s are live .*benchmark-x"):
+                cluster.hosts()
+        jobs.respond(json=[job("benchmark-x", Stop=True)])
+        assert cluster.hosts()[0].boards
+        jobs.respond(json=[job("benchmark-z")])  # its own, from now on
+        assert cluster.hosts()[0].boards
+        cluster.close()
+
+    def test_is_asked_about_only_where_there_is_one(self, nomad: respx.Router) -> None:
+        nomad.get("/v1/nodes").respond(json=[node(device())])
+        nomad.get("/v1/allocations").respond(json=[])
+        cluster = NomadCluster(ACCESS, retry=QUICK)
+        assert cluster.hosts()[0].boards  # jobs are not asked for: no route for them
+        cluster.close()
+
+
 class TestHousekeeping:
     NOW = datetime.fromisoformat(STARTED)
     OLD_NS = int((NOW - timedelta(days=8)).timestamp() * 1e9)

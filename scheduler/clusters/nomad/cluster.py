@@ -14,7 +14,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from edgeyard.devices.model import Board, Host
-from edgeyard.errors import HclError, HclMismatch, JobExists, JobRefused, NotFound
+from edgeyard.errors import (
+    ClusterUnreachable,
+    HclError,
+    HclMismatch,
+    JobExists,
+    JobRefused,
+    NotFound,
+)
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.fitting import Condition, choose
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
@@ -28,7 +35,7 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper, is_live
+from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, is_live
 from edgeyard.scheduler.clusters.nomad.nodes import hosts_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import moment_of
@@ -70,6 +77,7 @@ class NomadCluster:
         retry: RetryPolicy | None = None,
         purge_age_s: float = 7 * 86400.0,
         ended: Callable[[Collection[str]], Collection[str]] = lambda job_ids: (),
+        blank: Callable[[], bool] = lambda: False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Nothing is sent before the first call.
@@ -78,6 +86,8 @@ class NomadCluster:
             purge_age_s: Age at which ended jobs are removed from Nomad.
             ended: Of these jobs, those that Edgeyard knows to be at their end; only they are
                 ever stopped or purged unasked.
+            blank: Whether Edgeyard knows of no job at all. While live jobs of Edgeyard's are
+                there nevertheless, no board is shown, so that nothing is placed beside them.
         """
         self._access = access
         self._now = now
@@ -90,6 +100,8 @@ class NomadCluster:
         self._nodes_read_s = -NODES_REREAD_S
         self._hosts: tuple[Host, ...] = ()
         self._hosts_read_s = -_HOSTS_FRESH_S
+        self._blank = blank
+        self._at_home = False
         self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
 
     # --- Cluster ---
@@ -230,7 +242,12 @@ class NomadCluster:
     # --- NodeSource ---
 
     def hosts(self) -> tuple[Host, ...]:
-        """All nodes with their boards; a board is busy while an allocation holds it."""
+        """All nodes with their boards; a board is busy while an allocation holds it.
+
+        Raises:
+            ClusterUnreachable: Also where the database is new and Nomad is full of our jobs.
+        """
+        self._be_at_home()
         hosts = with_holders(self._all_nodes(), self._client.holders(), self._access.device)
         with self._lock:
             self._hosts, self._hosts_read_s = hosts, time.monotonic()
@@ -250,6 +267,25 @@ class NomadCluster:
         return hosts
 
     # --- inside ---
+
+    def _be_at_home(self) -> None:
+        """Refuse to begin with an empty database where an earlier one's jobs still run.
+
+        Most likely the database was lost, or another Edgeyard uses the same namespace: whether
+        those jobs may go is for an operator to say.
+        """
+        if self._at_home:
+            return
+        if self._blank():
+            live = sorted(str(job["ID"]) for job in self._client.jobs(PREFIX) if is_live(job))
+            if live:
+                raise ClusterUnreachable(
+                    f"the database knows no job, but {len(live)} of Edgeyard's are live in Nomad's "
+                    f"namespace {self._access.namespace} ({live[0]}, ...): restore the database, "
+                    "or set nomad_namespace to one of its own, or end them (nomad job stop -purge "
+                    "<id>); until then nothing is dispatched"
+                )
+        self._at_home = True
 
     def _understood(self, hcl: str) -> Json:
         """Nomad's reading of a text that nobody vouches for: it must say what we read in it."""
