@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.cli import (
     results,
     server,
     submitting,
+    testbed,
     watching,
 )
 from edgeyard.benchmark_api.cli.program import Program
@@ -55,5 +56,9 @@ def _root(
     """
 
 
-for _module in (submitting, watching, benchmarks, results, nouns, rendering, checkup, server):
+_MODULES = (
+    *(submitting, watching, benchmarks, results),
+    *(nouns, rendering, checkup, server, testbed),
+)
+for _module in _MODULES:
     _module.add_to(app)

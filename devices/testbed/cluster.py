@@ -85,13 +85,15 @@ class LoopbackNomad:
             if client.pid is None:
                 tell(f"starting {client.name}")
                 client.start()
-        self.await_boards(sum(map(_count, self.clients)), tell)
+        for client in self.clients:
+            self._await_client(client)
+        self.await_boards(sum(self.expected_boards().values()), tell)
 
     def await_boards(self, count: int, tell: Callable[[str], None] = lambda sentence: None) -> None:
         """Until the server knows so many healthy boards on ready nodes.
 
         Raises:
-            StartFailed: They were not there in time, or a client ended.
+            StartFailed: They were not there in time.
         """
         until = time.monotonic() + READY_S
         found = -1
@@ -101,12 +103,18 @@ class LoopbackNomad:
                 tell(f"{found} of {count} boards are there")
             if found == count:
                 return
-            for client in self.clients:
-                if client.process is not None and client.process.poll() is not None:
-                    raise StartFailed(f"{client.name} ended", client.log_tail())
             time.sleep(0.2)
         tails = "\n".join(client.log_tail() for client in self.clients)
         raise StartFailed(f"{found} of {count} boards were there after {READY_S:.0f} s", tails)
+
+    def expected_boards(self) -> Mapping[str, int]:
+        """How many boards each client's host should have, by the client's name."""
+        return {
+            client.name: sum(
+                map(len, json.loads((client.folder / BOARDS_FILE).read_text()).values())
+            )
+            for client in self.clients
+        }
 
     def boards_by_client(self) -> Mapping[str, int]:
         """Healthy boards on ready nodes, by the client's name."""
@@ -120,6 +128,17 @@ class LoopbackNomad:
         end_tasks(self.folder)
         unmount(self.folder)
 
+    def _await_client(self, client: Agent) -> None:
+        """Until the server has heard of it: what is told of its boards before may be old."""
+        until = time.monotonic() + READY_S
+        while True:
+            try:
+                call(client.address, "GET", "/v1/agent/health?type=client", "")
+                return
+            except (OSError, RuntimeError) as error:
+                _check(client, error, until)
+                time.sleep(0.1)
+
     def _await_leader(self) -> None:
         until = time.monotonic() + READY_S
         while True:
@@ -127,19 +146,8 @@ class LoopbackNomad:
                 self.call("GET", "/v1/acl/token/self")
                 return
             except (OSError, RuntimeError) as error:
-                self.check_server(error, until)
+                _check(self.server, error, until)
                 time.sleep(0.1)
-
-    def check_server(self, error: Exception, until: float) -> None:
-        """After a call that failed: whether there is a point in another one.
-
-        Raises:
-            StartFailed: There is not: the server ended, or the time is over.
-        """
-        if self.server.pid is None:
-            raise StartFailed("the server ended", self.server.log_tail()) from error
-        if time.monotonic() > until:
-            raise StartFailed(f"the server: {error}", self.server.log_tail()) from error
 
 
 def make(
@@ -247,7 +255,7 @@ def set_up_rights(testbed: LoopbackNomad) -> None:
         except (OSError, RuntimeError) as error:
             if "ACL bootstrap already done" in str(error):
                 break  # by a start that was cut off
-            testbed.check_server(error, until)
+            _check(testbed.server, error, until)
             time.sleep(0.1)
     testbed.call("POST", f"/v1/namespace/{NAMESPACE}", {"Name": NAMESPACE})
     testbed.call(
@@ -260,8 +268,12 @@ def set_up_rights(testbed: LoopbackNomad) -> None:
     testbed.token = str(token["SecretID"])
 
 
-def _count(client: Agent) -> int:
-    return sum(map(len, json.loads((client.folder / BOARDS_FILE).read_text()).values()))
+def _check(agent: Agent, error: Exception, until: float) -> None:
+    """After a call that failed: another one may do better, or StartFailed."""
+    if agent.pid is None:
+        raise StartFailed(f"{agent.name} ended", agent.log_tail()) from error
+    if time.monotonic() > until:
+        raise StartFailed(f"{agent.name}: {error}", agent.log_tail()) from error
 
 
 def _healthy(node: object) -> int:
