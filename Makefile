@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types imports postgres nomad unit bench docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh nomad unit bench docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -38,15 +38,18 @@ imports: $(STAMP) ## import rules
 postgres:
 	@deploy/postgres/install
 
+openssh:
+	@deploy/openssh/install
+
 nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres ## lint, types, import rules and all tests
+test: lint types imports postgres openssh ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests
-	@$(BIN)/pytest -n 2 -m "not slow and not postgres and not nomad and not browser"
+	@$(BIN)/pytest -n 2 -m "not slow and not postgres and not nomad and not ssh and not browser"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks

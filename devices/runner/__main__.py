@@ -177,7 +177,6 @@ class _Run:
         try:
             run_on_board(
                 spec,
-                self._board,
                 address,
                 self._environ,
                 self._on_message,
@@ -188,7 +187,7 @@ class _Run:
             logger.warning("Our parent is gone; so are we.")
             raise SystemExit(EXIT_STOPPED) from None
         report = read_report(spec.results_dir, spec)
-        if report is None:
+        if report is None or report.get("status") not in ("ok", "failed"):
             raise RunFailed("board_fault", "the board brought no report of this run back")
         return report
 

@@ -86,6 +86,9 @@ def serve(folder: Path) -> int:
         return 0
     except (_Gone, BrokenPipeError):
         return 1
+    except OSError as error:
+        sys.stderr.write(f"the board can't keep what the run needs: {error}\n")
+        return 1
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
+import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import numpy as np
 import pytest
 
 from edgeyard.devices.runner import behind_host, pyz
-from edgeyard.devices.runner.spec import read_board, read_spec
+from edgeyard.devices.runner.spec import read_spec
 from edgeyard.devices.runner.transports import ssh
 from tests.builders.runner import (
     LIGHT,
@@ -31,64 +33,22 @@ from tests.builders.runner import (
     nan_model,
     upload_server,
 )
-from tests.builders.sshd import Sshd, running_sshd
+from tests.builders.sshd import BehindHost, board_behind_host
 
-SITE = str(Path(np.__file__).parents[1])
+pytestmark = pytest.mark.ssh
+
 FOR_EVER = 10_000_000  # inferences
-
-
-@dataclass
-class BehindHost:
-    """A board that answers by ssh; ``tmp`` is where it keeps what it is handed."""
-
-    sshd: Sshd
-    tmp: Path
-
-    def facts(self, **changes: object) -> dict[str, object]:
-        address = {**asdict(self.sshd.address), **changes}
-        # one thread, as most boards' tests want it; no CPU list: the board knows its own
-        return {"ssh": address, "emulated": False}
-
-    def left(self) -> list[str]:
-        return [path.name for path in self.tmp.iterdir()]
-
-    def processes(self) -> list[int]:
-        """Those that work in a folder of a run."""
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-                if str(self.tmp) in (path / "cmdline").read_text() and state != "Z":
-                    found.append(int(path.name))
-        return found
-
-    def script(self, name: str, text: str) -> str:
-        path = self.sshd.folder / name
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-        return str(path)
-
-
-def _python_of(sshd: Sshd) -> str:
-    """A Python that the board's user may run, and that fits our NumPy and engine."""
-    if sshd.user.pw_uid == os.getuid():
-        return sys.executable
-    found = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin:/usr/local/bin")
-    if found is None:
-        pytest.skip(f"needs a Python 3.{sys.version_info.minor} that other users may run")
-    return found
 
 
 @pytest.fixture
 def board() -> Iterator[BehindHost]:
-    with running_sshd() as sshd:
-        tmp = sshd.folder / "tmp"
-        tmp.mkdir()
-        os.chown(tmp, sshd.user.pw_uid, sshd.user.pw_gid)
-        made = BehindHost(sshd, tmp)
-        run = f'TMPDIR="{tmp}" PYTHONPATH="{SITE}" exec {_python_of(sshd)} "$@"'
-        sshd.address = replace(sshd.address, python=made.script("python", run))
+    with board_behind_host() as made:
         yield made
+
+
+def facts_of(board: BehindHost, **changes: object) -> dict[str, object]:
+    """As its host's plugin tells them, with changes of its address."""
+    return {"ssh": {**asdict(board.sshd.address), **changes}, "emulated": False}
 
 
 @pytest.fixture
@@ -122,6 +82,31 @@ def started(task: Task) -> Iterator[subprocess.Popen[bytes]]:
         process.communicate()
 
 
+@contextlib.contextmanager
+def silent_proxy(port: int) -> Iterator[tuple[int, threading.Event]]:
+    """A port that leads to another, till the event is set: then nothing passes any more."""
+    silence, closed = threading.Event(), threading.Event()
+
+    def pass_on() -> None:
+        here, _ = listener.accept()
+        with here, socket.create_connection(("127.0.0.1", port)) as there:
+            while not closed.is_set():
+                ready, _, _ = select.select([here, there], [], [], 0.05)
+                for one in [] if silence.is_set() else ready:
+                    (there if one is here else here).sendall(one.recv(65536))
+                if silence.is_set():
+                    closed.wait(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=pass_on, name="proxy")
+        thread.start()
+        try:
+            yield listener.getsockname()[1], silence
+        finally:
+            closed.set()
+            thread.join()
+
+
 def failure_of(task: Task, **changes: str) -> dict[str, Any]:
     code, output = task.run(**changes)
     assert code == 3, output
@@ -133,7 +118,7 @@ def test_a_network_is_measured_there_and_its_result_comes_back(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     model = LIGHT / "light_squeezenet.onnx"
-    task = make_task(tmp_path, server, model, board=board.facts(), nb_inference=25)
+    task = make_task(tmp_path, server, model, board=facts_of(board), nb_inference=25)
     code, output = task.run()
     assert code == 0, output
     report = server.report
@@ -146,7 +131,7 @@ def test_a_network_is_measured_there_and_its_result_comes_back(
     assert b"Running TYPE1" in server.files["runner.log"]
     phases = [each["phase"] for each in server.progress]
     assert phases[0] == "loading"
-    assert "measuring" in phases
+    assert {"warmup", "measuring"} & set(phases)
     assert server.tokens == {f"Bearer {TOKEN}"}
     assert float((tmp_path / "progress").read_text()) == 0.0
     assert board.left() == []
@@ -162,7 +147,7 @@ def test_a_dataset_goes_there_too(board: BehindHost, server: UploadServer, tmp_p
         server,
         linear_model(np.eye(6)),
         datasets={"data.npz": tmp_path / "data.npz"},
-        board=board.facts(),
+        board=facts_of(board),
         benchmark_type="TYPE2",
     )
     code, output = task.run()
@@ -175,7 +160,7 @@ def test_a_host_that_is_the_one_file_program_itself_can_do_it(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     program = pyz.build(tmp_path / "edgeyard-runner.pyz")
-    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=board.facts())
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
     code, output = task.run(sys.executable, str(program))
     assert code == 0, output
     assert server.report["status"] == "ok"
@@ -184,7 +169,7 @@ def test_a_host_that_is_the_one_file_program_itself_can_do_it(
 def test_what_fails_there_is_told_as_if_it_had_failed_here(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
-    task = make_task(tmp_path, server, nan_model(), board=board.facts())
+    task = make_task(tmp_path, server, nan_model(), board=facts_of(board))
     here = make_task(tmp_path / "here", server, nan_model())
     assert failure_of(task)["category"] == failure_of(here)["category"]
     assert board.left() == []
@@ -193,7 +178,7 @@ def test_what_fails_there_is_told_as_if_it_had_failed_here(
 def test_a_damaged_model_is_noticed_there(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
-    task = make_task(tmp_path, server, b"no network at all", board=board.facts())
+    task = make_task(tmp_path, server, b"no network at all", board=facts_of(board))
     assert failure_of(task)["category"] == "user_model"
 
 
@@ -202,7 +187,7 @@ def test_a_run_that_is_cancelled_leaves_nothing_there(
     board: BehindHost, server: UploadServer, tmp_path: Path, number: int
 ) -> None:
     model = linear_model(np.eye(64))
-    task = make_task(tmp_path, server, model, board=board.facts(), nb_inference=FOR_EVER)
+    task = make_task(tmp_path, server, model, board=facts_of(board), nb_inference=FOR_EVER)
     with started(task) as process:
         measuring(task)
         assert board.processes()
@@ -218,7 +203,7 @@ def test_a_link_that_is_cut_is_told_as_the_network_s_and_the_board_cleans_up(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     model = linear_model(np.eye(64))
-    task = make_task(tmp_path, server, model, board=board.facts(), nb_inference=FOR_EVER)
+    task = make_task(tmp_path, server, model, board=facts_of(board), nb_inference=FOR_EVER)
     with started(task) as process:
         measuring(task)
         board.sshd.stop()
@@ -237,25 +222,103 @@ def test_a_board_whose_host_key_is_not_known_gets_nothing(
     board.sshd.stop()
     board.sshd.new_host_key()
     board.sshd.start()
-    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=board.facts())
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
     failure = failure_of(task)
     assert failure["category"] == "board_fault"
-    assert "Host key verification failed" in failure["sentence"]
+    address = board.sshd.address
+    assert failure["sentence"] == (
+        f"the board at 127.0.0.1 port {address.port} shows a host key that is not the known one, "
+        f"and was sent nothing: find out why before you change {address.known_hosts_file}"
+    )
     assert board.left() == []
+
+
+def test_a_board_that_does_not_let_us_in_is_faulty(
+    board: BehindHost, server: UploadServer, tmp_path: Path
+) -> None:
+    (board.sshd.folder / "authorized_keys").write_text("")
+    failure = failure_of(make_task(tmp_path, server, b"model", board=facts_of(board)))
+    assert failure["category"] == "board_fault"
+    assert "does not let us in: see user and identity_file" in failure["sentence"]
+
+
+def test_a_host_without_ssh_says_so(server: UploadServer, tmp_path: Path) -> None:
+    task = make_task(tmp_path, server, b"model", board={"ssh": {"host": "127.0.0.1"}})
+    failure = failure_of(task, PATH="/nowhere")
+    assert failure["category"] == "board_fault"
+    assert "can't start ssh" in failure["sentence"]
+
+
+def test_a_board_without_room_says_so_and_cleans_up(
+    board: BehindHost, server: UploadServer, tmp_path: Path
+) -> None:
+    python = board.sshd.script("full", f'ulimit -f 1000\nexec {board.sshd.address.python} "$@"')
+    facts = facts_of(board, python=python)
+    failure = failure_of(make_task(tmp_path, server, b"x" * 2**21, board=facts))
+    assert failure["category"] == "board_fault"
+    assert "can't keep what the run needs: [Errno 27] File too large" in failure["sentence"]
+    assert board.left() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["-rf", "a b;$(touch x)`id`'\".onnx", "..onnx", "é\u202e🙂.onnx", "%s\u2028", "~"]
+)
+def test_a_file_s_name_is_a_name_there_and_nothing_else(
+    board: BehindHost, server: UploadServer, tmp_path: Path, name: str
+) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
+    (task.local / "model.onnx").rename(task.local / name)
+    task.spec["model"]["filename"] = name
+    code, output = task.run()
+    assert code == 0, output
+    assert server.report["model"]["filename"] == name
+    assert board.left() == []
+
+
+def test_what_its_host_leaves_open_the_board_knows_itself(
+    board: BehindHost, server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
+    del task.board["threads"]
+    python = board.sshd.script("one-cpu", f'exec taskset -c 0 {board.sshd.address.python} "$@"')
+    task.board["ssh"]["python"] = python
+    code, output = task.run()
+    assert code == 0, output
+    assert server.report["board"]["threads"] == 1
+
+
+@pytest.mark.slow
+def test_a_link_that_falls_silent_is_noticed_by_the_host(
+    board: BehindHost, server: UploadServer, tmp_path: Path
+) -> None:
+    with silent_proxy(board.sshd.port) as (port, silence):
+        known = board.sshd.folder / "known_hosts"
+        known.write_text(known.read_text().replace(str(board.sshd.port), str(port)))
+        model = linear_model(np.eye(64))
+        facts = facts_of(board, port=port)
+        task = make_task(tmp_path, server, model, board=facts, nb_inference=FOR_EVER)
+        with started(task) as process:
+            measuring(task)
+            silence.set()
+            process.communicate(timeout=60)  # ssh looks every 5 s, twice
+        failure = server.report["failure"]
+        assert failure["category"] == "network"
+        assert "can't be reached" in failure["sentence"]
+    eventually(lambda: not board.left(), "its folder there goes")
 
 
 def test_a_board_that_is_not_there_is_the_network_s_matter(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     board.sshd.stop()
-    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=board.facts())
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board))
     assert failure_of(task)["category"] == "network"
 
 
 def test_a_board_without_its_python_is_faulty(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
-    facts = board.facts(python="python9.9")
+    facts = facts_of(board, python="python9.9")
     failure = failure_of(make_task(tmp_path, server, linear_model(np.eye(4)), board=facts))
     assert failure["category"] == "board_fault"
     assert "python9.9" in failure["sentence"]
@@ -277,7 +340,7 @@ def test_a_board_that_says_nonsense_is_faulty_and_writes_nowhere(
     board: BehindHost, server: UploadServer, tmp_path: Path, said: str
 ) -> None:
     text = f"head -c 100000 >/dev/null\nprintf '%s\\nevil' '{said}'\nsleep 0.2"
-    facts = board.facts(python=board.script("liar", text))
+    facts = facts_of(board, python=board.sshd.script("liar", text))
     failure = failure_of(make_task(tmp_path, server, linear_model(np.eye(4)), board=facts))
     assert failure["category"] == "board_fault"
     assert not list(tmp_path.rglob("evil"))
@@ -292,7 +355,7 @@ def test_what_a_power_cut_left_there_goes_at_the_next_visit(
         path.mkdir()
         (path / "file").touch()
         os.chown(path, board.sshd.user.pw_uid, board.sshd.user.pw_gid)
-    code, output = make_task(tmp_path, server, linear_model(np.eye(4)), board=board.facts()).run()
+    code, output = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts_of(board)).run()
     assert code == 0, output
     assert board.left() == ["other"]
 
@@ -303,7 +366,8 @@ def test_the_board_is_told_no_secret(tmp_path: Path, server: UploadServer) -> No
     task = make_task(tmp_path, server, b"model", board=facts)
     (task.local / "spec.json").write_text(json.dumps(task.spec))
     environ = task.environ
-    parcel = b"".join(ssh._parcel(read_spec(environ), read_board(environ), environ))
+    (task.local / "CANARY").write_text("CANARY")
+    parcel = b"".join(ssh._parcel(read_spec(environ), environ))
     assert b'"name": "model.onnx"' in parcel
     assert parcel.endswith(b"model")
     for secret in (TOKEN, server.url, "CANARY"):
@@ -349,7 +413,7 @@ def test_hooks_are_run_around_the_run_on_host_and_board(
         hook("after", there, "board"),
         hook("after", here, code="exit 7"),
     ]
-    facts = {**board.facts(), "hooks": hooks}
+    facts = {**facts_of(board), "hooks": hooks}
     code, output = make_task(tmp_path / "t", server, linear_model(np.eye(4)), board=facts).run()
     assert code == 0, output  # what goes wrong afterwards is logged
     assert "ended with status 7" in output
@@ -379,9 +443,67 @@ def test_a_hook_takes_no_longer_than_it_may(server: UploadServer, tmp_path: Path
     failure = failure_of(task)
     assert failure["category"] == "board_fault"
     assert "longer than 0.2 s" in failure["sentence"]
+    holder = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    slow = {"when": "before", "run": ["sh", "-c", holder], "timeout_s": 0.5}
+    task = make_task(tmp_path / "h", server, linear_model(np.eye(4)), board={"hooks": [slow]})
+    assert "longer than 0.5 s" in failure_of(task)["sentence"]
+    eventually(lambda: gone(tmp_path / "pid"), "what it started is ended too")
     absent = {"when": "before", "run": ["/no/such/program"]}
     task = make_task(tmp_path / "u", server, linear_model(np.eye(4)), board={"hooks": [absent]})
     assert "can't be started" in failure_of(task)["sentence"]
+
+
+@pytest.mark.parametrize("ends", ["late", "cancelled", "killed", "cut"])
+def test_a_hook_on_the_board_never_outlives_its_run(
+    board: BehindHost, server: UploadServer, tmp_path: Path, ends: str
+) -> None:
+    pid = board.tmp / "pid"
+    run = ["sh", "-c", f"sleep 600 & echo $! > {pid}; wait"]
+    slow = {"when": "before", "run": run, "on": "board", "timeout_s": 3 if ends == "late" else 60}
+    facts = {**facts_of(board), "hooks": [slow]}
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board=facts)
+    with started(task) as process:
+        eventually(lambda: pid.exists() and pid.read_text().strip(), "the hook runs")
+        if ends in ("cancelled", "killed"):
+            process.send_signal(signal.SIGTERM if ends == "cancelled" else signal.SIGKILL)
+        elif ends == "cut":
+            board.sshd.stop()
+        process.communicate(timeout=30)
+    eventually(lambda: gone(pid), "the hook is ended there")
+    assert board.left() == ["pid"]
+    if ends in ("late", "cut"):
+        assert server.report["failure"]["category"] == "board_fault"
+
+
+def gone(pid: Path) -> bool:
+    """Whether the process is, whose number the file holds; it may still be a zombie."""
+    try:
+        status = Path(f"/proc/{pid.read_text().strip()}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    return status.rpartition(")")[2].split()[0] == "Z"
+
+
+def test_a_hook_that_says_a_lot_or_leaves_something_running_is_no_trouble(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    meter = tmp_path / "pid"
+    run = ["sh", "-c", f"sleep 600 & echo $! > {meter}; yes | head -c 9000000; echo END >&2"]
+    hooks = [{"when": "before", "run": run}]
+    task = make_task(tmp_path / "t", server, linear_model(np.eye(4)), board={"hooks": hooks})
+    try:
+        code, output = task.run()
+        assert code == 0, output
+        assert not gone(meter)
+    finally:
+        os.kill(int(meter.read_text()), signal.SIGKILL)
+    run = ["sh", "-c", "yes | head -c 9000000; echo END >&2; exit 9"]
+    task = make_task(
+        tmp_path / "u", server, b"m", board={"hooks": [{"when": "before", "run": run}]}
+    )
+    sentence = failure_of(task)["sentence"]
+    assert sentence.endswith("y END")
+    assert len(sentence) < 500
 
 
 def test_hooks_of_after_are_run_when_the_run_is_cancelled(

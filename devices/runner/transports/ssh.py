@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import shlex
 import subprocess
 import tempfile
 import time
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Mapping, Optional
 
 import edgeyard
 from edgeyard.devices.model import SshAddress
 from edgeyard.devices.runner.behind_host import BOOTSTRAP, HEARTBEAT_S
-from edgeyard.devices.runner.engine import BoardFacts
+from edgeyard.devices.runner.result import REPORT
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.devices.runner.transports.local import die_with_parent, orphaned
 from edgeyard.devices.ssh import ssh_command
@@ -38,8 +38,14 @@ _MAX_LINE = 1024 * 1024
 _MOST_RESULTS_BYTES = 16 * 2**30
 _TAIL_CHARACTERS = 300
 _SSH_FAILED = 255
-_NOT_LET_IN = ("Host key verification failed", "Permission denied")
+_MOST_RESULTS = 256
+_MOST_REPORT_BYTES = 64 * 1024**2
+"""It is read into memory; what is big belongs into files of its own."""
+
 _NOT_FOUND = (126, 127)
+_FACTS = ("target_uid", "family", "cpus", "threads", "ram_bytes", "emulated")
+"""What the board is told of itself: no address, no hooks, no paths of its host."""
+
 _PASSED_ON = (
     "NOMAD_ALLOC_ID",
     "NOMAD_NODE_ID",
@@ -64,7 +70,6 @@ class Orphaned(Exception):
 
 def run_on_board(
     spec: RunSpec,
-    board: BoardFacts,
     address: SshAddress,
     environ: Mapping[str, str],
     on_message: OnMessage,
@@ -75,6 +80,7 @@ def run_on_board(
     """Run there, and bring what it wrote into ``spec.results_dir``.
 
     Args:
+        environ: Of our task: what the board may know of it goes there.
         on_message: Called with every progress message of the board.
         on_output: Called with what is logged there.
         parent_pid: Process that we must not outlive.
@@ -86,40 +92,45 @@ def run_on_board(
     """
     command = f"exec {shlex.quote(address.python)} -u -c {shlex.quote(BOOTSTRAP)}"
     me = os.getpid()
-    session = subprocess.Popen(
-        ssh_command(address, command),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,
-        preexec_fn=lambda: die_with_parent(me),
-    )
+    try:
+        session = subprocess.Popen(
+            ssh_command(address, command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+            preexec_fn=lambda: die_with_parent(me),
+        )
+    except OSError as error:
+        raise RunFailed("board_fault", f"the board's host can't start ssh: {error}") from error
     link = _Link(session, address, on_output, parent_pid)
     try:
-        for piece in _parcel(spec, board, environ):
+        for piece in _parcel(spec, environ):
             link.send(piece)
         _receive(link, spec, on_message)
     finally:
         link.close()
 
 
-def _parcel(spec: RunSpec, board: BoardFacts, environ: Mapping[str, str]) -> Iterator[bytes]:
+def _parcel(spec: RunSpec, environ: Mapping[str, str]) -> Iterator[bytes]:
     """Program, header and files."""
     program = _program()
     yield f"{len(program)}\n".encode() + program
-    facts = replace(board, progress_file=None, parent_pid=None, ssh=None, hooks=(), streams=True)
+    # as the host's plugin said it: what it left open, such as threads, the board knows itself
+    told = json.loads(environ["EDGEYARD_BOARD"])
+    facts = {key: told[key] for key in _FACTS if key in told}
     document = _document(spec)
-    paths = [path for path in sorted(spec.task_dir.iterdir()) if _is_artifact(path)]
+    paths = _artifacts(spec)
     files: List[Dict[str, object]] = [{"name": "spec.json", "size": len(document)}]
     files += [{"name": path.name, "size": path.stat().st_size} for path in paths]
     passed_on = {key: environ[key] for key in _PASSED_ON if key in environ}
     header = {
-        "environ": {**passed_on, "EDGEYARD_BOARD": json.dumps(asdict(facts))},
+        "environ": {**passed_on, "EDGEYARD_BOARD": json.dumps({**facts, "streams": True})},
         "files": files,
     }
     yield json.dumps(header).encode() + b"\n" + document
-    for path, told in zip(paths, files[1:], strict=True):
-        left = told["size"]
+    for path, announced in zip(paths, files[1:], strict=True):
+        left = announced["size"]
         assert isinstance(left, int)
         with path.open("rb") as file:
             while left:
@@ -130,8 +141,12 @@ def _parcel(spec: RunSpec, board: BoardFacts, environ: Mapping[str, str]) -> Ite
                 left -= len(data)
 
 
-def _is_artifact(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".") and path.name != "spec.json"
+def _artifacts(spec: RunSpec) -> List[Path]:
+    """The files that the run needs, and no other of the task's folder."""
+    names = [spec.model.filename, *(file.filename for file in spec.datasets)]
+    if spec.odt_config is None and spec.odt_config_filename:
+        names.append(Path(spec.odt_config_filename).name)
+    return [path for name in dict.fromkeys(names) if (path := spec.task_dir / name).is_file()]
 
 
 def _document(spec: RunSpec) -> bytes:
@@ -139,13 +154,9 @@ def _document(spec: RunSpec) -> bytes:
     try:
         document = json.loads((spec.task_dir / "spec.json").read_bytes())
     except FileNotFoundError:  # a host that sets only the platform's variables
-        document = {
-            "benchmark_id": spec.benchmark_id,
-            "job_id": spec.job_id,
-            "user_time_s": spec.user_time_s,
-            "no_output_timeout_s": spec.no_output_timeout_s,
-        }
-    return json.dumps({**document, "upload_url": "", "progress_url": ""}).encode()
+        document = {}
+    ids = {"benchmark_id": spec.benchmark_id, "job_id": spec.job_id}  # told by the URL, perhaps
+    return json.dumps({**document, **ids, "upload_url": "", "progress_url": ""}).encode()
 
 
 def _program() -> bytes:
@@ -161,7 +172,7 @@ def _program() -> bytes:
 
 def _receive(link: "_Link", spec: RunSpec, on_message: OnMessage) -> None:
     patience_s = spec.user_time_s + 2 * STALLED_S
-    received = 0
+    received = files = 0
     spec.results_dir.mkdir(parents=True, exist_ok=True)
     while True:
         message = _message(link.line(patience_s))
@@ -169,13 +180,15 @@ def _receive(link: "_Link", spec: RunSpec, on_message: OnMessage) -> None:
         if kind == "done":
             return
         if kind == "progress":
-            on_message(message)
+            on_message({"kind": kind, "phase": message.get("phase"), "percent": _percent(message)})
         elif kind == "file":
             name, size = message.get("name"), message.get("size")
             if not _is_plain(name) or not isinstance(size, int) or size < 0:
                 raise RunFailed("board_fault", "the board handed back a file without a plain name")
             received += size
-            if received > _MOST_RESULTS_BYTES:
+            files += 1
+            most = _MOST_REPORT_BYTES if name == REPORT else _MOST_RESULTS_BYTES
+            if size > most or received > _MOST_RESULTS_BYTES or files > _MOST_RESULTS:
                 raise RunFailed("board_fault", "the board handed back more than can be kept")
             part = spec.results_dir / ".part"
             with part.open("wb") as file:
@@ -183,6 +196,13 @@ def _receive(link: "_Link", spec: RunSpec, on_message: OnMessage) -> None:
             part.replace(spec.results_dir / str(name))
         elif kind != "running":
             raise RunFailed("board_fault", "the board said something that is not ours")
+
+
+def _percent(message: Mapping[str, object]) -> float:
+    percent = message.get("percent")
+    if not isinstance(percent, (int, float)) or math.isnan(percent):
+        return 0.0
+    return float(min(100.0, max(0.0, percent)))
 
 
 def _is_plain(name: object) -> bool:
@@ -198,7 +218,7 @@ def _is_plain(name: object) -> bool:
 def _message(line: bytes) -> Mapping[str, object]:
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         message = None
     if not isinstance(message, dict):
         raise RunFailed("board_fault", "the board said something that is not ours")
@@ -336,13 +356,26 @@ class _Link:
             return RunFailed(
                 "board_fault", f"the board at {where} has no {self._address.python}: {said}"
             )
-        if status == _SSH_FAILED and any(word in said for word in _NOT_LET_IN):
-            return RunFailed("board_fault", f"the board at {where} is not to be used: {said}")
+        if status == _SSH_FAILED and "Host key verification failed" in said:
+            return RunFailed(
+                "board_fault",
+                f"the board at {where} shows a host key that is not the known one, and was sent "
+                f"nothing: find out why before you change {self._known_hosts()}",
+            )
+        if status == _SSH_FAILED and "Permission denied" in said:
+            return RunFailed(
+                "board_fault",
+                f"the board at {where} does not let us in: see user and identity_file of its ssh "
+                f"entry in the boards file ({said})",
+            )
         if status == _SSH_FAILED or status < 0:
             why = said or "the connection was cut"
             return RunFailed("network", f"the board at {where} can't be reached: {why}")
         why = said or "it said nothing"
         return RunFailed("board_fault", f"the board at {where} ended the session: {why}")
+
+    def _known_hosts(self) -> str:
+        return self._address.known_hosts_file or "ssh's known_hosts"
 
     def _where(self) -> str:
         return f"{self._address.host} port {self._address.port}"
