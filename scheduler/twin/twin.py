@@ -300,7 +300,10 @@ def _view(
 
 
 def _stricter(stated: Board, seen: Board) -> Board:
-    """The reported board, limited to what the inventory grants it."""
+    """The reported board, limited to what the inventory grants it.
+
+    Of which machine it is a slice, and with whom it shares cores, Nomad does not tell.
+    """
     kinds = {engine.name: engine.supported_types for engine in stated.engines}
     return replace(
         seen,
@@ -311,6 +314,8 @@ def _stricter(stated: Board, seen: Board) -> Board:
             for engine in seen.engines
             if engine.name in kinds
         ),
+        local=seen.local or stated.local,
+        shares_with=seen.shares_with | stated.shares_with,
     )
 
 

@@ -46,6 +46,14 @@ def test_boards_that_are_as_expected_need_no_word() -> None:
     assert (found.missing, found.unknown, found.differing) == ((), (), ())
 
 
+def test_cores_that_the_inventory_says_are_shared_stay_so_where_hosts_do_not_tell() -> None:
+    twin = Twin([board(A, shares_with=frozenset({B})), board(B)])
+    twin.refresh([host("h1", board(A)), host("h2", board(B))], NOW)
+    snapshot = twin.snapshot(NOW, drained={}, holders={B: "benchmark-1"})
+    assert dict(zip(snapshot.uids, snapshot.busy, strict=True)) == {A: True, B: True}
+    assert snapshot.reasons[0] == f"its cores are in use by {B}"
+
+
 def test_a_version_that_nobody_states_is_no_difference() -> None:
     def with_version(version: str) -> Board:
         return Board(A, "rpi4b", 1, 1, (BoardEngine("ort", version, frozenset()),))
