@@ -173,6 +173,7 @@ def build(settings: Settings, port: int) -> System:
                 FileRole.ODT_CONFIG: settings.body_limit_bytes,
             },
             limits=limits,
+            dispatch_threads=settings.dispatch_threads,
         )
     )
     services = Services(
@@ -258,13 +259,15 @@ def inventory_provider(settings: Settings) -> InventoryProvider:
         return FileProvider(settings.inventory)
     if settings.cluster == "nomad":
         raise ConfigError(["inventory: needed with cluster = nomad: the JSON file of its boards"])
-    return GivenProvider(
-        lambda: default_embedded_inventory(
-            sorted(os.sched_getaffinity(0)),
-            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            installed_engines(),
-        ),
-        "boards that this machine emulates",
+    return GivenProvider(this_machine, "boards that this machine emulates")
+
+
+def this_machine() -> Inventory:
+    """Boards that this machine can emulate, with the engines that are installed."""
+    return default_embedded_inventory(
+        sorted(os.sched_getaffinity(0)),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        installed_engines(),
     )
 
 

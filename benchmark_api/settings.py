@@ -195,6 +195,11 @@ class Settings(BaseSettings):
         "benchmarks and their results stay.",
     )
 
+    # dispatch
+    dispatch_threads: int = Field(
+        4, ge=1, le=64, description="Jobs handed to the cluster at the same time."
+    )
+
     # rendering
     driver: Literal["docker", "raw_exec"] | None = Field(
         None, description="Task driver; default: raw_exec embedded, docker on Nomad."

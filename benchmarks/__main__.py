@@ -5,7 +5,7 @@ import sys
 
 from benchmarks.tables import publish
 
-NAMES = ("runner", "api", "upload", "local")
+NAMES = ("runner", "api", "upload", "local", "nomad")
 
 
 def main() -> int:

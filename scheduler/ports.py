@@ -371,7 +371,7 @@ class Files(Protocol):
         """Forget the name; content stays while others use it. Raises NotFound."""
         ...
 
-    def add_grants(self, grants: Sequence[DownloadGrant]) -> None:
+    def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
         """Open names under ``/download/`` for attempts. Raises Conflict: one is taken."""
         ...
 

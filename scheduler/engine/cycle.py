@@ -359,12 +359,7 @@ def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
     drained = {
         uid: override.reason for uid, override in uow.lab.overrides().items() if override.drained
     }
-    holders = {
-        attempt.target_uid: attempt.benchmark_id
-        for attempt in uow.attempts.live()
-        if attempt.target_uid is not None
-    }
-    return drained, holders
+    return drained, dict(uow.attempts.holders())
 
 
 def pending_of(

@@ -283,13 +283,23 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
     return saved
 
 
-def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: datetime) -> Attempt:
-    """Move an attempt on, other fields as given; its benchmark stays."""
+def to_state(
+    uow: UnitOfWork,
+    attempt: Attempt,
+    state: AttemptState,
+    now: datetime,
+    benchmark: Benchmark | None = None,
+) -> Attempt:
+    """Move an attempt on, other fields as given; its benchmark stays.
+
+    Args:
+        benchmark: Where it is at hand; only what never changes of it is told.
+    """
     if state is AttemptState.QUEUED:
         attempt = replace(attempt, queued_at=now)
     saved = uow.attempts.save(replace(attempt, state=state))
     if attempt.state is not state:  # dispatcher and reconciler may both have news of one call
-        _attempt_event(uow, uow.benchmarks.get(attempt.benchmark_id), saved, now)
+        _attempt_event(uow, benchmark or uow.benchmarks.get(attempt.benchmark_id), saved, now)
     return saved
 
 

@@ -28,6 +28,10 @@ RUN_TIME_MARGIN_S = 20.0
 BLOCKED_TOLD_S = 5.0
 """A job that the cluster does not start for so long is one whose owner is told why."""
 
+RESTART_S = 5.0
+"""What ended up to so long after our start may still have failed because we were not there; also
+covers clocks of hosts that differ a little."""
+
 _Change = Callable[[UnitOfWork, Attempt], object]
 
 BoardTrouble = Callable[[str], tuple[datetime, str] | None]
@@ -52,7 +56,11 @@ class ReconcileRules:
 
 
 class Reconciler:
-    """Brings live attempts in line with the cluster. One thread."""
+    """Brings live attempts in line with the cluster. One thread.
+
+    Attributes:
+        moved: Whether the last run changed an attempt.
+    """
 
     def __init__(
         self,
@@ -71,6 +79,8 @@ class Reconciler:
         self._limits = limits
         self._clock = clock
         self._board_trouble = board_trouble
+        self.moved = False
+        self._restarted_at: datetime | None = None
 
     def run(
         self, job_ids: Sequence[str] | None = None, *, after_restart: bool = False
@@ -87,18 +97,17 @@ class Reconciler:
         Raises:
             ClusterUnreachable: Nothing was changed.
         """
+        if after_restart:
+            self._restarted_at = self._clock.now()
         with self._store.read() as uow:
-            attempts = [
-                attempt
-                for attempt in uow.attempts.live()
-                if job_ids is None or attempt.job_id in job_ids
-            ]
+            attempts = uow.attempts.live(job_ids)
             owners = {
                 benchmark.benchmark_id: benchmark
                 for benchmark in uow.benchmarks.get_many(
                     [attempt.benchmark_id for attempt in attempts]
                 )
             }
+        self.moved = False
         in_flight = self._dispatcher.in_flight
         looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
         states = self._cluster.states([attempt.job_id for attempt in looked_at])
@@ -130,6 +139,8 @@ class Reconciler:
                     sentence="its job was stopped before it began",
                 )
                 self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, never, now))
+            elif failure is not None and self._missed_us(attempt, job, failure):
+                self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, failure, now))
             elif attempt.task_ended_at is None:
                 ended_at = job.ended_at or now
                 self._apply(
@@ -166,6 +177,17 @@ class Reconciler:
             )
         elif self._stays_blocked(attempt, benchmark, job, now):
             self._apply(attempt, lambda uow, it: lifecycle.blocked(uow, it, job.reason, now))
+
+    def _missed_us(self, attempt: Attempt, job: JobState, failure: Failure) -> bool:
+        """Whether its task never began because we were away: its files were not to be had."""
+        return (
+            self._restarted_at is not None
+            and failure.category is FailureCategory.CLUSTER
+            and job.started_at is None
+            and attempt.started_at is None
+            and job.ended_at is not None
+            and job.ended_at <= self._restarted_at + timedelta(seconds=RESTART_S)
+        )
 
     def _unknown_to_the_cluster(self, attempt: Attempt, after_restart: bool) -> None:
         now = self._clock.now()
@@ -262,6 +284,7 @@ class Reconciler:
                 current = uow.attempts.by_job_id(attempt.job_id)
                 if current.state is not AttemptState.ENDED:
                     change(uow, current)
+            self.moved = True
         except Conflict:
             logger.info(
                 "attempt changed meanwhile",

@@ -15,7 +15,7 @@ from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction
 
-_CHUNK = 500  # ids of one statement
+_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 _KEY = ("benchmark_id", "number")
 _STATE = (
     select(attempts.c.state, attempts.c.version, attempts.c.job_id)

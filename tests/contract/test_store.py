@@ -453,13 +453,13 @@ def test_a_download_is_open_while_its_attempt_lives(store: SqlStore) -> None:
     _add(store, make.a_benchmark())
     grant = make.a_grant(content=b"\x00{}")
     with store.write() as uow:
-        uow.files.add_grant(grant)
+        uow.files.add_grants([grant])
         with pytest.raises(NotFound):
             uow.files.grant(grant.name)
         uow.attempts.add(make.an_attempt())
         assert uow.files.grant(grant.name) == grant
         with pytest.raises(Conflict):
-            uow.files.add_grant(grant)
+            uow.files.add_grants([grant])
         uow.attempts.save(replace(make.an_attempt(), state=AttemptState.ENDED))
         with pytest.raises(NotFound):
             uow.files.grant(grant.name)
@@ -502,7 +502,7 @@ def test_content_is_referenced_while_anything_names_it(store: SqlStore) -> None:
     _add(store, make.a_benchmark(files=(make.a_benchmark_file(sha256=make.a_sha256("in")),)))
     with store.write() as uow:
         uow.files.add_user_file(make.a_user_file(sha256=make.a_sha256("uploaded")))
-        uow.files.add_grant(make.a_grant(sha256=make.a_sha256("granted")))
+        uow.files.add_grants([make.a_grant(sha256=make.a_sha256("granted"))])
         uow.files.add_result(make.a_result(sha256=make.a_sha256("out")))
         for name in ("in", "uploaded", "granted", "out"):
             assert uow.files.referenced(make.a_sha256(name)), name
@@ -710,8 +710,8 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
         uow.attempts.add(make.an_attempt("done", state=AttemptState.ENDED))
         uow.attempts.add(make.an_attempt("live"))
-        uow.files.add_grant(make.a_grant("dead", benchmark_id="done"))
-        uow.files.add_grant(make.a_grant("open", benchmark_id="live"))
+        uow.files.add_grants([make.a_grant("dead", benchmark_id="done")])
+        uow.files.add_grants([make.a_grant("open", benchmark_id="live")])
     assert store.prune(make.NOW) == 5
     assert store.prune(make.NOW) == 0
     with store.read() as uow:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from edgeyard.devices.model import Board, Host
+from edgeyard.devices.model import Host
 from edgeyard.errors import (
     ClusterUnreachable,
     HclError,
@@ -23,7 +23,7 @@ from edgeyard.errors import (
     NotFound,
 )
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.clusters.fitting import Condition, choose
+from edgeyard.scheduler.clusters.fitting import Condition
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.allocations import (
     first_of,
@@ -32,6 +32,7 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
     of_start_to_come,
     placement_problem,
 )
+from edgeyard.scheduler.clusters.nomad.blocked import Lab, conditions_of
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
@@ -60,7 +61,6 @@ _KNOWN_CONDITIONS = 1024
 _HOSTS_FRESH_S = 2.0
 _STREAMS = ("stdout", "stderr")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
 
 
 class NomadCluster:
@@ -328,40 +328,25 @@ class NomadCluster:
             str(each.get("JobID")).partition("/")[0]: placement_problem(each)
             for each in evaluations
         }
-        for number, job_id in enumerate(waiting):
+        explained = [job_id for job_id in waiting if job_id in reasons][:EXPLAINED_JOBS]
+        lab = Lab(self._fresh_hosts()) if explained else None
+        for job_id in waiting:
             reason = reasons.get(job_id, "Nomad has not looked at it yet")
-            if job_id in reasons and number < EXPLAINED_JOBS:
-                reason = self._against_boards(job_id) or reason
+            if lab is not None and job_id in explained:
+                reason = lab.why_not(self._conditions_of(job_id)) or reason
             states[job_id] = replace(states[job_id], reason=reason)
 
-    def _against_boards(self, job_id: str) -> str:
-        """Why no board is there for a waiting job; "" where the boards are not the reason."""
-        conditions = self._conditions_of(job_id)
-        if not conditions:
-            return ""
+    def _fresh_hosts(self) -> tuple[Host, ...]:
         with self._lock:
             hosts, age_s = self._hosts, time.monotonic() - self._hosts_read_s
-        if age_s > _HOSTS_FRESH_S:
-            hosts = self.hosts()
-        ready = {host.host_id for host in hosts if host.ready}
-        host_of = {board.target_uid: host for host in hosts for board in host.boards}
-
-        def unavailable(board: Board) -> str:
-            if host_of[board.target_uid].host_id not in ready:
-                return f"is on {host_of[board.target_uid].name}, which is not ready"
-            if not board.healthy:
-                return board.health_reason
-            return board.busy_reason
-
-        boards = [board for host in hosts for board in host.boards]
-        return choose(boards, conditions, unavailable)[1]
+        return self.hosts() if age_s > _HOSTS_FRESH_S else hosts
 
     def _conditions_of(self, job_id: str) -> tuple[Condition, ...]:
         with self._lock:
             known = self._conditions.get(job_id)
         if known is not None:
             return known
-        conditions = _conditions(self._client.job(job_id) or {})
+        conditions = conditions_of(self._client.job(job_id) or {})
         with self._lock:
             self._conditions[job_id] = conditions
             while len(self._conditions) > _KNOWN_CONDITIONS:
@@ -395,30 +380,6 @@ def _filter(job_ids: Sequence[str], prefix: str) -> str:
     which = f"({'|'.join(map(re.escape, names))})(/|$)" if names else re.escape(prefix)
     # The filter's strings take no escapes between backquotes, and ids hold none of these.
     return f"JobID matches `^{which}`"
-
-
-def _conditions(job: Json) -> tuple[Condition, ...]:
-    found = []
-    for group in _list(job, "TaskGroups"):
-        for task in _list(group, "Tasks"):
-            resources = task.get("Resources")
-            for device in _list(resources if isinstance(resources, Mapping) else {}, "Devices"):
-                for each in _list(device, "Constraints"):
-                    match = _DEVICE_ATTRIBUTE.fullmatch(str(each.get("LTarget")))
-                    if match is not None:
-                        found.append(
-                            Condition(
-                                attribute=match.group(1),
-                                operator=str(each.get("Operand")),
-                                value=str(each.get("RTarget") or ""),
-                            )
-                        )
-    return tuple(found)
-
-
-def _list(value: Json, name: str) -> Sequence[Json]:
-    found = value.get(name)
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else ()
 
 
 def _tasks(allocation: Json) -> Sequence[str]:
