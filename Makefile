@@ -21,8 +21,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 deps: $(STAMP) ## install into .venv
 
-demo: $(STAMP) ## the main job on the embedded cluster; KEEP=1 leaves it running
-	@$(BIN)/python -m deploy.demo $(if $(KEEP),--keep)
+demo: $(STAMP) ## the main job; NOMAD=1: on a real Nomad, KEEP=1: leaves it running, QUICK=1: shorter
+	@$(if $(NOMAD),deploy/nomad/build >/dev/null &&) \
+	  $(BIN)/python -m deploy.demo $(if $(NOMAD),--nomad) $(if $(KEEP),--keep) $(if $(QUICK),--quick)
 
 lint: $(STAMP) ## style
 	@$(BIN)/ruff format --check .

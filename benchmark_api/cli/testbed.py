@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import ConfigError, StartFailed
 
 if TYPE_CHECKING:
-    from edgeyard.devices.inventory import Inventory
     from edgeyard.devices.testbed import Agent, LoopbackNomad
 
 CLIENTS, BOARDS = 3, 4
@@ -49,6 +47,7 @@ def up(
     One server and several clients on loopback, with Edgeyard's device plugin and emulated boards,
     ACLs on. They run on in the background; where some ended, those are started again.
     """
+    from edgeyard.benchmark_api.bootstrap import this_machine
     from edgeyard.devices.testbed import saved, standing
     from edgeyard.devices.testbed.binary import find_nomad
 
@@ -64,7 +63,7 @@ def up(
             program = find_nomad(nomad)
             tell(f"{program}, logs in {where}")
             testbed = standing.new(
-                where, program, clients or CLIENTS, boards or BOARDS, _this_machine()
+                where, program, clients or CLIENTS, boards or BOARDS, this_machine()
             )
         else:
             _same(testbed, clients, boards)
@@ -134,17 +133,6 @@ def _found(folder: Path | None) -> LoopbackNomad:
     if testbed is None:
         raise ConfigError([f"no test bed in {where}: `edgeyard testbed up` starts one"])
     return testbed
-
-
-def _this_machine() -> Inventory:
-    from edgeyard.benchmark_api.bootstrap import installed_engines
-    from edgeyard.devices.inventory import default_embedded_inventory
-
-    return default_embedded_inventory(
-        sorted(os.sched_getaffinity(0)),
-        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        installed_engines(),
-    )
 
 
 def _same(testbed: LoopbackNomad, clients: int | None, boards: int | None) -> None:

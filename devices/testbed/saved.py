@@ -31,6 +31,9 @@ TOKEN = "token"
 INVENTORY = "inventory.json"
 SETTINGS = "server.toml"
 
+MEMORY_MIB = 2048
+"""Nomad's own 300 is enforced, also with raw_exec, and too little for most networks."""
+
 _STATE = "testbed.json"
 _MANAGEMENT = "management.token"
 _LOCK = "lock"
@@ -72,6 +75,7 @@ def save(testbed: LoopbackNomad, inventory: Inventory | None = None) -> None:
         "nomad_address": testbed.address,
         "nomad_namespace": testbed.namespace,
         "nomad_token": testbed.token,
+        "nomad_memory_mib": MEMORY_MIB,
     }
     lines = [
         f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()
