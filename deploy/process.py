@@ -103,9 +103,15 @@ class Server:
 
 
 def start(
-    data_dir: Path, environment: Mapping[str, str] | None = None, port: int | None = None
+    data_dir: Path,
+    environment: Mapping[str, str] | None = None,
+    port: int | None = None,
+    ready: str = "/readyz",
 ) -> Server:
     """``edgeyard up`` with its log beside the data folder; returns when it is ready.
+
+    Args:
+        ready: What is to answer first; ``/livez`` where the cluster is not fit for work.
 
     Raises:
         RuntimeError: It ended, or was not ready in 60 s; with the end of its log.
@@ -123,7 +129,7 @@ def start(
             env={**os.environ, "EDGEYARD_LOG_LEVEL": "warning", **(environment or {})},
         )
     try:
-        await_ready(process, port, "/readyz")
+        await_ready(process, port, ready)
     except RuntimeError as error:
         process.kill()
         process.wait()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ def entry(
     }
 
 
-HOSTS: tuple[Mapping[str, Sequence[object]], ...] = (
+HOSTS: tuple[Mapping[str, Sequence[Mapping[str, object]]], ...] = (
     {
         "rpi4b": [entry("rpi4b-0001-0001"), entry("rpi4b-0001-0002", BOTH)],
         "rpi5": [entry("rpi5-0001-0001", ram_bytes=8 * GIB)],
@@ -87,6 +88,30 @@ def access_of(cluster: testbed.LoopbackNomad) -> NomadAccess:
     return NomadAccess(
         address=cluster.address, token=cluster.token, namespace=cluster.namespace, timeout_s=10.0
     )
+
+
+def settings_of(
+    cluster: testbed.LoopbackNomad, inventory: Path, *, without: Collection[str] = ()
+) -> dict[str, str]:
+    """Environment of a server on it, whose inventory is written here.
+
+    Args:
+        without: Boards that the inventory does not name.
+    """
+    merged: dict[str, list[object]] = {}
+    for host in HOSTS:
+        for family, boards in host.items():
+            known = [each for each in boards if str(each["target_uid"]) not in without]
+            merged.setdefault(family, []).extend(known)
+    inventory.write_text(json.dumps(merged))
+    return {
+        "EDGEYARD_CLUSTER": "nomad",
+        "EDGEYARD_DRIVER": "raw_exec",
+        "EDGEYARD_INVENTORY": str(inventory),
+        "EDGEYARD_NOMAD_ADDRESS": cluster.address,
+        "EDGEYARD_NOMAD_TOKEN": cluster.token,
+        "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
+    }
 
 
 def clear(cluster: testbed.LoopbackNomad) -> None:

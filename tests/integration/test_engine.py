@@ -290,6 +290,22 @@ def test_jobs_lost_with_a_restart_are_tried_again_without_losing_a_retry(lab: La
     assert len(lab.attempts(benchmark_id)) == 2
 
 
+def test_a_job_whose_files_were_not_to_be_had_while_we_were_away_costs_no_retry(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    lab.turn()
+    gone = Failure(category=FailureCategory.CLUSTER, sentence="net.onnx could not be downloaded")
+    lab.cluster.end(lab.attempts(benchmark_id)[0].job_id, gone)
+    lab.clock.forward(3)
+    lab.reconciler.run(after_restart=True)
+    lab.turn()
+    first, second = lab.attempts(benchmark_id)
+    assert (first.counts, first.failure) == (False, gone)
+    lab.clock.forward(60)
+    lab.cluster.end(second.job_id, gone)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.FAILED
+
+
 def test_a_result_that_is_safe_survives_the_loss_of_its_job(lab: Lab) -> None:
     benchmark_id = lab.submit()
     job_id = lab.running(benchmark_id)
