@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +32,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
@@ -45,9 +46,11 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
+from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
 from edgeyard.scheduler.ports import Cluster, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 
 ADMIN = "admin"
@@ -242,6 +245,27 @@ def nomad_access(settings: Settings) -> NomadAccess:
         ui_url=settings.nomad_ui_url,
         device=settings.nomad_device,
         timeout_s=settings.nomad_timeout_s,
+    )
+
+
+def nomad_findings(settings: Settings, *, probe: bool) -> Iterator[Finding]:
+    """What a look at Nomad finds, with the server's own settings and token.
+
+    Args:
+        probe: Run a job of a moment on every host, to see whether it reaches the server.
+
+    Raises:
+        ConfigError: The inventory can't be used.
+    """
+    inventory = inventory_provider(settings).load()
+    public_url = settings.public_url or f"http://{_url_host(settings.host)}:{settings.port}"
+    return examine(
+        nomad_access(settings),
+        driver=settings.chosen_driver,
+        image=(settings.docker_image or "") if settings.chosen_driver == "docker" else "",
+        public_url=public_url,
+        boards=partial(board_findings, inventory.boards, settings.unknown_devices),
+        probe=probe,
     )
 
 
