@@ -321,6 +321,10 @@ class Attempts(Protocol):
         """As `Benchmarks.save`, with `ATTEMPT_MOVES`."""
         ...
 
+    def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """As `save`, for attempts that are to be in one state; after a Conflict keep none of it."""
+        ...
+
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
         ...

@@ -213,12 +213,11 @@ class Dispatcher:
                     wrong[attempt.job_id] = error
                     continue
                 opened += grants
-                sent = lifecycle.to_state(
-                    uow, call.attempt, AttemptState.DISPATCHING, now, benchmark
-                )
-                calls.append(replace(call, attempt=sent))
+                calls.append(call)
             uow.files.add_grants(opened)
-        return calls, wrong
+            moved = [(call.attempt, call.benchmark) for call in calls]
+            sent = lifecycle.all_to_state(uow, moved, AttemptState.DISPATCHING, now)
+        return [replace(c, attempt=attempt) for c, attempt in zip(calls, sent, strict=True)], wrong
 
     def _refuse(self, job_id: str, error: Exception) -> None:
         """End an attempt whose job no cluster will ever take."""
@@ -233,15 +232,18 @@ class Dispatcher:
         """Say what became of the calls, unless their tasks have told more already."""
         if not called:
             return
-        with self._store.write() as uow:
-            now = self._clock.now()
-            for call, state in called:
-                try:
-                    lifecycle.to_state(uow, call.attempt, state, now, call.benchmark)
-                except Conflict:  # it changed meanwhile
+        now = self._clock.now()
+        try:
+            with self._store.write() as uow:
+                for state in {state for _, state in called}:
+                    moved = [(call.attempt, call.benchmark) for call, it in called if it is state]
+                    lifecycle.all_to_state(uow, moved, state, now)
+        except Conflict:  # one of them changed meanwhile
+            with self._store.write() as uow:
+                for call, state in called:
                     current = uow.attempts.by_job_id(call.attempt.job_id)
                     if current.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN):
-                        lifecycle.to_state(uow, current, state, now, call.benchmark)
+                        lifecycle.to_state(uow, current, state, now)
 
     def _job(
         self, benchmark: Benchmark, attempt: Attempt

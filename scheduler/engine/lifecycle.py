@@ -283,23 +283,36 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
     return saved
 
 
-def to_state(
+def all_to_state(
     uow: UnitOfWork,
-    attempt: Attempt,
+    moved: Sequence[tuple[Attempt, Benchmark]],
     state: AttemptState,
     now: datetime,
-    benchmark: Benchmark | None = None,
-) -> Attempt:
-    """Move an attempt on, other fields as given; its benchmark stays.
+) -> Sequence[Attempt]:
+    """Move attempts on to a state that none of them is in; their benchmarks stay.
 
-    Args:
-        benchmark: Where it is at hand; only what never changes of it is told.
+    Raises:
+        Conflict: One of them changed meanwhile.
     """
+    queued = state is AttemptState.QUEUED
+    saved = uow.attempts.save_all(
+        [
+            replace(attempt, state=state, queued_at=now if queued else attempt.queued_at)
+            for attempt, _ in moved
+        ]
+    )
+    for attempt, (_, benchmark) in zip(saved, moved, strict=True):
+        _attempt_event(uow, benchmark, attempt, now)
+    return saved
+
+
+def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: datetime) -> Attempt:
+    """Move an attempt on, other fields as given; its benchmark stays."""
     if state is AttemptState.QUEUED:
         attempt = replace(attempt, queued_at=now)
     saved = uow.attempts.save(replace(attempt, state=state))
     if attempt.state is not state:  # dispatcher and reconciler may both have news of one call
-        _attempt_event(uow, benchmark or uow.benchmarks.get(attempt.benchmark_id), saved, now)
+        _attempt_event(uow, uow.benchmarks.get(attempt.benchmark_id), saved, now)
     return saved
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import bindparam, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
@@ -34,8 +34,12 @@ _SAVE = (
 # One statement checks and writes: what else was there is only asked for where it did not.
 _SAVE_AS = {
     state: _SAVE.where(
-        attempts.c.state.in_(
-            [was.value for was, moves in ATTEMPT_MOVES.items() if state in moves or was is state]
+        or_(
+            *(
+                attempts.c.state == was.value
+                for was, moves in ATTEMPT_MOVES.items()
+                if state in moves or was is state
+            )
         )
     )
     for state in AttemptState
@@ -80,6 +84,29 @@ class SqlAttempts:
         done = self._tx.run(_SAVE_AS[attempt.state], {**row, **key, "was": attempt.version})
         if not done.rowcount:
             raise self._not_saved(attempt)
+        return saved
+
+    def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """As `save`, in one statement; all of them are to be in one state.
+
+        Raises:
+            Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
+        """
+        if not changed:
+            return ()
+        saved = [replace(attempt, version=attempt.version + 1) for attempt in changed]
+        rows = [
+            {
+                **{n: v for n, v in attempt_row(attempt).items() if n not in _KEY},
+                "id": attempt.benchmark_id,
+                "n": attempt.number,
+                "was": attempt.version - 1,
+            }
+            for attempt in saved
+        ]
+        (state,) = {attempt.state for attempt in changed}
+        if self._tx.run(_SAVE_AS[state], rows).rowcount != len(rows):
+            raise Conflict(f"one of {len(rows)} attempts can't become {state}")
         return saved
 
     def _not_saved(self, attempt: Attempt) -> Exception:

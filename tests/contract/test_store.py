@@ -416,6 +416,26 @@ def test_a_save_of_an_attempt_with_an_old_version_is_a_conflict(store: SqlStore)
             uow.attempts.save(attempt)
 
 
+def test_attempts_are_saved_together_or_not_at_all(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    both = [make.an_attempt(target_uid="rpi4b-0001-0001"), make.an_attempt("b-2")]
+    with store.write() as uow:
+        for attempt in both:
+            uow.attempts.add(attempt)
+    sent = [replace(attempt, state=AttemptState.DISPATCHING) for attempt in both]
+    with store.write() as uow:
+        saved = uow.attempts.save_all(sent)
+        assert uow.attempts.save_all([]) == ()
+    with store.read() as uow:
+        assert list(uow.attempts.live()) == list(saved)
+        assert list(uow.attempts.live([both[1].job_id, "other"])) == [saved[1]]
+        assert uow.attempts.holders() == {"rpi4b-0001-0001": "b-1"}
+    with pytest.raises(Conflict), store.write() as uow:
+        uow.attempts.save_all([replace(saved[0], state=AttemptState.QUEUED), sent[1]])
+    with store.read() as uow:
+        assert list(uow.attempts.live()) == list(saved)
+
+
 def test_the_first_outcome_of_an_attempt_stays(store: SqlStore) -> None:
     _add(store, make.a_benchmark())
     first = make.an_outcome(ended_at=make.at(5))

@@ -1,7 +1,7 @@
 """Calls of Nomad's HTTP API: retried, bounded in time, their failures told in our own errors.
 
-python-nomad builds the requests that it knows; it speaks through the same httpx client as the
-rest (streams, `X-Nomad-Index`), so that there is one pool, one TLS context and one retry policy.
+python-nomad builds the requests that it knows, httpx the rest (streams, `X-Nomad-Index`); there is
+one retry policy for all of them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused,
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
+from edgeyard.scheduler.clusters.nomad.session import FAILURES, Response, Session
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +78,12 @@ class NomadClient:
             trust_env=False,  # settings alone say where Nomad is
             event_hooks={"request": [self._named]},
         )
+        self._session = Session(access, headers, _CONNECTIONS)
         common = {
             "address": access.address,
             "namespace": access.namespace,
             "region": access.region,
-            "session": _Session(self._http),
+            "session": self._session,
         }
         self._jobs = Jobs(**common)
         self._job = Job(**common)
@@ -297,6 +299,7 @@ class NomadClient:
         """Drop the connections; waits between tries end at once."""
         self._closed.set()
         self._http.close()
+        self._session.close()
 
     # --- inside ---
 
@@ -353,7 +356,7 @@ class NomadClient:
                 if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != _TOO_MANY:
                     self._breaker.succeeded()
                     raise ClusterUnreachable(reason) from None
-            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, *FAILURES) as error:
                 reason = f"{type(error).__name__}: {error}".rstrip(": ")
             except ValueError as error:  # not JSON, or not the JSON that it should be
                 reason = f"its answer can't be read: {error}"
@@ -369,52 +372,6 @@ class NomadClient:
 _TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS
 
 
-class _Session:
-    """What python-nomad needs of a requests session, spoken by httpx."""
-
-    def __init__(self, http: httpx.Client) -> None:
-        self._http = http
-
-    def get(self, url: str, **asked: object) -> _Response:
-        return self._send("GET", url, asked)
-
-    def post(self, url: str, **asked: object) -> _Response:
-        return self._send("POST", url, asked)
-
-    def put(self, url: str, **asked: object) -> _Response:
-        return self._send("PUT", url, asked)
-
-    def delete(self, url: str, **asked: object) -> _Response:
-        return self._send("DELETE", url, asked)
-
-    def _send(self, method: str, url: str, asked: Mapping[str, object]) -> _Response:
-        params = asked.get("params")
-        given = params if isinstance(params, Mapping) else {}
-        texts = {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in given.items()
-            if value is not None
-        }
-        # Time-outs, TLS and redirects are the client's own, whatever python-nomad asks for.
-        return _Response(self._http.request(method, url, params=texts, json=asked.get("json")))
-
-
-class _Response:
-    """An httpx answer with the one property that it lacks for python-nomad."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self.ok = response.is_success
-        self.status_code = response.status_code
-
-    @property
-    def text(self) -> str:
-        return self._response.text
-
-    def json(self) -> object:
-        return _decoded(self._response)
-
-
 def secrets_path(job_id: str) -> str:
     """Where a task finds the secrets of its job without further rights."""
     return f"nomad/jobs/{job_id}"
@@ -424,13 +381,9 @@ def _said(error: BaseNomadException | CallFailed) -> tuple[int, str]:
     if isinstance(error, CallFailed):
         return error.status, error.text
     answer = error.nomad_resp
-    if isinstance(answer, _Response):
+    if isinstance(answer, Response):
         return answer.status_code, answer.text
     return 0, str(answer)
-
-
-def _decoded(response: httpx.Response) -> object:
-    return json.loads(response.content)
 
 
 def _object(value: object) -> Json:
