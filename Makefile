@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types imports postgres openssh nomad unit bench docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium nomad unit bench docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -42,10 +42,13 @@ postgres:
 openssh:
 	@deploy/openssh/install
 
+chromium:
+	@deploy/chromium/install
+
 nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres openssh ## lint, types, import rules and all tests
+test: lint types imports postgres openssh chromium ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 

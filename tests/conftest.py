@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.browser import browser  # noqa: F401  # fixture
 from tests.databases import (  # noqa: F401  # fixtures
     database_url,
     empty_postgres_url,
