@@ -285,6 +285,8 @@ def _view(
         state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
     else:
         state, reason = BoardState.IDLE, ""
+        if board.progress:  # of a task that has ended: what a host shows comes late
+            board = replace(board, progress=0.0)
     if not expected and unknown is UnknownDevices.WARN:
         reason = f"{reason}; not on the inventory" if reason else "not on the inventory"
     return BoardView(

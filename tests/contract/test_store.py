@@ -430,8 +430,10 @@ def test_attempts_are_saved_together_or_not_at_all(store: SqlStore) -> None:
         assert list(uow.attempts.live()) == list(saved)
         assert list(uow.attempts.live([both[1].job_id, "other"])) == [saved[1]]
         assert uow.attempts.holders() == {"rpi4b-0001-0001": "b-1"}
+    behind = [saved[0], replace(saved[1], version=sent[1].version)]
+    queued = [replace(attempt, state=AttemptState.QUEUED) for attempt in behind]
     with pytest.raises(Conflict), store.write() as uow:
-        uow.attempts.save_all([replace(saved[0], state=AttemptState.QUEUED), sent[1]])
+        uow.attempts.save_all(queued)
     with store.read() as uow:
         assert list(uow.attempts.live()) == list(saved)
 

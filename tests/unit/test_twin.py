@@ -137,3 +137,11 @@ def test_nothing_is_compared_before_the_cluster_has_answered() -> None:
     found = twin.comparison()
     assert found is not None
     assert [each.target_uid for each in found.missing] == [A]
+
+
+def test_a_board_that_was_freed_is_idle_whatever_progress_it_still_shows() -> None:
+    twin = Twin([board(A), board(B)])
+    twin.refresh([host("h1", board(A, progress=97.0), board(B, progress=97.0, busy=True))], NOW)
+    freed, taken = twin.views(drained={}, holders={})
+    assert (freed.state, freed.board.progress) == (BoardState.IDLE, 0.0)
+    assert (taken.state, taken.board.progress) == (BoardState.BUSY, 97.0)
