@@ -40,6 +40,9 @@ def up(
         Path | None,
         typer.Option(metavar="PATH", help="Default: on PATH, or what `make nomad` built."),
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Mutual TLS: it speaks https, and asks for certificates.")
+    ] = False,
     folder: Folder = None,
 ) -> None:
     """Start a Nomad cluster on this machine.
@@ -63,10 +66,10 @@ def up(
             program = find_nomad(nomad)
             tell(f"{program}, logs in {where}")
             testbed = standing.new(
-                where, program, clients or CLIENTS, boards or BOARDS, this_machine()
+                where, program, clients or CLIENTS, boards or BOARDS, this_machine(), tls=tls
             )
         else:
-            _same(testbed, clients, boards)
+            _same(testbed, clients, boards, tls)
         if all(agent.pid for agent in testbed.agents):
             session.say("The test bed runs already.")
         try:
@@ -135,8 +138,12 @@ def _found(folder: Path | None) -> LoopbackNomad:
     return testbed
 
 
-def _same(testbed: LoopbackNomad, clients: int | None, boards: int | None) -> None:
+def _same(testbed: LoopbackNomad, clients: int | None, boards: int | None, tls: bool) -> None:
     """Refuse to make another one of what is there."""
+    if tls and testbed.tls is None:
+        raise ConfigError(
+            [f"the test bed in {testbed.folder} is without TLS: `edgeyard testbed down` first"]
+        )
     has = testbed.expected_boards()
     each = max(has.values(), default=0)
     if clients not in (None, len(has)) or boards not in (None, each):
@@ -208,13 +215,23 @@ def _what_now(testbed: LoopbackNomad) -> str:
 
     folder = testbed.folder
     token, settings = quote(str(folder / saved.TOKEN)), quote(str(folder / saved.SETTINGS))
+    shown = ""
+    if testbed.tls is not None:
+        tls = testbed.tls
+        files = {
+            "CACERT": tls.ca_cert,
+            "CLIENT_CERT": tls.client_cert,
+            "CLIENT_KEY": tls.client_key,
+        }
+        lines = [f"NOMAD_{name}={quote(str(path))}" for name, path in files.items()]
+        shown = "".join(f" \\\n{' ' * 15}{line}" for line in lines)
     elsewhere = "" if folder == _where(None) else f" --folder {quote(str(folder))}"
     return f"""
 Nomad's UI   {testbed.address}/ui/jobs?namespace={testbed.namespace}
 its token    cat {token}
 Edgeyard     edgeyard up --config {settings} --data-dir DIR
 nomad        export NOMAD_ADDR={testbed.address} NOMAD_NAMESPACE={testbed.namespace} \\
-               NOMAD_TOKEN=$(cat {token})
+               NOMAD_TOKEN=$(cat {token}){shown}
 end it       edgeyard testbed down{elsewhere}"""
 
 

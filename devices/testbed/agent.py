@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeyard.devices.testbed.tls import Certificates
+
 PLUGIN = "edgeyard-device-plugin"
 
 _END_S = 20.0
@@ -85,6 +87,7 @@ class Agent:
 
     Attributes:
         process: Where this program started it.
+        tls: What it takes and shows; None: it speaks plain HTTP.
     """
 
     name: str
@@ -93,11 +96,12 @@ class Agent:
     rpc: int
     nomad: str
     process: subprocess.Popen[bytes] | None = None
+    tls: Certificates | None = None
 
     @property
     def address(self) -> str:
         """Of its HTTP API."""
-        return f"http://127.0.0.1:{self.http}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.http}"
 
     @property
     def config(self) -> Path:
@@ -163,13 +167,16 @@ def command_lines() -> Iterator[tuple[int, list[bytes]]]:
             yield int(path.parent.name), path.read_bytes().split(b"\0")[:-1]
 
 
-def make_server(folder: Path, nomad: str, heartbeat_s: float) -> Agent:
+def make_server(
+    folder: Path, nomad: str, heartbeat_s: float, tls: Certificates | None = None
+) -> Agent:
     """Write down a server's configuration; nothing is started.
 
     Args:
         heartbeat_s: Time between two heartbeats of a client, and for how long it may be late.
     """
-    return _agent(folder, nomad, "server", _SERVER.format(heartbeat_s=heartbeat_s))
+    role = _SERVER.format(heartbeat_s=heartbeat_s) + (tls.block("server") if tls else "")
+    return _agent(folder, nomad, "server", role, tls)
 
 
 def make_client(
@@ -188,7 +195,9 @@ def make_client(
         plugin=PLUGIN,
         folder=folder,
     )
-    return _agent(folder, nomad, folder.name, role)
+    if server.tls is not None:
+        role += server.tls.block("client")
+    return _agent(folder, nomad, folder.name, role, server.tls)
 
 
 def free_port() -> int:
@@ -198,9 +207,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _agent(folder: Path, nomad: str, name: str, role: str) -> Agent:
+def _agent(folder: Path, nomad: str, name: str, role: str, tls: Certificates | None) -> Agent:
     folder.mkdir(parents=True)
     http, rpc, serf = free_port(), free_port(), free_port()
     common = _COMMON.format(name=name, folder=folder, http=http, rpc=rpc, serf=serf)
     (folder / "agent.hcl").write_text(common + role)
-    return Agent(name=name, folder=folder, http=http, rpc=rpc, nomad=nomad)
+    return Agent(name=name, folder=folder, http=http, rpc=rpc, nomad=nomad, tls=tls)

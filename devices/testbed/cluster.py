@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgeyard.devices.testbed.agent import PLUGIN, Agent, command_lines, make_client, make_server
+from edgeyard.devices.testbed.tls import FOLDER, Certificates
 from edgeyard.errors import StartFailed
 
 NAMESPACE = "edgeyard"
@@ -55,7 +56,12 @@ class LoopbackNomad:
 
     def call(self, method: str, path: str, body: object = None) -> object:
         """A call with all rights; RuntimeError with the answer where it is not a 2xx."""
-        return call(self.address, method, path, self.management, body)
+        return call(self.address, method, path, self.management, body, tls=self.tls)
+
+    @property
+    def tls(self) -> Certificates | None:
+        """Where its agents speak https alone, and only with those that show a certificate."""
+        return self.server.tls
 
     def boards(self, client: int, boards: Mapping[str, Sequence[object]]) -> None:
         """Change the boards of a client's host; its plugin sees it within a probe."""
@@ -133,7 +139,7 @@ class LoopbackNomad:
         until = time.monotonic() + READY_S
         while True:
             try:
-                call(client.address, "GET", "/v1/agent/health?type=client", "")
+                call(client.address, "GET", "/v1/agent/health?type=client", "", tls=client.tls)
                 return
             except (OSError, RuntimeError) as error:
                 _check(client, error, until)
@@ -158,6 +164,7 @@ def make(
     plugin: Path | None = None,
     interface: str = "lo",
     heartbeat_s: float = 2.0,
+    tls: bool = False,
 ) -> LoopbackNomad:
     """Write down one server and a client for each of ``boards``; nothing is started.
 
@@ -165,12 +172,14 @@ def make(
         boards: ``target.json`` of each client's host.
         plugin: Executable to take for the device plugin; None: the installed one.
         heartbeat_s: Clients that are not heard for twice as long are down.
+        tls: Mutual TLS, with certificates of a CA that is made here.
     """
     folder = folder.resolve()  # tasks are known again by their working directory
     plugins = folder / "plugins"
     plugins.mkdir(parents=True)
     (plugins / PLUGIN).symlink_to(plugin or Path(sys.executable).with_name(PLUGIN))
-    server = make_server(folder / "server", nomad, heartbeat_s)
+    certificates = Certificates.make(folder / FOLDER, nomad) if tls else None
+    server = make_server(folder / "server", nomad, heartbeat_s, certificates)
     clients = []
     for number, mapping in enumerate(boards):
         client = make_client(folder / f"client-{number}", nomad, server, plugins, interface)
@@ -188,9 +197,10 @@ def up(
     *,
     plugin: Path | None = None,
     interface: str = "lo",
+    tls: bool = False,
 ) -> LoopbackNomad:
     """`make` and `start`; nothing is left running where that fails."""
-    testbed = make(folder, nomad, boards, plugin=plugin, interface=interface)
+    testbed = make(folder, nomad, boards, plugin=plugin, interface=interface, tls=tls)
     try:
         testbed.start()
     except BaseException:
@@ -205,13 +215,22 @@ def secrets_uuid() -> str:
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
-def call(address: str, method: str, path: str, token: str, body: object = None) -> object:
+def call(
+    address: str,
+    method: str,
+    path: str,
+    token: str,
+    body: object = None,
+    *,
+    tls: Certificates | None = None,
+) -> object:
     """One call of Nomad's API."""
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(address + path, data=data, method=method)
     request.add_header("X-Nomad-Token", token)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        context = None if tls is None else tls.context()
+        with urllib.request.urlopen(request, timeout=10, context=context) as answer:
             return json.loads(answer.read() or b"null")
     except urllib.error.HTTPError as error:
         raise RuntimeError(f"{method} {path}: {error.code} {error.read()[:500]!r}") from error
@@ -250,6 +269,7 @@ def set_up_rights(testbed: LoopbackNomad) -> None:
                 "/v1/acl/bootstrap",
                 "",
                 {"BootstrapSecret": testbed.management},
+                tls=testbed.tls,
             )
             break
         except (OSError, RuntimeError) as error:

@@ -8,6 +8,7 @@
     inventory.json      the boards, as Edgeyard expects them
     server.toml         settings for ``edgeyard up --config``, 0600
     server, client-N    of each agent: agent.hcl, agent.log, data
+    tls                 certificates, where it has them
     lock                held while agents are started or ended
 """
 
@@ -25,6 +26,7 @@ from pathlib import Path
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.testbed.agent import Agent
 from edgeyard.devices.testbed.cluster import LoopbackNomad
+from edgeyard.devices.testbed.tls import FOLDER, Certificates
 from edgeyard.errors import ConfigError, Conflict
 
 TOKEN = "token"
@@ -38,7 +40,7 @@ _STATE = "testbed.json"
 _MANAGEMENT = "management.token"
 _LOCK = "lock"
 _FILES = (_STATE, TOKEN, _MANAGEMENT, INVENTORY, SETTINGS)
-_FOLDERS = ("plugins", "server", "client-*")
+_FOLDERS = ("plugins", "server", "client-*", FOLDER)
 
 
 @contextmanager
@@ -77,6 +79,12 @@ def save(testbed: LoopbackNomad, inventory: Inventory | None = None) -> None:
         "nomad_token": testbed.token,
         "nomad_memory_mib": MEMORY_MIB,
     }
+    if testbed.tls is not None:
+        settings |= {
+            "nomad_ca_cert": str(testbed.tls.ca_cert),
+            "nomad_client_cert": str(testbed.tls.client_cert),
+            "nomad_client_key": str(testbed.tls.client_key),
+        }
     lines = [
         f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in settings.items()
     ]
@@ -100,7 +108,8 @@ def load(folder: Path) -> LoopbackNomad | None:
     folder = folder.resolve()
     try:
         state = json.loads((folder / _STATE).read_text())
-        server, *clients = (_agent(folder, state["nomad"], each) for each in state["agents"])
+        tls = Certificates(folder / FOLDER) if (folder / FOLDER).is_dir() else None
+        server, *clients = (_agent(folder, state["nomad"], each, tls) for each in state["agents"])
         return LoopbackNomad(
             folder=folder,
             server=server,
@@ -136,9 +145,11 @@ def is_free(folder: Path) -> bool:
     return all(path.name == _LOCK for path in folder.iterdir())
 
 
-def _agent(folder: Path, nomad: str, facts: Mapping[str, object]) -> Agent:
+def _agent(
+    folder: Path, nomad: str, facts: Mapping[str, object], tls: Certificates | None
+) -> Agent:
     name, http, rpc = str(facts["name"]), int(str(facts["http"])), int(str(facts["rpc"]))
-    return Agent(name=name, folder=folder / name, http=http, rpc=rpc, nomad=nomad)
+    return Agent(name=name, folder=folder / name, http=http, rpc=rpc, nomad=nomad, tls=tls)
 
 
 def _write(path: Path, text: str) -> None:

@@ -16,7 +16,15 @@ HEARTBEAT_S = 10.0
 """Nomad's own: benchmarks may take all CPUs of this machine for a while."""
 
 
-def new(folder: Path, nomad: Path, clients: int, boards: int, machine: Inventory) -> LoopbackNomad:
+def new(
+    folder: Path,
+    nomad: Path,
+    clients: int,
+    boards: int,
+    machine: Inventory,
+    *,
+    tls: bool = False,
+) -> LoopbackNomad:
     """Write down a test bed in a folder where none is; nothing is started.
 
     Args:
@@ -34,7 +42,8 @@ def new(folder: Path, nomad: Path, clients: int, boards: int, machine: Inventory
     if not saved.is_free(folder):
         raise ConfigError([f"{folder} holds other things: name a folder that is empty or new"])
     hosts = emulated_hosts(clients, boards, machine)
-    testbed = make(folder, str(nomad), [host.to_json() for host in hosts], heartbeat_s=HEARTBEAT_S)
+    files = [host.to_json() for host in hosts]
+    testbed = make(folder, str(nomad), files, heartbeat_s=HEARTBEAT_S, tls=tls)
     saved.save(testbed, expected(hosts, machine))
     return testbed
 

@@ -1,27 +1,23 @@
-"""What only a real Nomad can show: users' text in a task, preemption, TLS, rights."""
+"""What only a real Nomad can show: users' text in a task, preemption, rights."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from deploy.process import free_port
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import ClusterUnreachable
-from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
-from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
+from edgeyard.scheduler.clusters.nomad import NomadCluster
+from edgeyard.scheduler.hcl.build import filename_problem
 from edgeyard.scheduler.hcl.text import plain_text_problem
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
 from tests.builders.cluster import (
-    TOKEN,
     Submitter,
     a_job,
     an_artifact,
@@ -30,7 +26,7 @@ from tests.builders.cluster import (
     on,
     where,
 )
-from tests.nomad_cluster import access_of, clear, nomad_binary
+from tests.nomad_cluster import access_of, clear
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad")]
 
@@ -65,6 +61,34 @@ def test_text_arrives_in_the_task_byte_for_byte_or_is_refused_before(lab: Submit
     state = lab.run(a_job(show, env=env))
     assert state.failure is None
     assert json.loads(lab.log()) == env
+
+
+def test_files_arrive_under_the_names_that_users_gave_them_or_are_refused_before(
+    lab: Submitter,
+) -> None:
+    texts = {text[:60] for text in TEXTS if text.strip()} | {
+        "100%.onnx",
+        "a?b=c&d#e",
+        "-",
+        "~",
+        "*",
+    }
+    names = sorted(text for text in texts if filename_problem(text) is None)
+    assert len(names) > 15
+    assert filename_problem("${NOMAD_ALLOC_DIR}") is not None
+    contents = {f"file-{number}": name.encode() for number, name in enumerate(names)}
+    with file_server(contents) as url:
+        artifacts = tuple(
+            replace(an_artifact(url, served, content), destination=f"local/{content.decode()}")
+            for served, content in contents.items()
+        )
+        show = (
+            "import json, pathlib; "
+            "print(json.dumps({p.name: p.read_text() for p in pathlib.Path('local').iterdir()}))"
+        )
+        state = lab.run(a_job(show, artifacts=artifacts))
+    assert state.failure is None
+    assert json.loads(lab.log()) == {name: name for name in names}
 
 
 def test_a_job_that_nomad_preempts_ends_so_and_never_runs_again(
@@ -160,76 +184,3 @@ def test_a_wrong_token_is_named_as_the_trouble(nomad_cluster: LoopbackNomad) -> 
         pytest.raises(ClusterUnreachable, match="403"),
     ):
         cluster.hosts()
-
-
-TLS = """
-name      = "tls"
-data_dir  = "{folder}/data"
-bind_addr = "127.0.0.1"
-log_level = "WARN"
-advertise {{
-  http = "127.0.0.1"
-  rpc  = "127.0.0.1"
-  serf = "127.0.0.1"
-}}
-ports {{
-  http = {http}
-  rpc  = {rpc}
-  serf = {serf}
-}}
-server {{
-  enabled          = true
-  bootstrap_expect = 1
-  raft_multiplier  = 1
-}}
-tls {{
-  http                   = true
-  rpc                    = true
-  ca_file                = "{folder}/nomad-agent-ca.pem"
-  cert_file              = "{folder}/global-server-nomad.pem"
-  key_file               = "{folder}/global-server-nomad-key.pem"
-  verify_server_hostname = true
-  verify_https_client    = true
-}}
-"""
-
-
-@pytest.fixture
-def tls_agent(tmp_path: Path) -> Iterator[NomadAccess]:
-    """A server that speaks HTTPS alone, and only with those that show a certificate."""
-    nomad = nomad_binary()
-    for arguments in (["ca", "create"], ["cert", "create", "-server"], ["cert", "create", "-cli"]):
-        subprocess.run([nomad, "tls", *arguments], cwd=tmp_path, check=True, capture_output=True)
-    http = free_port()
-    text = TLS.format(folder=tmp_path, http=http, rpc=free_port(), serf=free_port())
-    (tmp_path / "agent.hcl").write_text(text)
-    agent = testbed.Agent(name="tls", folder=tmp_path, http=http, rpc=0, nomad=nomad)
-    agent.start()
-    access = NomadAccess(
-        address=f"https://127.0.0.1:{http}",
-        ca_cert=tmp_path / "nomad-agent-ca.pem",
-        client_cert=tmp_path / "global-cli-nomad.pem",
-        client_key=tmp_path / "global-cli-nomad-key.pem",
-        tls_server_name="server.global.nomad",
-    )
-    yield access
-    agent.end()
-
-
-def test_over_mutual_tls(tls_agent: NomadAccess) -> None:
-    once = RetryPolicy(tries=1, trips_at=10_000)
-
-    def answers(access: NomadAccess) -> bool:
-        with contextlib.closing(NomadCluster(access, retry=once)) as cluster:
-            try:
-                return cluster.hosts() == ()
-            except ClusterUnreachable:
-                return False
-
-    eventually(lambda: answers(tls_agent), "it answers")
-    assert not answers(replace(tls_agent, client_cert=None, client_key=None))
-    assert not answers(replace(tls_agent, tls_server_name="client.global.nomad"))
-    assert not answers(replace(tls_agent, ca_cert=None))
-    with contextlib.closing(NomadCluster(tls_agent)) as cluster:
-        cluster.dispatch("benchmark-1", a_job("pass"), {TOKEN: "t"})
-        assert cluster.states(["benchmark-1"])["benchmark-1"].run is JobRun.QUEUED

@@ -26,7 +26,7 @@ from nomad.api.variables import Variables
 
 from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess, no_answer
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.clusters.nomad.session import FAILURES, Response, Session
 
@@ -357,7 +357,7 @@ class NomadClient:
                     self._breaker.succeeded()
                     raise ClusterUnreachable(reason) from None
             except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, *FAILURES) as error:
-                reason = f"{type(error).__name__}: {error}".rstrip(": ")
+                reason = no_answer(error)
             except ValueError as error:  # not JSON, or not the JSON that it should be
                 reason = f"its answer can't be read: {error}"
             else:

@@ -118,9 +118,12 @@ def _leader(access: NomadAccess, answer: Answer) -> Finding:
 
 def _unreached(access: NomadAccess, why: str) -> Finding:
     fix = "start it, or correct EDGEYARD_NOMAD_ADDRESS"
-    if "certificate required" in why or "bad certificate" in why:
-        fix = "it wants a certificate of ours, made by its own CA: set EDGEYARD_NOMAD_CLIENT_CERT"
-    elif "certificate" in why.lower():
+    if "nomad_client_cert" in why:
+        fix = (
+            "nomad tls cert create -cli, where its CA lies; then set EDGEYARD_NOMAD_CLIENT_CERT "
+            "and EDGEYARD_NOMAD_CLIENT_KEY"
+        )
+    elif "nomad_ca_cert" in why:
         fix = (
             "set EDGEYARD_NOMAD_CA_CERT to its CA, and EDGEYARD_NOMAD_TLS_SERVER_NAME to the name "
             "in its certificate, e.g. server.global.nomad"

@@ -13,7 +13,7 @@ from typing import Self
 
 import httpx
 
-from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess, no_answer
 
 _SHOWN_CHARACTERS = 200
 
@@ -114,7 +114,7 @@ class Asker:
                 method, path, params=where, json=body, extensions=extensions
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoAnswer(f"{type(error).__name__}: {error}".rstrip(": ")) from error
+            raise NoAnswer(no_answer(error)) from error
         after = time.time()
         return Answer(
             status=response.status_code,
