@@ -259,6 +259,24 @@ def test_a_cancelled_benchmark_frees_its_board(
     assert server.show(benchmark_id)["status"] == "cancelled"
 
 
+def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
+    server: Server, nomad_cluster: LoopbackNomad, tmp_path: Path
+) -> None:
+    odd = tmp_path / "mo'del {{x}} $HOME 100% #[é🙂].onnx"
+    shutil.copyfile(MODEL, odd)
+    tag = "a\"b'c \\n {{ with nomadVar }} $(id) %d <<EOT"
+    name = str(server.upload(odd)["name"])
+    benchmark_id = submit(server, name, target="x86", version_tag=tag)
+    ended = server.wait(benchmark_id, timeout_s=60)
+    assert ended["status"] == "completed", ended["failure"]
+    job = nomad_job(nomad_cluster, str(attempt_of(ended)["job_id"]))
+    env = job["TaskGroups"][0]["Tasks"][0]["Env"]
+    assert (env["MODEL_FILENAME"], env["VERSION_TAG"]) == (odd.name, tag)
+    for text in ("${NOMAD_ALLOC_ID}", "%{ if true }", "two\nlines", "nul\0"):
+        with pytest.raises(RuntimeError, match=r"422 .*version_tag"):
+            submit(server, name, version_tag=text)
+
+
 def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model at all")

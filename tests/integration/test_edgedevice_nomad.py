@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from edgeyard.devices import testbed
+from edgeyard.scheduler.clusters.nomad import NomadCluster
+from tests.builders.cluster import Submitter, a_job, on
 from tests.builders.edgedevice import CANARY, GIB, board_entry
-from tests.nomad_cluster import nomad_binary
+from tests.nomad_cluster import access_of, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad-edgedevice")]
 
@@ -434,6 +436,11 @@ def test_many_boards_on_one_host_cost_little(tmp_path: Path, count: int) -> None
         )
         share = (_cpu_s(pid) - cpu_s) / (time.monotonic() - began)
         rss_mib = _rss_mib(pid)
+        with contextlib.closing(NomadCluster(access_of(cluster))) as used:
+            (host,) = used.hosts()
+            assert len(host.boards) == count
+            submitter, last = Submitter(used), f"rpi4b-0001-{count - 1:04}"
+            assert submitter.run(a_job("pass", on(last))).target_uid == last
     finally:
         cluster.down()
     print(  # noqa: T201  # the figures of docs/how-to/lab-hosts.md
