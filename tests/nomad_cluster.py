@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from edgeyard.devices import testbed
+from edgeyard.devices.testbed.binary import find_nomad
+from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 
 ORT = {"ort": ["TYPE1", "TYPE2"]}
@@ -60,15 +61,10 @@ HOSTS: tuple[Mapping[str, Sequence[Mapping[str, object]]], ...] = (
 
 def nomad_binary() -> str:
     """The Nomad of `make nomad`; skips where there is none."""
-    found = subprocess.run(
-        [str(Path(__file__).parents[1] / "deploy/nomad/build"), "--find"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if found.returncode != 0:
-        pytest.skip(found.stderr.strip())
-    return found.stdout.strip()
+    try:
+        return str(find_nomad())
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
