@@ -23,8 +23,8 @@ from tests.builders.cluster import (
     an_artifact,
     eventually,
     file_server,
+    listening,
     on,
-    where,
 )
 from tests.nomad_cluster import access_of, clear
 
@@ -91,6 +91,17 @@ def test_files_arrive_under_the_names_that_users_gave_them_or_are_refused_before
     assert json.loads(lab.log()) == {name: name for name in names}
 
 
+def test_old_jobs_that_edgeyard_knows_to_have_ended_are_purged(
+    lab: Submitter, nomad_cluster: LoopbackNomad
+) -> None:
+    known, strange = "benchmark-known", "benchmark-strange"
+    for job_id in (known, strange):
+        lab.run(a_job("pass", job_id=job_id), job_id=job_id)
+    keeper = NomadCluster(access_of(nomad_cluster), purge_age_s=0, ended=lambda ids: {known})
+    with contextlib.closing(keeper), listening(keeper):
+        eventually(lambda: set(lab.cluster.states([known, strange])) == {strange}, "it is gone")
+
+
 def test_a_job_that_nomad_preempts_ends_so_and_never_runs_again(
     lab: Submitter, nomad_cluster: LoopbackNomad
 ) -> None:
@@ -121,24 +132,6 @@ def test_a_job_that_nomad_preempts_ends_so_and_never_runs_again(
         assert lab.state("benchmark-1").run is JobRun.ENDED
     finally:
         nomad_cluster.call("PUT", path, config)
-
-
-def test_thirty_jobs_at_once_share_the_boards_and_each_runs_once(
-    lab: Submitter, nomad_cluster: LoopbackNomad
-) -> None:
-    ids = [f"benchmark-{number}" for number in range(30)]
-    for job_id in ids:
-        lab.dispatch(a_job("pass", where("family", "=", "rpi5"), job_id=job_id), job_id=job_id)
-
-    def all_ended() -> bool:
-        states = lab.cluster.states(ids)
-        return len(states) == 30 and all(each.run is JobRun.ENDED for each in states.values())
-
-    eventually(all_ended, "all end")
-    assert not any(each.failure for each in lab.cluster.states(ids).values())
-    found = nomad_cluster.call("GET", "/v1/allocations?namespace=edgeyard")
-    assert isinstance(found, list)
-    assert sorted(each["JobID"] for each in found if each["JobID"] in ids) == sorted(ids)
 
 
 def test_a_file_that_cannot_be_had_is_ours_and_a_wrong_one_the_user_s(lab: Submitter) -> None:
