@@ -171,7 +171,8 @@ class _Run:
     def _on_board(self, address: SshAddress) -> Report:
         """Have the board's own runner do it; its report is ours."""
         # what only such boards need costs the others' start nothing
-        from edgeyard.devices.runner.transports.ssh import Orphaned, run_on_board
+        from edgeyard.devices.runner.transports.session import Orphaned
+        from edgeyard.devices.runner.transports.ssh import run_on_board
 
         spec = self._spec
         try:

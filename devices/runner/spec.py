@@ -24,6 +24,9 @@ DEFAULT_NB_INFERENCE = 20
 DEFAULT_USER_TIME_S = 3600.0
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0
 MAX_NB_INFERENCE = 10_000_000
+TOKEN = "EDGEYARD_UPLOAD_TOKEN"
+"""Variable of the secret that only the runner's own uploads need."""
+
 MAX_SPEC_BYTES = 8 * 1024 * 1024
 BENCHMARK_TYPES = ("TYPE1", "TYPE2", "TYPE3")
 _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
@@ -147,7 +150,7 @@ def read_spec(environ: Mapping[str, str]) -> RunSpec:
         ),
         upload_url=upload_url,
         progress_url=_url("progress_url", read.text("progress_url", "")) or None,
-        token=environ.get("EDGEYARD_UPLOAD_TOKEN") or None,
+        token=environ.get(TOKEN) or None,
     )
 
 

@@ -422,6 +422,15 @@ def test_hooks_are_run_around_the_run_on_host_and_board(
     assert there.read_text().split() == ["before-board", uid, "after-board"]
 
 
+def test_a_hook_is_told_no_secret(server: UploadServer, tmp_path: Path) -> None:
+    hooks = [{"when": "before", "run": ["sh", "-c", "env; exit 1"]}]
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), board={"hooks": hooks})
+    code, output = task.run()
+    assert code == 3
+    assert "status 1" in output
+    assert TOKEN not in output + str(server.report)
+
+
 def test_a_hook_that_fails_before_the_run_prevents_it(server: UploadServer, tmp_path: Path) -> None:
     log = tmp_path / "hooks"
     hooks = [
