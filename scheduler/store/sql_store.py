@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -38,12 +39,14 @@ CONNECTIONS = 40
 # was committed whatever `synchronous` is; only FULL, which syncs the log at every commit, makes a
 # commit survive a power cut too, and a result answered 2xx must.
 _SQLITE_PRAGMAS = (
-    "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA journal_size_limit = 67108864",  # 64 MiB: a long reader may grow the log, not for ever
     "PRAGMA temp_store = MEMORY",
 )
+
+
+_LOCKED_S = 0.02
 
 
 class SqlUnitOfWork:
@@ -207,6 +210,7 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: object) -> None:
+        _set_wal(connection, wait_s)
         for pragma in _SQLITE_PRAGMAS:
             connection.execute(pragma)
         if not writes:
@@ -218,6 +222,19 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _set_wal(connection: sqlite3.Connection, wait_s: float) -> None:
+    """As ``busy_timeout`` would, which SQLite does not heed while the mode changes."""
+    until = time.monotonic() + wait_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(_LOCKED_S)
 
 
 def _postgresql(url: URL, wait_s: float) -> Engine:
