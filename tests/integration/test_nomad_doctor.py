@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from edgeyard.benchmark_api.cli import app
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed import LoopbackNomad
 from tests.builders.cluster import file_server
@@ -22,21 +22,13 @@ RIGHTS = {
     *("variables write", "variables list", "variables read", "variables destroy"),
 }
 
-_PROGRAM = str(Path(sys.executable).with_name("edgeyard"))
-
 
 def run(*options: str, **settings: str) -> str:
     """Its output; the server of the settings does not run, which it says, and ends with 1."""
-    kept = {name: value for name, value in os.environ.items() if "EDGEYARD" not in name}
-    done = subprocess.run(
-        [_PROGRAM, "doctor", "--url", "http://127.0.0.1:9", *options],
-        env={**kept, "COLUMNS": "80", **settings},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
+    bare = dict.fromkeys(name for name in os.environ if name.startswith("EDGEYARD_"))
+    words = ["doctor", "--url", "http://127.0.0.1:9", *options]
+    done = CliRunner().invoke(app, words, env={**bare, "COLUMNS": "80", **settings})
+    assert done.exit_code == 1, done.output
     return done.stdout
 
 
