@@ -242,6 +242,7 @@ def _order(attribute: AttributeValue, wanted: object) -> Optional[int]:
     return (attribute > wanted) - (attribute < wanted)
 
 
+@lru_cache(maxsize=4096)
 def _members(text: str) -> "frozenset[str]":
     return frozenset(part.strip() for part in text.split(","))
 

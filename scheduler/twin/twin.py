@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 
 from edgeyard.devices.attributes import attributes_of
-from edgeyard.devices.model import Board, Host
+from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.twin.comparison import Comparison, compare
 
@@ -306,18 +307,27 @@ def _stricter(stated: Board, seen: Board) -> Board:
 
     Of which machine it is a slice, and with whom it shares cores, Nomad does not tell.
     """
-    kinds = {engine.name: engine.supported_types for engine in stated.engines}
-    return replace(
-        seen,
-        ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
-        storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
-        engines=tuple(
-            replace(engine, supported_types=engine.supported_types & kinds[engine.name])
-            for engine in seen.engines
-            if engine.name in kinds
-        ),
-        local=seen.local or stated.local,
-        shares_with=seen.shares_with | stated.shares_with,
+    limits = {
+        "ram_bytes": min(stated.ram_bytes, seen.ram_bytes),
+        "storage_bytes": min(stated.storage_bytes, seen.storage_bytes),
+        "engines": _granted(stated.engines, seen.engines),
+        "local": seen.local or stated.local,
+        "shares_with": seen.shares_with | stated.shares_with,
+    }
+    if all(getattr(seen, name) == value for name, value in limits.items()):
+        return seen  # mostly: boards are what they are expected to be
+    return replace(seen, **limits)  # type: ignore[arg-type]  # each is its field's
+
+
+@lru_cache(maxsize=4096)  # boards of a family share them
+def _granted(
+    stated: tuple[BoardEngine, ...], seen: tuple[BoardEngine, ...]
+) -> tuple[BoardEngine, ...]:
+    kinds = {engine.name: engine.supported_types for engine in stated}
+    return tuple(
+        replace(engine, supported_types=engine.supported_types & kinds[engine.name])
+        for engine in seen
+        if engine.name in kinds
     )
 
 

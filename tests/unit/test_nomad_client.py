@@ -25,6 +25,7 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
+from edgeyard.scheduler.clusters.nomad.nodes import NodeReader
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.ports import JobRun
@@ -83,7 +84,7 @@ class TestCalls:
         listing = nomad.get("/v1/jobs").respond(json=[])
         nodes = nomad.get("/v1/nodes").respond(text="null")
         assert client.jobs("benchmark-") == []
-        assert client.nodes() == ((), 0)
+        assert client.nodes(NodeReader("daiedge/edgedevice").hosts) == ((), 0)
         for route in (listing, nodes):
             request = route.calls.last.request
             assert request.headers["X-Nomad-Token"] == "s3cret"

@@ -218,12 +218,15 @@ class NomadClient:
 
     def nodes_index(self) -> int:
         """Index of the last change of any node."""
-        return self._get("/v1/nodes", {"per_page": "1"})[1]
+        return self._get("/v1/nodes", {"per_page": "1"}, json.loads)[1]
 
-    def nodes(self) -> tuple[Sequence[Json], int]:
-        """All nodes with their devices, and the index that they were read at."""
-        found, index = self._get("/v1/nodes", {"resources": "true"})
-        return _objects(found), index
+    def nodes(self, read: Callable[[bytes], T]) -> tuple[T, int]:
+        """All nodes with their devices, and the index that they were read at.
+
+        Args:
+            read: Makes of Nomad's answer what is wanted of it; raises ValueError where it can't.
+        """
+        return self._get("/v1/nodes", {"resources": "true"}, read)
 
     def holders(self) -> Sequence[Json]:
         """Allocations of all namespaces that we may see whose task may run, with their devices."""
@@ -234,11 +237,11 @@ class NomadClient:
             "task_states": "false",
             "namespace": _EVERY_NAMESPACE,
         }
-        return _objects(self._get("/v1/allocations", params)[0])
+        return _objects(self._get("/v1/allocations", params, json.loads)[0])
 
     def agent(self) -> Json:
         """The agent that is asked, about itself."""
-        return _object(self._get("/v1/agent/self", {})[0])
+        return _object(self._get("/v1/agent/self", {}, json.loads)[0])
 
     # --- streams ---
 
@@ -303,14 +306,16 @@ class NomadClient:
 
     # --- inside ---
 
-    def _get(self, path: str, params: Mapping[str, str]) -> tuple[object, int]:
+    def _get(
+        self, path: str, params: Mapping[str, str], read: Callable[[bytes], T]
+    ) -> tuple[T, int]:
         """An answer, and the index that Nomad gave with it; 0 where it gave none."""
 
-        def call() -> tuple[object, int]:
+        def call() -> tuple[T, int]:
             response = self._http.get(path, params=self._here(params))
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise CallFailed(response.status_code, response.text)
-            return json.loads(response.content), _index(response)
+            return read(response.content), _index(response)
 
         return self._asked(call)
 

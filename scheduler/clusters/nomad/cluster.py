@@ -37,7 +37,7 @@ from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, is_live
-from edgeyard.scheduler.clusters.nomad.nodes import hosts_of, with_holders
+from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import moment_of
 from edgeyard.scheduler.hcl.job import NomadJob
@@ -95,6 +95,7 @@ class NomadCluster:
         self._lock = threading.Lock()
         self._read: OrderedDict[str, Json] = OrderedDict()  # by SHA-256 of the text
         self._conditions: OrderedDict[str, tuple[Condition, ...]] = OrderedDict()
+        self._reader = NodeReader(access.device)
         self._nodes: tuple[Host, ...] = ()
         self._nodes_index = 0
         self._nodes_read_s = -NODES_REREAD_S
@@ -260,8 +261,7 @@ class NomadCluster:
         began_s = time.monotonic()
         if began_s - read_s < NODES_REREAD_S and index and self._client.nodes_index() == index:
             return known
-        nodes, index = self._client.nodes()
-        hosts = hosts_of(nodes, self._access.device)
+        hosts, index = self._client.nodes(self._reader.hosts)
         with self._lock:
             self._nodes, self._nodes_index, self._nodes_read_s = hosts, index, began_s
         return hosts
