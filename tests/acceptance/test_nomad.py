@@ -155,7 +155,15 @@ def test_thirty_submissions_at_once_run_once_each_and_only_on_boards_of_the_inve
     families = ["rpi5"] * 13 + ["jetsonorinnano"] * 10 + ["rpi4b"] * 5 + ["x86"] * 2
 
     def submitted(family: str) -> str:
-        return submit(server, model, target=family, binding="loose", nb_inference=2)
+        # With the seed's threshold, which no short run's late news of its progress holds up.
+        return submit(
+            server,
+            model,
+            target=family,
+            binding="loose",
+            nb_inference=2,
+            job_completion_threshold=90,
+        )
 
     with ThreadPoolExecutor(len(families), "users") as users:
         ids = list(users.map(submitted, families))
@@ -214,10 +222,13 @@ def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
         reason = server.show(benchmark_id)["waiting_reason"]
         return reason if isinstance(reason, dict) else {}
 
-    eventually(lambda: told().get("code") == "cluster_constraint", "Nomad's reason is told")
-    assert "1 host: no memory left" in told()["sentence"]
-    assert server.show(benchmark_id)["status"] == "scheduled"
-    nomad_cluster.call("DELETE", f"/v1/job/hog?purge=true&{where}")
+    try:
+        # At first it may be the late news of the last task's progress.
+        eventually(lambda: "1 host: no memory left" in told().get("sentence", ""), "it is told")
+        assert told()["code"] == "cluster_constraint"
+        assert server.show(benchmark_id)["status"] == "scheduled"
+    finally:
+        nomad_cluster.call("DELETE", f"/v1/job/hog?purge=true&{where}")
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "completed"
     assert ended["waiting_reason"] is None
