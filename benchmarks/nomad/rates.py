@@ -1,9 +1,12 @@
 """Jobs a second: from decision and from submission to registered, against a bare client."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -140,19 +143,21 @@ def _submission(server: Server) -> bytes:
 
 def _registered(data_dir: Path) -> list[Attempt]:
     """All attempts, once the store knows that all are registered."""
+    until = time.monotonic() + _PATIENCE_S
+    with closing(sqlite3.connect(f"file:{data_dir}/edgeyard.db?mode=ro", uri=True)) as reader:
+        while True:
+            states = Counter(state for (state,) in reader.execute("SELECT state FROM attempts"))
+            if states[AttemptState.QUEUED.value] == JOBS:
+                break
+            if time.monotonic() > until:
+                raise RuntimeError(f"{JOBS} jobs not registered in {_PATIENCE_S:.0f} s: {states}")
+            time.sleep(0.25)
     store = SqlStore(f"sqlite:///{data_dir}/edgeyard.db")
     try:
-        until = time.monotonic() + _PATIENCE_S
-        while time.monotonic() < until:
-            with store.read() as uow:
-                attempts = list(uow.attempts.live())
-            if sum(each.state is AttemptState.QUEUED for each in attempts) == JOBS:
-                return attempts
-            time.sleep(0.5)
+        with store.read() as uow:
+            return list(uow.attempts.live())
     finally:
         store.close()
-    states = sorted(each.state.value for each in attempts)
-    raise RuntimeError(f"{JOBS} jobs were not registered in {_PATIENCE_S:.0f} s: {states[:20]}")
 
 
 def _bare(cluster: LoopbackNomad, texts: list[str], number: int) -> float:

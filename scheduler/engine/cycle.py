@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -31,6 +31,9 @@ from edgeyard.scheduler.twin.twin import Twin
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+PLACED_TOGETHER = 100
+"""Placements of one commit: while hundreds were written nobody else could write."""
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 """``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
@@ -275,16 +278,18 @@ class Cycle:
             return ()
         prepared: list[str] = []
         preempted: list[str] = []
+        # All but the last of many: those of the last are committed with all else.
+        last = max(0, len(result.placements) - 1) // PLACED_TOGETHER * PLACED_TOGETHER
+        for start in range(0, last, PLACED_TOGETHER):
+            with self._store.write() as uow:
+                few = result.placements[start : start + PLACED_TOGETHER]
+                prepared += self._prepare_all(uow, few, result)
         with self._store.write() as uow:
+            prepared += self._prepare_all(uow, result.placements[last:], result)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
                 )
-            for placement in result.placements:
-                job_id = _unless_changed(partial(self._prepare, uow, placement))
-                if job_id is not None:
-                    prepared.append(job_id)
-                    uow.log.keep_explanation(result.explanation(placement.benchmark_id))
             for preemption in result.preemptions:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
                 if stopped is not None:
@@ -304,6 +309,15 @@ class Cycle:
         for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
         return tuple(prepared)
+
+    def _prepare_all(
+        self, uow: UnitOfWork, placements: Sequence[Placement], result: CycleResult
+    ) -> Iterator[str]:
+        for placement in placements:
+            job_id = _unless_changed(partial(self._prepare, uow, placement))
+            if job_id is not None:
+                uow.log.keep_explanation(result.explanation(placement.benchmark_id))
+                yield job_id
 
     def _prepare(self, uow: UnitOfWork, placement: Placement) -> str:
         benchmark = self._live[placement.benchmark_id].benchmark

@@ -12,6 +12,8 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import Binding, Waiting, WaitingReason
@@ -26,7 +28,7 @@ class Packer:
     """Packs the explanations of one transaction; verdicts that several share are packed once."""
 
     def __init__(self) -> None:
-        self._packed: dict[int, tuple[Sequence[Verdict], str]] = {}
+        self._packed: dict[int, tuple[Sequence[Verdict], bytes]] = {}
 
     def pack(self, explanation: Explanation) -> bytes:
         """The blob that `unpack` reads.
@@ -34,6 +36,12 @@ class Packer:
         Raises:
             InvalidInput: A text that can't be stored.
         """
+        try:
+            return zlib.compress(self._lines(explanation), _LEVEL)
+        except UnicodeEncodeError:
+            raise InvalidInput.at("", "an explanation holds a lone surrogate") from None
+
+    def _lines(self, explanation: Explanation) -> bytes:
         known = self._packed.get(id(explanation.verdicts))
         if known is None:
             # keeping the verdicts keeps their id from being given to others
@@ -55,10 +63,7 @@ class Packer:
                 explanation.never,
             ]
         )
-        try:
-            return zlib.compress(f"{head}\n{known[1]}".encode(), _LEVEL)
-        except UnicodeEncodeError:
-            raise InvalidInput.at("", "an explanation holds a lone surrogate") from None
+        return b"%s\n%s" % (head, known[1])
 
 
 def unpack(blob: bytes) -> Explanation:
@@ -94,8 +99,7 @@ def unpack(blob: bytes) -> Explanation:
     )
 
 
-def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_text = msgspec.json.encode
 
 
 def _columns(verdicts: Sequence[Verdict]) -> list[object]:
