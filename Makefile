@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint types imports postgres nomad unit bench docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium nomad unit bench docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -21,8 +21,9 @@ $(STAMP): requirements.lock pyproject.toml
 
 deps: $(STAMP) ## install into .venv
 
-demo: $(STAMP) ## the main job on the embedded cluster; KEEP=1 leaves it running
-	@$(BIN)/python -m deploy.demo $(if $(KEEP),--keep)
+demo: $(STAMP) ## the main job; NOMAD=1: on a real Nomad, KEEP=1: leaves it running, QUICK=1: shorter
+	@$(if $(NOMAD),deploy/nomad/build >/dev/null &&) \
+	  $(BIN)/python -m deploy.demo $(if $(NOMAD),--nomad) $(if $(KEEP),--keep) $(if $(QUICK),--quick)
 
 lint: $(STAMP) ## style
 	@$(BIN)/ruff format --check .
@@ -38,15 +39,21 @@ imports: $(STAMP) ## import rules
 postgres:
 	@deploy/postgres/install
 
+openssh:
+	@deploy/openssh/install
+
+chromium:
+	@deploy/chromium/install
+
 nomad: ## the pinned Nomad, built once into a cache folder (6 to 30 minutes)
 	@deploy/nomad/build
 
-test: lint types imports postgres ## lint, types, import rules and all tests
+test: lint types imports postgres openssh chromium ## lint, types, import rules and all tests
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
 unit: $(STAMP) ## the fast tests
-	@$(BIN)/pytest -n 2 -m "not slow and not postgres and not nomad and not browser"
+	@$(BIN)/pytest -n 2 -m "not slow and not postgres and not nomad and not ssh and not browser"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks

@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -32,6 +32,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
@@ -49,9 +50,11 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
+from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
 from edgeyard.scheduler.ports import Cluster, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 
 ADMIN = "admin"
@@ -151,9 +154,14 @@ def build(settings: Settings, port: int) -> System:
         store,
         cluster,
         dispatcher,
-        ReconcileRules(upload_grace_s=settings.upload_grace_s, pin_grace_s=settings.pin_grace_s),
+        ReconcileRules(
+            upload_grace_s=settings.upload_grace_s,
+            pin_grace_s=settings.pin_grace_s,
+            board_grace_s=settings.board_grace_s,
+        ),
         limits,
         clock,
+        twin.unusable,
     )
     engine = Engine(
         EngineParts(
@@ -185,6 +193,7 @@ def build(settings: Settings, port: int) -> System:
                 FileRole.ODT_CONFIG: settings.body_limit_bytes,
             },
             limits=limits,
+            dispatch_threads=settings.dispatch_threads,
         )
     )
     services = Services(
@@ -221,8 +230,12 @@ def build_cluster(
         with store.read() as uow:
             return {job_id for job_id in job_ids if _has_ended(uow, job_id)}
 
+    def blank() -> bool:
+        with store.read() as uow:
+            return uow.attempts.none_yet()
+
     nomad = NomadCluster(
-        nomad_access(settings), purge_age_s=settings.nomad_purge_age_s, ended=ended
+        nomad_access(settings), purge_age_s=settings.nomad_purge_age_s, ended=ended, blank=blank
     )
     return nomad, nomad.verify
 
@@ -253,6 +266,27 @@ def nomad_access(settings: Settings) -> NomadAccess:
     )
 
 
+def nomad_findings(settings: Settings, *, probe: bool) -> Iterator[Finding]:
+    """What a look at Nomad finds, with the server's own settings and token.
+
+    Args:
+        probe: Run a job of a moment on every host, to see whether it reaches the server.
+
+    Raises:
+        ConfigError: The inventory can't be used.
+    """
+    inventory = inventory_provider(settings).load()
+    public_url = settings.public_url or f"http://{_url_host(settings.host)}:{settings.port}"
+    return examine(
+        nomad_access(settings),
+        driver=settings.chosen_driver,
+        image=(settings.docker_image or "") if settings.chosen_driver == "docker" else "",
+        public_url=public_url,
+        boards=partial(board_findings, inventory.boards, settings.unknown_devices),
+        probe=probe,
+    )
+
+
 def open_store(settings: Settings) -> SqlStore:
     """The database that the settings name, brought to this version's schema."""
     url = settings.database_url
@@ -267,13 +301,15 @@ def inventory_provider(settings: Settings) -> InventoryProvider:
         return FileProvider(settings.inventory)
     if settings.cluster == "nomad":
         raise ConfigError(["inventory: needed with cluster = nomad: the JSON file of its boards"])
-    return GivenProvider(
-        lambda: default_embedded_inventory(
-            sorted(os.sched_getaffinity(0)),
-            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-            installed_engines(),
-        ),
-        "boards that this machine emulates",
+    return GivenProvider(this_machine, "boards that this machine emulates")
+
+
+def this_machine() -> Inventory:
+    """Boards that this machine can emulate, with the engines that are installed."""
+    return default_embedded_inventory(
+        sorted(os.sched_getaffinity(0)),
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        installed_engines(),
     )
 
 

@@ -189,6 +189,13 @@ class Settings(BaseSettings):
         "another board that fits may run it, or its owner is told; s. A job that was bound to a "
         "board and did not get it for so long is taken back from the cluster.",
     )
+    board_grace_s: Seconds = Field(
+        30.0,
+        ge=0,
+        le=86400,
+        description="How long the board of a running task may be unhealthy, as its own host tells, "
+        "before the task is stopped as the board's fault and tried on another board, s.",
+    )
     upload_grace_s: Seconds = Field(
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )
@@ -198,6 +205,11 @@ class Settings(BaseSettings):
         gt=0,
         description="Age at which events and explanations of ended benchmarks are dropped, s; "
         "benchmarks and their results stay.",
+    )
+
+    # dispatch
+    dispatch_threads: int = Field(
+        4, ge=1, le=64, description="Jobs handed to the cluster at the same time."
     )
 
     # rendering

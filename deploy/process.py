@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from edgeyard.devices.testbed.agent import free_port as free_port
 
 TERMINAL = ("completed", "failed", "cancelled", "expired")
 
@@ -102,9 +103,15 @@ class Server:
 
 
 def start(
-    data_dir: Path, environment: Mapping[str, str] | None = None, port: int | None = None
+    data_dir: Path,
+    environment: Mapping[str, str] | None = None,
+    port: int | None = None,
+    ready: str = "/readyz",
 ) -> Server:
     """``edgeyard up`` with its log beside the data folder; returns when it is ready.
+
+    Args:
+        ready: What is to answer first; ``/livez`` where the cluster is not fit for work.
 
     Raises:
         RuntimeError: It ended, or was not ready in 60 s; with the end of its log.
@@ -122,7 +129,7 @@ def start(
             env={**os.environ, "EDGEYARD_LOG_LEVEL": "warning", **(environment or {})},
         )
     try:
-        await_ready(process, port, "/readyz")
+        await_ready(process, port, ready)
     except RuntimeError as error:
         process.kill()
         process.wait()
@@ -140,13 +147,6 @@ def edgeyard(data_dir: Path, **environment: str) -> Iterator[Server]:
     finally:
         if server.process.poll() is None:
             server.end()
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def await_ready(process: subprocess.Popen[bytes], port: int, path: str) -> None:

@@ -32,6 +32,9 @@ from edgeyard.devices.model import (
 from edgeyard.devices.pattern import Pattern, PatternError
 from edgeyard.errors import ConfigError
 
+PROGRESS = "dynamic.progress"
+"""Of the task that a board runs. A board that comes free shows its last one for a moment."""
+
 OPERATORS: Tuple[str, ...] = (
     "=",
     "!=",
@@ -70,9 +73,9 @@ def attributes_of(board: Board) -> Dict[str, AttributeValue]:
         if engine.version:
             found[f"engine.{engine.name}.version"] = engine.version
     if board.progress is None:
-        found.pop("dynamic.progress", None)
+        found.pop(PROGRESS, None)
     else:
-        found["dynamic.progress"] = board.progress
+        found[PROGRESS] = board.progress
     return found
 
 
@@ -105,7 +108,7 @@ def board_from_attributes(
         raise ConfigError([f"attribute {problem}" for problem in problems])
     status = attributes.get("dynamic.status")
     told = {"family", "target_uid", "engines", "memory.ram", "memory.storage"}
-    told |= {"dynamic.progress", "dynamic.status"}
+    told |= {PROGRESS, "dynamic.status"}
     for engine in engines:
         told |= {f"engine.{engine.name}.supported_types", f"engine.{engine.name}.version"}
     return Board(
@@ -117,7 +120,7 @@ def board_from_attributes(
         healthy=healthy and status != "unhealthy",
         health_reason=health_reason or ("its host says so" if status == "unhealthy" else ""),
         busy=status == "busy",
-        progress=_progress(attributes.get("dynamic.progress")),
+        progress=_progress(attributes.get(PROGRESS)),
         attributes={name: value for name, value in attributes.items() if name not in told},
     )
 
@@ -239,6 +242,7 @@ def _order(attribute: AttributeValue, wanted: object) -> Optional[int]:
     return (attribute > wanted) - (attribute < wanted)
 
 
+@lru_cache(maxsize=4096)
 def _members(text: str) -> "frozenset[str]":
     return frozenset(part.strip() for part in text.split(","))
 

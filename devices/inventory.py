@@ -7,40 +7,25 @@ The file has the shape of the platform's ``target.json``::
                 "engines": {"ort": {"version": "1.20", "supported_types": ["TYPE1", "TYPE2"]}},
                 "local": {"cpus": [0], "threads": 1}}]}
 
-``local`` is ours: the board is a slice of this machine. So is ``ssh``, for a board behind its host:
-``{"host", "port", "user", "identity_file", "known_hosts_file"}``. What the platform adds for its
-hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
+``local`` is ours: the board is a slice of this machine. So are ``ssh``, for a board behind its host
+(``{"host", "port", "user", "identity_file", "known_hosts_file", "python"}``), and ``hooks``, a list
+of ``{"when", "run", "on", "timeout_s"}`` that are run around each benchmark. What the platform adds
+for its hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
 ``devices`` the paths are, since a board whose files are gone is gone.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple, TypeGuard
+from typing import Dict, List, Optional, Tuple
 
-from edgeyard.devices.model import (
-    ENGINE_PATTERN,
-    FAMILY_PATTERN,
-    TARGET_UID_PATTERN,
-    Board,
-    BoardEngine,
-    LocalSlice,
-    SshAddress,
-)
-from edgeyard.devices.sizes import parse_size
+from edgeyard.devices.inventory_reader import BoardsReader
+from edgeyard.devices.model import Board, BoardEngine, LocalSlice
 from edgeyard.errors import ConfigError
 
-_SKIPPED = frozenset({"image", "devices", "volumes", "env", "auth"})
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9_])?|::1|::")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,31}")
-_PLAIN_PATH = re.compile(r"/[^\x00-\x20\x7f\"'%$]{1,1023}")
-"""An absolute path without what ssh would expand or take apart."""
-_TYPE = re.compile(r"TYPE[0-9]{1,2}")
-_MAX_CPU = 4096
 _GIB = 1 << 30
 
 
@@ -135,7 +120,7 @@ class Inventory:
 
     @classmethod
     def _checked(cls, data: object, problems: List[str]) -> "Inventory":
-        reader = _Reader(problems)
+        reader = BoardsReader(problems)
         boards = reader.boards(data)
         if problems:
             raise ConfigError(problems)
@@ -162,7 +147,13 @@ class Inventory:
                     "threads": board.local.threads,
                 }
             if board.ssh is not None:
-                entry["ssh"] = {key: value for key, value in asdict(board.ssh).items() if value}
+                entry["ssh"] = {
+                    each.name: getattr(board.ssh, each.name)
+                    for each in fields(board.ssh)
+                    if getattr(board.ssh, each.name) != each.default
+                }
+            if board.hooks:
+                entry["hooks"] = [{**asdict(hook), "run": list(hook.run)} for hook in board.hooks]
             found.setdefault(board.family, []).append(entry)
         return found
 
@@ -250,186 +241,6 @@ def known_families() -> Mapping[str, Family]:
             emulated=facts["emulated"],
         )
     return found
-
-
-class _Reader:
-    """Reads boards and gathers what is wrong, each with its JSON path."""
-
-    def __init__(self, problems: List[str]) -> None:
-        self._problems = problems
-        self._seen: Dict[str, str] = {}
-
-    def boards(self, data: object) -> List[Board]:
-        found: List[Board] = []
-        if not isinstance(data, dict):
-            self._wrong("$", "is not an object of families")
-            return found
-        for family, entries in data.items():
-            path = f"$.{family}"
-            if not FAMILY_PATTERN.fullmatch(family):
-                self._wrong(path, "a family is a letter, then letters and digits, all lower case")
-                continue
-            if not isinstance(entries, list):
-                self._wrong(path, "is not a list of boards")
-                continue
-            for index, entry in enumerate(entries):
-                board = self._board(f"{path}[{index}]", family, entry)
-                if board is not None:
-                    found.append(board)
-        return found
-
-    def _wrong(self, path: str, reason: str) -> None:
-        self._problems.append(f"{path}: {reason}")
-
-    def _object(self, path: str, value: object, keys: "frozenset[str]") -> Dict[str, object]:
-        if not isinstance(value, dict):
-            self._wrong(path, "is missing" if value is None else "is not an object")
-            return {}
-        for key in sorted(value.keys() - keys):
-            self._wrong(f"{path}.{key}", f"is none of {', '.join(sorted(keys))}")
-        return value
-
-    def _board(self, path: str, family: str, value: object) -> Optional[Board]:
-        before = len(self._problems)
-        keys = frozenset({"target_uid", "memory", "engines", "local", "ssh"})
-        entry = self._object(path, value, keys)
-        if not entry:
-            if isinstance(value, dict):
-                self._wrong(path, "is empty")
-            return None
-        uid = self._uid(f"{path}.target_uid", family, entry.get("target_uid"))
-        memory = self._object(f"{path}.memory", entry.get("memory"), frozenset({"ram", "storage"}))
-        given = isinstance(entry.get("memory"), dict)
-        ram = self._size(f"{path}.memory.ram", memory.get("ram")) if given else 0
-        storage = self._size(f"{path}.memory.storage", memory.get("storage")) if given else 0
-        engines = self._engines(f"{path}.engines", entry.get("engines"))
-        local = self._local(f"{path}.local", entry["local"]) if "local" in entry else None
-        ssh = self._ssh(f"{path}.ssh", entry["ssh"]) if "ssh" in entry else None
-        if local is not None and ssh is not None:
-            self._wrong(path, "is either local or reached by ssh, not both")
-        if len(self._problems) > before:
-            return None
-        return Board(
-            target_uid=uid,
-            family=family,
-            ram_bytes=ram,
-            storage_bytes=storage,
-            engines=engines,
-            local=local,
-            ssh=ssh,
-            device_files=_device_files(entry["engines"]),
-        )
-
-    def _uid(self, path: str, family: str, value: object) -> str:
-        if not isinstance(value, str) or not TARGET_UID_PATTERN.fullmatch(value):
-            self._wrong(path, f"is not <family>-NNNN-NNNN, as in {family}-0001-0001")
-            return ""
-        if not value.startswith(f"{family}-"):
-            self._wrong(path, f"{value} does not begin with its family {family}")
-        if value in self._seen:
-            self._wrong(path, f"{value} is also at {self._seen[value]}")
-        self._seen.setdefault(value, path)
-        return value
-
-    def _size(self, path: str, value: object) -> int:
-        try:
-            return parse_size(value)
-        except ValueError as error:
-            self._wrong(path, "is missing" if value is None else str(error))
-            return 0
-
-    def _engines(self, path: str, value: object) -> Tuple[BoardEngine, ...]:
-        if not isinstance(value, dict):
-            self._wrong(path, "is missing" if value is None else "is not an object")
-            return ()
-        found = []
-        for name, facts in value.items():
-            here = f"{path}.{name}"
-            if not ENGINE_PATTERN.fullmatch(name):
-                self._wrong(here, "an engine is a letter, then letters, digits and '_'")
-                continue
-            keys = frozenset({"version", "supported_types"}) | _SKIPPED
-            entry = self._object(here, facts, keys)
-            types = entry.get("supported_types") if isinstance(facts, dict) else []
-            if not isinstance(types, list) or not all(
-                isinstance(each, str) and _TYPE.fullmatch(each) for each in types
-            ):
-                self._wrong(f"{here}.supported_types", "is not a list such as ['TYPE1']")
-                continue
-            version = entry.get("version", "")
-            if isinstance(version, bool) or not isinstance(version, (str, int, float)):
-                self._wrong(f"{here}.version", "is not text")
-                continue
-            found.append(
-                BoardEngine(name=name, version=str(version), supported_types=frozenset(types))
-            )
-        return tuple(found)
-
-    def _local(self, path: str, value: object) -> Optional[LocalSlice]:
-        entry = self._object(path, value, frozenset({"cpus", "threads"}))
-        if not isinstance(value, dict):
-            return None
-        cpus, threads = entry.get("cpus"), entry.get("threads", 1)
-        if (
-            not isinstance(cpus, list)
-            or not cpus
-            or not all(_whole(each) and 0 <= each < _MAX_CPU for each in cpus)
-        ):
-            self._wrong(f"{path}.cpus", "is not a list of CPU numbers")
-            return None
-        if not _whole(threads) or not 1 <= threads <= _MAX_CPU:
-            self._wrong(f"{path}.threads", "is not a number of threads from 1 on")
-            return None
-        return LocalSlice(cpus=tuple(sorted(set(cpus))), threads=threads)
-
-    def _ssh(self, path: str, value: object) -> Optional[SshAddress]:
-        before = len(self._problems)
-        keys = frozenset({"host", "port", "user", "identity_file", "known_hosts_file"})
-        entry = self._object(path, value, keys)
-        if not isinstance(value, dict):
-            return None
-        host, port = entry.get("host"), entry.get("port", 22)
-        if not isinstance(host, str) or not _HOST.fullmatch(host):
-            self._wrong(f"{path}.host", "is not a host's name or address")
-        if not _whole(port) or not 1 <= port <= 65535:
-            self._wrong(f"{path}.port", "is not a port from 1 to 65535")
-        user = entry.get("user", "")
-        if not isinstance(user, str) or (user and not _USER.fullmatch(user)):
-            self._wrong(f"{path}.user", "is not a user's name")
-        for key in ("identity_file", "known_hosts_file"):
-            file = entry.get(key, "")
-            if not isinstance(file, str) or (file and not _PLAIN_PATH.fullmatch(file)):
-                self._wrong(
-                    f"{path}.{key}", "is not an absolute path without blanks, quotes, % or $"
-                )
-        if len(self._problems) > before:
-            return None
-        return SshAddress(
-            host=str(host),
-            port=port if _whole(port) else 22,
-            user=str(user),
-            identity_file=str(entry.get("identity_file", "")),
-            known_hosts_file=str(entry.get("known_hosts_file", "")),
-        )
-
-
-def _device_files(engines: object) -> Tuple[str, ...]:
-    """The host's side of ``devices``: text as Docker takes it (``/dev/a:/dev/b:rw``), or objects.
-
-    What else stands there is the platform's own matter, and skipped as such.
-    """
-    found: List[str] = []
-    for facts in engines.values() if isinstance(engines, dict) else ():
-        devices = facts.get("devices") if isinstance(facts, dict) else None
-        for device in devices if isinstance(devices, list) else ():
-            path = device.get("host_path") if isinstance(device, dict) else device
-            if isinstance(path, str) and path.startswith("/"):
-                found.append(path.split(":", 1)[0])
-    return tuple(sorted(set(found)))
-
-
-def _whole(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _repeated(keys: List[str]) -> List[str]:

@@ -64,9 +64,37 @@ def inventory_schema() -> Dict[str, Any]:
             "user": {"type": "string", "maxLength": 32},
             "identity_file": {**_PATH, "description": "Private key, a file of the host."},
             "known_hosts_file": {**_PATH, "description": "Host keys that are trusted."},
+            "python": {
+                "type": "string",
+                "pattern": "^([A-Za-z0-9_][A-Za-z0-9._-]{0,63}"
+                "|/[^\\u0000-\\u0020\\u007f\"'%$]{1,1023})$",
+                "default": "python3",
+                "description": "Python of the board, with NumPy and the engines.",
+            },
         },
         ["host"],
         "The board is reached from its host by ssh.",
+    )
+    hook = _object(
+        {
+            "when": {"enum": ["before", "after"]},
+            "run": {
+                "type": "array",
+                "minItems": 1,
+                "items": {"type": "string"},
+                "prefixItems": [{"type": "string", "minLength": 1}],
+                "description": "Program and arguments; no shell takes them apart.",
+            },
+            "on": {"enum": ["host", "board"], "default": "host"},
+            "timeout_s": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": 3600,
+                "default": 60,
+            },
+        },
+        ["when", "run"],
+        "What is done before or after each run on the board.",
     )
     board = _object(
         {
@@ -83,6 +111,7 @@ def inventory_schema() -> Dict[str, Any]:
             },
             "local": local,
             "ssh": ssh,
+            "hooks": {"type": "array", "items": hook},
         },
         ["target_uid", "memory", "engines"],
         "One board.",

@@ -57,6 +57,7 @@ class SshAddress:
         user: Who to be there; "": whoever we are here.
         identity_file: The private key's file on this host; "": ssh's own choice.
         known_hosts_file: File of the host keys that are trusted; "": ssh's own files.
+        python: Python of the board, with NumPy and the engines.
     """
 
     host: str
@@ -64,6 +65,24 @@ class SshAddress:
     user: str = ""
     identity_file: str = ""
     known_hosts_file: str = ""
+    python: str = "python3"
+
+
+@dataclass(frozen=True)
+class Hook:
+    """What an operator has done before or after each run on a board.
+
+    Attributes:
+        when: ``before`` (a failure fails the run) or ``after`` (whatever became of it).
+        run: Program and arguments; no shell takes them apart.
+        on: ``host`` or ``board``; the same where the board is not reached by ssh.
+        timeout_s: The longest that it may take.
+    """
+
+    when: str
+    run: Tuple[str, ...]
+    on: str = "host"
+    timeout_s: float = 60.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +102,7 @@ class Board:
         progress: Progress of what it runs, 0-100; 0 when idle, None when it doesn't tell.
         local: Its slice of this machine; None on boards that aren't emulated here.
         ssh: Where it answers by ssh; None where its host itself, or a slice of it, is the board.
+        hooks: What is done around each run, in this order.
         device_files: Files of its host through which it is reached, e.g. ``/dev/ttyUSB0``.
         shares_with: Boards that must not measure while this one does (same cores).
         attributes: Further attributes as its host publishes them.
@@ -100,6 +120,7 @@ class Board:
     progress: Optional[float] = 0.0
     local: Optional[LocalSlice] = None
     ssh: Optional[SshAddress] = None
+    hooks: Tuple[Hook, ...] = ()
     device_files: Tuple[str, ...] = ()
     shares_with: FrozenSet[str] = frozenset()
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)

@@ -326,16 +326,28 @@ class Attempts(Protocol):
         """As `Benchmarks.save`, with `ATTEMPT_MOVES`."""
         ...
 
+    def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """As `save`, for attempts that are to be in one state; after a Conflict keep none of it."""
+        ...
+
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
         ...
 
-    def live(self) -> Sequence[Attempt]:
-        """All that have not ended."""
+    def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
+        """All that have not ended, oldest first; those of these jobs only, where some are named."""
+        ...
+
+    def holders(self) -> Mapping[str, str]:
+        """Which benchmark holds each board that a live attempt is bound to."""
         ...
 
     def by_job_id(self, job_id: str) -> Attempt:
         """Raises NotFound."""
+        ...
+
+    def none_yet(self) -> bool:
+        """Whether this store has never seen an attempt: it is new, or its data was lost."""
         ...
 
     def add_outcome(self, outcome: Outcome) -> None:
@@ -370,7 +382,9 @@ class Files(Protocol):
         """Forget the name; content stays while others use it. Raises NotFound."""
         ...
 
-    def add_grant(self, grant: DownloadGrant) -> None: ...
+    def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
+        """Open names under ``/download/`` for attempts. Raises Conflict: one is taken."""
+        ...
 
     def grant(self, name: str) -> DownloadGrant:
         """Of a live attempt only. Raises NotFound."""

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests.browser import browser  # noqa: F401  # fixture
 from tests.databases import (  # noqa: F401  # fixtures
     database_url,
     empty_postgres_url,
@@ -17,12 +18,12 @@ from tests.databases import (  # noqa: F401  # fixtures
 )
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
 
-_NEEDED = ("postgres", "nomad", "browser")
+_NEEDED = ("postgres", "nomad", "ssh", "browser")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):  # type: ignore[no-untyped-def]
-    """Turn a skip of a `postgres`, `nomad` or `browser` test into a failure where CI=true."""
+    """Turn a skip of a test that needs a program into a failure where CI=true."""
     report = yield
     marked = [name for name in _NEEDED if item.get_closest_marker(name)]
     if report.skipped and marked and os.environ.get("CI") == "true":

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
+import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from deploy.nomad import testbed
+from edgeyard.devices import testbed
+from edgeyard.devices.testbed.binary import find_nomad
+from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 
 ORT = {"ort": ["TYPE1", "TYPE2"]}
@@ -46,7 +48,7 @@ def entry(
     }
 
 
-HOSTS: tuple[Mapping[str, Sequence[object]], ...] = (
+HOSTS: tuple[Mapping[str, Sequence[Mapping[str, object]]], ...] = (
     {
         "rpi4b": [entry("rpi4b-0001-0001"), entry("rpi4b-0001-0002", BOTH)],
         "rpi5": [entry("rpi5-0001-0001", ram_bytes=8 * GIB)],
@@ -59,15 +61,10 @@ HOSTS: tuple[Mapping[str, Sequence[object]], ...] = (
 
 def nomad_binary() -> str:
     """The Nomad of `make nomad`; skips where there is none."""
-    found = subprocess.run(
-        [str(Path(testbed.__file__).with_name("build")), "--find"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if found.returncode != 0:
-        pytest.skip(found.stderr.strip())
-    return found.stdout.strip()
+    try:
+        return str(find_nomad())
+    except ConfigError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +84,30 @@ def access_of(cluster: testbed.LoopbackNomad) -> NomadAccess:
     return NomadAccess(
         address=cluster.address, token=cluster.token, namespace=cluster.namespace, timeout_s=10.0
     )
+
+
+def settings_of(
+    cluster: testbed.LoopbackNomad, inventory: Path, *, without: Collection[str] = ()
+) -> dict[str, str]:
+    """Environment of a server on it, whose inventory is written here.
+
+    Args:
+        without: Boards that the inventory does not name.
+    """
+    merged: dict[str, list[object]] = {}
+    for host in HOSTS:
+        for family, boards in host.items():
+            known = [each for each in boards if str(each["target_uid"]) not in without]
+            merged.setdefault(family, []).extend(known)
+    inventory.write_text(json.dumps(merged))
+    return {
+        "EDGEYARD_CLUSTER": "nomad",
+        "EDGEYARD_DRIVER": "raw_exec",
+        "EDGEYARD_INVENTORY": str(inventory),
+        "EDGEYARD_NOMAD_ADDRESS": cluster.address,
+        "EDGEYARD_NOMAD_TOKEN": cluster.token,
+        "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
+    }
 
 
 def clear(cluster: testbed.LoopbackNomad) -> None:

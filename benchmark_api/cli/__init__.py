@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.cli import (
     results,
     server,
     submitting,
+    testbed,
     watching,
 )
 from edgeyard.benchmark_api.cli.program import Program
@@ -58,17 +59,9 @@ def _root(
     """
 
 
-for _module in (
-    submitting,
-    watching,
-    benchmarks,
-    results,
-    nouns,
-    policies,
-    rendering,
-    checkup,
-    server,
-    replaying,
-    exporting,
-):
+_MODULES = (
+    *(submitting, watching, benchmarks, results),
+    *(nouns, policies, rendering, checkup, server, replaying, exporting, testbed),
+)
+for _module in _MODULES:
     _module.add_to(app)

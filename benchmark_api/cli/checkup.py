@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
@@ -17,6 +18,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.cli.output import Column, emit, field, plain, size
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import ConfigError
+from edgeyard.scheduler.model.finding import Finding
 
 if TYPE_CHECKING:
     import httpx
@@ -29,26 +31,30 @@ LEAST_FREE_BYTES = 2 * 2**30
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that was looked at.
-
-    Attributes:
-        fix: What to do; "" where nothing is to be done.
-    """
-
-    check: str
-    state: Literal["ok", "warning", "problem"]
-    found: str
-    fix: str = ""
-
-
-def doctor(session: Session) -> None:
+def doctor(
+    session: Session,
+    nomad: Annotated[
+        bool | None,
+        typer.Option(
+            "--nomad/--no-nomad",
+            help="Look at Nomad too, with the server's settings; default: if these name it.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The server's settings in TOML; see also EDGEYARD_*."),
+    ] = None,
+    probe: Annotated[
+        bool,
+        typer.Option(help="Run a job of a moment on each host: does it reach the server?"),
+    ] = True,
+) -> None:
     """Check the set-up and say what to do.
 
-    Settings, token, server and its parts, boards, engines; exit 1 where something is broken.
+    Settings, token, server and its parts, boards, engines; on the server's machine also Nomad:
+    version, rights, namespace, hosts, clocks, drivers. Exit 1 where something is broken.
     """
-    findings = list(examine(session))
+    findings = [*examine(session), *examine_nomad(nomad, config, probe)]
     rows = [asdict(finding) for finding in findings]
     emit(session.output, rows, _COLUMNS, "")
     problems = sum(finding.state == "problem" for finding in findings)
@@ -89,6 +95,31 @@ def examine(session: Session) -> Iterator[Finding]:
     yield token
     if token.state != "problem":
         yield from _boards(client)
+
+
+def examine_nomad(wanted: bool | None, config: Path | None, probe: bool) -> Iterator[Finding]:
+    """What the server would find at Nomad.
+
+    Args:
+        wanted: None: if the settings here name it.
+    """
+    if wanted is False:
+        return
+    from edgeyard.benchmark_api.settings import Settings
+
+    try:
+        settings = Settings.load(config)
+        if wanted or settings.cluster == "nomad":
+            from edgeyard.benchmark_api.bootstrap import nomad_findings  # the whole server
+
+            yield from nomad_findings(settings, probe=probe)
+    except ConfigError as error:
+        yield Finding(
+            check="server settings",
+            state="problem" if wanted or config is not None else "warning",
+            found=str(error),
+            fix="correct the file or variable",
+        )
 
 
 def _settings(client: Client) -> Iterator[Finding]:

@@ -8,15 +8,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from deploy.process import Server, start
+from edgeyard.benchmark_api.bootstrap import this_machine
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.results import Results
+from edgeyard.devices.testbed import LoopbackNomad, saved, standing
+from edgeyard.devices.testbed.binary import find_nomad
 
 HERE = Path(__file__).parent
 RUNS = {"squeezenet": 100, "shufflenet": 100, "resnet50": 40}
@@ -26,6 +30,8 @@ FAMILIES = {
     "emumid": "1 thread on 1 CPU",
     "emuslow": "2 threads crowded on 1 CPU",
 }
+HOSTS, BOARDS = 3, 4
+"""Of the Nomad test bed: boards of each family on every host."""
 _MARKS = {"comparable": "", "suspect": " ~", "invalid": " !"}
 
 out = Console(width=100 if not sys.stdout.isatty() else None, highlight=False)
@@ -34,35 +40,57 @@ out = Console(width=100 if not sys.stdout.isatty() else None, highlight=False)
 def main() -> int:
     """The demo; 0 when everything came out as it should."""
     parser = argparse.ArgumentParser(prog="python -m deploy.demo", description=__doc__)
-    parser.add_argument("--keep", action="store_true", help="leave the server running")
+    parser.add_argument("--nomad", action="store_true", help="on a real Nomad, brought up for it")
+    parser.add_argument("--quick", action="store_true", help="one network instead of three")
+    parser.add_argument("--keep", action="store_true", help="leave it all running")
     parser.add_argument("--data-dir", type=Path, help="where to keep it; default: a new folder")
     given = parser.parse_args()
     data_dir = given.data_dir or Path(tempfile.mkdtemp(prefix="edgeyard-demo-")) / "data"
     began = time.monotonic()
+    where = "a real Nomad cluster" if given.nomad else "its embedded cluster"
     out.print(
-        f"[bold]Edgeyard demo[/] on its embedded cluster, data in {data_dir}\n"
+        f"[bold]Edgeyard demo[/] on {where}, data in {data_dir}\n"
         f"Admin token: {data_dir / 'admin.token'}\n"
     )
-    server = start(data_dir)
-    try:
+    with ExitStack() as started:
+        testbed = _start_nomad(data_dir, started) if given.nomad else None
+        settings = testbed.folder / saved.SETTINGS if testbed else None
+        server = start(data_dir, {"EDGEYARD_CONFIG": str(settings)} if settings else None)
+        started.callback(server.end)
         with Client(url=server.url, token=server.token) as client:
-            wrong = _run(client)
+            wrong = _run(client, ["squeezenet"] if given.quick else list(RUNS))
         took = time.monotonic() - began
         for sentence in wrong:
             out.print(f"[red]not as it should be:[/] {sentence}")
         out.print(
             f"\nDone in {took:.0f} s." + ("" if wrong else " Everything came out as it should.")
         )
-        _where_next(server, data_dir, given.keep)
-        return 1 if wrong else 0
-    finally:
-        if not given.keep:
-            server.end()
-            if given.data_dir is None:
-                shutil.rmtree(data_dir.parent, ignore_errors=True)
+        if given.keep:
+            _how_to_go_on(server, data_dir, testbed)
+            started.pop_all()
+        else:
+            out.print("\nNext: `make demo KEEP=1` leaves it all running;")
+            out.print("      README.md, 'Your first own benchmark', takes it from there.")
+    if not given.keep and given.data_dir is None:
+        shutil.rmtree(data_dir.parent, ignore_errors=True)
+    return 1 if wrong else 0
 
 
-def _run(client: Client) -> list[str]:
+def _start_nomad(data_dir: Path, started: ExitStack) -> LoopbackNomad:
+    """A test bed beside the data folder, with the boards of the embedded cluster on each host."""
+    folder = data_dir.with_name(f"{data_dir.name}-nomad")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    testbed = standing.new(folder, find_nomad(), HOSTS, BOARDS, this_machine())
+    started.callback(standing.end, testbed)
+    standing.start(testbed, lambda sentence: out.print(f"  {sentence}", style="dim"))
+    out.print(
+        f"Nomad's UI: {testbed.address}/ui/jobs?namespace={testbed.namespace}\n"
+        f"its token:  {folder / saved.TOKEN}\n"
+    )
+    return testbed
+
+
+def _run(client: Client, networks: Sequence[str]) -> list[str]:
     """Submit everything at once, let the queue sort it out, then report; what was wrong."""
     import onnx
 
@@ -73,10 +101,10 @@ def _run(client: Client) -> list[str]:
             runtime="ort",
             benchmark_type="TYPE1",
             target=family,
-            nb_inference=runs,
+            nb_inference=RUNS[network],
             tags=["demo"],
         )
-        for network, runs in RUNS.items()
+        for network in networks
         for family in FAMILIES
     }
     accuracy = client.submit(
@@ -164,7 +192,7 @@ def _report_latency(client: Client, submitted: Mapping[tuple[str, str], Benchmar
         table.add_column(f"{family}\n[dim]{how}[/]", justify="right")
     wrong: list[str] = []
     notes: dict[str, None] = {}
-    for network in RUNS:
+    for network in dict.fromkeys(network for network, _ in submitted):
         cells = []
         for family in FAMILIES:
             found = client.results(submitted[network, family])
@@ -246,21 +274,20 @@ def _p50(found: Results) -> str:
     return f"{found.latency.p50_ms:.3f} ms" if found.latency and found.latency.p50_ms else "- ms"
 
 
-def _where_next(server: Server, data_dir: Path, keep: bool) -> None:
-    if keep:
-        out.print(f"\nThe server runs on at [bold]{server.url}[/] (process {server.process.pid}).")
-        out.print(f"  its admin token   {data_dir / 'admin.token'}")
-        out.print(f"  API documentation {server.url}/docs")
-        out.print("  try\n")
-        out.print(f"    export EDGEYARD_URL={server.url}")
-        out.print(f"    export EDGEYARD_TOKEN=$(cat {data_dir / 'admin.token'})")
-        out.print("    .venv/bin/edgeyard list")
-        out.print("    .venv/bin/edgeyard boards list")
-        out.print("    .venv/bin/edgeyard results --tag demo")
-        out.print(f"    kill {server.process.pid}      # when you are done\n")
-    else:
-        out.print("\nNext: `make demo KEEP=1` leaves the server running;")
-        out.print("      README.md, 'Your first own benchmark', takes it from there.")
+def _how_to_go_on(server: Server, data_dir: Path, testbed: LoopbackNomad | None) -> None:
+    out.print(f"\nThe server runs on at [bold]{server.url}[/] (process {server.process.pid}).")
+    out.print(f"  its admin token   {data_dir / 'admin.token'}")
+    out.print(f"  API documentation {server.url}/docs")
+    out.print("  try\n")
+    out.print(f"    export EDGEYARD_URL={server.url}")
+    out.print(f"    export EDGEYARD_TOKEN=$(cat {data_dir / 'admin.token'})")
+    out.print("    .venv/bin/edgeyard list")
+    out.print("    .venv/bin/edgeyard boards list")
+    out.print("    .venv/bin/edgeyard results --tag demo")
+    out.print(f"    kill {server.process.pid}      # when you are done")
+    if testbed:
+        out.print(f"    .venv/bin/edgeyard testbed down --folder {testbed.folder}")
+    out.print()
 
 
 if __name__ == "__main__":

@@ -174,6 +174,8 @@ def _facts(board: Board, progress_file: str) -> Dict[str, object]:
         facts.update(cpus=list(board.local.cpus), threads=board.local.threads)
     if board.ssh is not None:
         facts["ssh"] = asdict(board.ssh)
+    if board.hooks:
+        facts["hooks"] = [asdict(hook) for hook in board.hooks]
     return facts
 
 

@@ -7,6 +7,7 @@ the server has it safe. It loads neither NumPy nor an engine.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -15,8 +16,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Dict, List, Mapping, Optional
+from typing import ContextManager, Dict, List, Mapping, Optional
 
+from edgeyard.devices.model import SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.devices.runner.progress import ProgressCalls, ProgressFile
 from edgeyard.devices.runner.result import (
@@ -73,6 +75,10 @@ _MEMORY_WORDS = (b"bad_alloc", b"MemoryError", b"Cannot allocate memory")
 
 def main() -> None:
     """Run what environment and ``spec.json`` say, and exit with its status."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--behind-host":
+        from edgeyard.devices.runner.behind_host import serve
+
+        sys.exit(serve(Path(sys.argv[2])))
     sys.exit(run(os.environ))
 
 
@@ -109,7 +115,7 @@ def run(environ: Mapping[str, str]) -> int:
     try:
         report = read_report(folder, spec)
         if report is None:
-            one = _Run(spec, board, log, progress_file, calls, parent_pid)
+            one = _Run(spec, board, log, progress_file, calls, parent_pid, environ)
             report = one.failed(failure) if failure is not None else one.run()
         calls.tell(_UPLOADING_PERCENT, "uploading")
         safe = _upload(folder, spec, report)
@@ -135,7 +141,9 @@ class _Run:
         progress_file: ProgressFile,
         calls: ProgressCalls,
         parent_pid: Optional[int],
+        environ: Mapping[str, str],
     ) -> None:
+        self._environ = environ
         self._spec, self._board, self._log = spec, board, log
         self._progress_file, self._calls = progress_file, calls
         self._parent_pid = parent_pid
@@ -154,9 +162,39 @@ class _Run:
             extra={"event": "run_started", "benchmark_id": spec.benchmark_id},
         )
         try:
-            self._spec = spec = _checked(spec)
+            self._spec = _checked(spec)
+            with _hooks_of(board):
+                return self._here() if board.ssh is None else self._on_board(board.ssh)
         except RunFailed as failure:
             return self.failed(failure)
+
+    def _on_board(self, address: SshAddress) -> Report:
+        """Have the board's own runner do it; its report is ours."""
+        # what only such boards need costs the others' start nothing
+        from edgeyard.devices.runner.transports.session import Orphaned
+        from edgeyard.devices.runner.transports.ssh import run_on_board
+
+        spec = self._spec
+        try:
+            run_on_board(
+                spec,
+                address,
+                self._environ,
+                self._on_message,
+                self._log.write,
+                parent_pid=self._parent_pid,
+            )
+        except Orphaned:
+            logger.warning("Our parent is gone; so are we.")
+            raise SystemExit(EXIT_STOPPED) from None
+        report = read_report(spec.results_dir, spec)
+        if report is None or report.get("status") not in ("ok", "failed"):
+            raise RunFailed("board_fault", "the board brought no report of this run back")
+        return report
+
+    def _here(self) -> Report:
+        """Have a child of this process do it."""
+        spec, board = self._spec, self._board
         ending = run_limited(
             lambda channel: run_task(spec, board, channel),
             Limits(wall_s=spec.user_time_s, silence_s=spec.no_output_timeout_s, cpus=board.cpus),
@@ -208,6 +246,8 @@ class _Run:
             if isinstance(percent, (int, float)) and isinstance(phase, str):
                 self._progress_file.write(percent)
                 self._calls.tell(percent, phase)
+                if self._board.streams:
+                    _stream(percent, phase)
         elif kind == "result":
             report = message.get("report")
             self._measured = report if isinstance(report, dict) else {}
@@ -217,6 +257,22 @@ class _Run:
                 category if isinstance(category, str) and category in CATEGORIES else "unknown",
                 str(message.get("sentence") or "no reason was given"),
             )
+
+
+def _hooks_of(board: BoardFacts) -> ContextManager[None]:
+    if not board.hooks:
+        return contextlib.nullcontext()
+    # what starts other programs costs the start of boards without hooks nothing
+    from edgeyard.devices.runner.hooks import hooks_around
+
+    return hooks_around(board.hooks, board.ssh)
+
+
+def _stream(percent: float, phase: str) -> None:
+    """Tell the host that reads our stdout; if nobody does any more, we are ended soon."""
+    line = json.dumps({"kind": "progress", "percent": percent, "phase": phase})
+    with contextlib.suppress(OSError):
+        os.write(1, line.encode() + b"\n")
 
 
 def _checked(spec: RunSpec) -> RunSpec:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
+from edgeyard.devices.model import Hook, SshAddress
+
 if TYPE_CHECKING:  # the runner's parent process reads `BoardFacts` and never loads NumPy
     from pathlib import Path
 
@@ -163,6 +165,9 @@ class BoardFacts:
         emulated: This board is a slice of a bigger machine.
         parent_pid: Process that started the runner and that it must not outlive; None: whoever
             its parent is when it starts.
+        ssh: Where the board answers; None: the run is done here.
+        hooks: What is done around the run.
+        streams: Progress is told on stdout too, as JSON lines: our host reads them.
     """
 
     target_uid: str = ""
@@ -173,3 +178,6 @@ class BoardFacts:
     progress_file: Optional[str] = None
     emulated: bool = False
     parent_pid: Optional[int] = None
+    ssh: Optional[SshAddress] = None
+    hooks: Tuple[Hook, ...] = ()
+    streams: bool = False

@@ -16,6 +16,8 @@ _SHEBANG = b"#!/usr/bin/env python3\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time that a zip can tell; ours do not depend on when they were built."""
 
+_DEVICES = ("devices/__init__.py", "devices/model.py", "devices/ssh.py")
+
 _START = """import sys
 
 if sys.version_info < (3, 10):
@@ -47,7 +49,7 @@ def build(out: Path) -> Path:
 def _members() -> Iterator[Tuple[str, str]]:
     package = Path(edgeyard.__file__).parent
     yield "__main__.py", _START
-    for name in ("__init__.py", "errors.py", "devices/__init__.py"):
+    for name in ("__init__.py", "errors.py", *_DEVICES):
         yield f"edgeyard/{name}", (package / name).read_text("utf-8")
     runner = package / "devices/runner"
     for path in sorted(runner.rglob("*.py")):

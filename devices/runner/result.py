@@ -144,7 +144,7 @@ def read_report(folder: Path, spec: RunSpec) -> Optional[Report]:
     """The report of this very attempt that an earlier process left behind; None: there is none."""
     try:
         report = json.loads((folder / REPORT).read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     same = isinstance(report, dict) and (
         report.get("schema"),

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Callable, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Mapping, Optional, Tuple, TypeVar
 from urllib.parse import urlsplit
 
+from edgeyard.devices.model import Hook, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
 
@@ -23,6 +24,9 @@ DEFAULT_NB_INFERENCE = 20
 DEFAULT_USER_TIME_S = 3600.0
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0
 MAX_NB_INFERENCE = 10_000_000
+TOKEN = "EDGEYARD_UPLOAD_TOKEN"
+"""Variable of the secret that only the runner's own uploads need."""
+
 MAX_SPEC_BYTES = 8 * 1024 * 1024
 BENCHMARK_TYPES = ("TYPE1", "TYPE2", "TYPE3")
 _FILENAME = re.compile(r"^[^/\\\x00-\x1f\x7f]{1,255}$")
@@ -146,7 +150,7 @@ def read_spec(environ: Mapping[str, str]) -> RunSpec:
         ),
         upload_url=upload_url,
         progress_url=_url("progress_url", read.text("progress_url", "")) or None,
-        token=environ.get("EDGEYARD_UPLOAD_TOKEN") or None,
+        token=environ.get(TOKEN) or None,
     )
 
 
@@ -174,9 +178,29 @@ def read_board(environ: Mapping[str, str]) -> BoardFacts:
             progress_file=facts.get("progress_file") or None,
             emulated=bool(facts.get("emulated")),
             parent_pid=None if parent is None else int(parent),
+            ssh=_address(facts.get("ssh")),
+            hooks=tuple(_hook(each) for each in facts.get("hooks") or ()),
+            streams=bool(facts.get("streams")),
         )
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise RunFailed("board_fault", f"EDGEYARD_BOARD can't be read: {error}") from error
+
+
+def _address(facts: Optional[Mapping[str, Any]]) -> Optional[SshAddress]:
+    if not facts:
+        return None
+    known = {field.name for field in fields(SshAddress)}
+    given = {key: value for key, value in facts.items() if key in known}
+    return SshAddress(**{**given, "host": str(given["host"]), "port": int(given.get("port", 22))})
+
+
+def _hook(facts: Mapping[str, Any]) -> Hook:
+    return Hook(
+        when=str(facts["when"]),
+        run=tuple(str(word) for word in facts["run"]),
+        on=str(facts.get("on", "host")),
+        timeout_s=float(facts.get("timeout_s", 60.0)),
+    )
 
 
 def _document(path: Path) -> Mapping[str, object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -48,6 +48,9 @@ from edgeyard.scheduler.twin.twin import Twin
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+PLACED_TOGETHER = 100
+"""Placements of one commit: while hundreds were written nobody else could write."""
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 """``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
@@ -138,7 +141,9 @@ class Cycle:
             self._twin.refresh(self._nodes.hosts(), self._clock.now())
         except ClusterUnreachable as error:
             self._twin.missed(str(error))
-            logger.warning("cluster did not answer", extra={"event": "twin.missed"})
+            logger.warning(
+                "cluster did not answer", extra={"event": "twin.missed", "reason": str(error)}
+            )
 
     def run(self) -> tuple[str, ...]:
         """Decide once and commit.
@@ -345,21 +350,23 @@ class Cycle:
         if not news and shape == self._recorded:
             return ()
         record = self._recorder.record(given, result)
-        prepared: list[str] = []
-        placed: dict[str, int] = {}
+        attempts: list[Attempt] = []
         preempted: list[str] = []
+        seq: int | None = None
+        # All but the last of many: those of the last are committed with all else.
+        last = max(0, len(result.placements) - 1) // PLACED_TOGETHER * PLACED_TOGETHER
+        for start in range(0, last, PLACED_TOGETHER):
+            few = result.placements[start : start + PLACED_TOGETHER]
+            with self._store.write() as uow:
+                seq = uow.cycles.keep(record) if seq is None else seq
+                attempts += self._prepare_all(uow, few, seq)
         with self._store.write() as uow:
-            seq = self._last_seq = uow.cycles.keep(record)
+            seq = self._last_seq = uow.cycles.keep(record) if seq is None else seq
+            attempts += self._prepare_all(uow, result.placements[last:], seq)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
                 )
-            for placement in result.placements:
-                attempt = _unless_changed(partial(self._prepare, uow, placement))
-                if attempt is not None:
-                    prepared.append(attempt.job_id)
-                    placed[placement.benchmark_id] = attempt.number
-                    uow.cycles.explain(placement.benchmark_id, Explained(seq=seq))
             for preemption in result.preemptions:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
                 if stopped is not None:
@@ -374,14 +381,24 @@ class Cycle:
                 current = uow.benchmarks.get(benchmark_id)
                 if current.status is Status.PENDING and not current.unpinned:
                     lifecycle.unavailable(uow, current, waiting, now)
+            placed = {each.benchmark_id: each.number for each in attempts}
             self._scorekeeper.keep(uow, self._policy, self._plugins, result, placed, now)
         self._recorded = shape
         self._explained |= told
         self.preempted = tuple(preempted)
-        counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
+        counts = {"placed": len(attempts), "preempted": len(preempted), "waiting": len(told)}
         for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
-        return tuple(prepared)
+        return tuple(each.job_id for each in attempts)
+
+    def _prepare_all(
+        self, uow: UnitOfWork, placements: Sequence[Placement], seq: int
+    ) -> Iterator[Attempt]:
+        for placement in placements:
+            attempt = _unless_changed(partial(self._prepare, uow, placement))
+            if attempt is not None:
+                uow.cycles.explain(placement.benchmark_id, Explained(seq=seq))
+                yield attempt
 
     def _prepare(self, uow: UnitOfWork, placement: Placement) -> Attempt:
         benchmark = self._live[placement.benchmark_id].benchmark
@@ -459,12 +476,7 @@ def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
     drained = {
         uid: override.reason for uid, override in uow.lab.overrides().items() if override.drained
     }
-    holders = {
-        attempt.target_uid: attempt.benchmark_id
-        for attempt in uow.attempts.live()
-        if attempt.target_uid is not None
-    }
-    return drained, holders
+    return drained, dict(uow.attempts.holders())
 
 
 def pending_of(

@@ -8,12 +8,13 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from edgeyard.errors import (
     ClusterUnreachable,
+    Conflict,
     HclError,
     InvalidInput,
     JobExists,
@@ -32,7 +33,7 @@ from edgeyard.scheduler.hcl.build import (
 )
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.hcl.job import NomadJob
-from edgeyard.scheduler.hcl.render import render
+from edgeyard.scheduler.hcl.render import has_login, render
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
@@ -43,11 +44,14 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
 )
 from edgeyard.scheduler.model.records import DownloadGrant
-from edgeyard.scheduler.ports import Clock, Cluster, Store, UnitOfWork
+from edgeyard.scheduler.ports import Clock, Cluster, Store
 
 logger = logging.getLogger(__name__)
 
 ODT_CONFIG_FILENAME = "odt_config.json"
+
+NOTED_S = 0.25
+"""What became of a call is committed no later, however long the next call takes to begin."""
 
 _CRON_MARGIN = timedelta(seconds=2)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -64,6 +68,40 @@ class TaskLimits:
 
     user_time_s: float = 3600.0
     no_output_timeout_s: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Call:
+    """An attempt whose job is to be registered.
+
+    Attributes:
+        attempt: As it is committed.
+        token: Of its uploads; only its hash is kept.
+    """
+
+    attempt: Attempt
+    benchmark: Benchmark
+    job: NomadJob = field(repr=False)
+    text: str = field(repr=False)
+    token: str = field(repr=False)
+
+    @classmethod
+    def of(cls, job: NomadJob, benchmark: Benchmark, attempt: Attempt) -> _Call:
+        """With a token of its own."""
+        token = "eyu_" + secrets.token_urlsafe(32)
+        text = render(job)
+        shown = render(job, masked=True) if has_login(job) else text
+        return cls(
+            attempt=replace(
+                attempt,
+                hcl=shown,
+                upload_token_sha256=hashlib.sha256(token.encode()).hexdigest(),
+            ),
+            benchmark=benchmark,
+            job=job,
+            text=text,
+            token=token,
+        )
 
 
 Verify = Callable[[NomadJob, str], None]
@@ -97,33 +135,42 @@ class Dispatcher:
         with self._lock:
             return frozenset(self._in_flight)
 
-    def dispatch(self, job_id: str) -> None:
-        """Register the job of a prepared attempt; nothing is raised for what a job can do wrong."""
+    def dispatch(self, *job_ids: str) -> None:
+        """Register the jobs of prepared attempts; nothing is raised for what a job can do wrong.
+
+        One after the other; what they share are the commits before and after the calls.
+        """
         with self._lock:
-            if job_id in self._in_flight:
-                return
-            self._in_flight.add(job_id)
+            mine = [job_id for job_id in dict.fromkeys(job_ids) if job_id not in self._in_flight]
+            self._in_flight.update(mine)
         try:
-            self._dispatch(job_id)
+            self._dispatch(mine)
         finally:
             with self._lock:
-                self._in_flight.discard(job_id)
+                self._in_flight.difference_update(mine)
 
-    def _dispatch(self, job_id: str) -> None:
-        token = "eyu_" + secrets.token_urlsafe(32)
-        try:
-            job = self._committed(job_id, token)
-        except (InvalidInput, NotFound, ValueError) as error:
-            # Nothing that waiting would mend: a prepared attempt would come back for ever.
+    def _dispatch(self, job_ids: Sequence[str]) -> None:
+        calls, wrong = self._committed(job_ids)
+        for job_id, error in wrong.items():
             self._refuse(job_id, error)
-            return
-        if job is None:
-            return
-        text = render(job)
+        called: list[tuple[_Call, AttemptState]] = []
+        since_s = self._clock.monotonic_s()
+        for call in calls:
+            state = self._called(call)
+            if state is not None:
+                called.append((call, state))
+            if self._clock.monotonic_s() - since_s > NOTED_S:
+                self._note(called)
+                called, since_s = [], self._clock.monotonic_s()
+        self._note(called)
+
+    def _called(self, call: _Call) -> AttemptState | None:
+        """What became of an attempt's call; None where it was refused, which ended the attempt."""
+        job_id = call.attempt.job_id
         try:
-            self._verify(job, text)
+            self._verify(call.job, call.text)
             failpoint("dispatch:before")
-            self._cluster.dispatch(job_id, text, {UPLOAD_TOKEN: token})
+            self._cluster.dispatch(job_id, call.text, {UPLOAD_TOKEN: call.token})
             failpoint("dispatch:after")
         except JobExists:
             pass  # an earlier call took effect: create-only changed nothing
@@ -132,37 +179,45 @@ class Dispatcher:
                 "dispatch with unknown outcome",
                 extra={"event": "dispatch.unknown", "job_id": job_id, "reason": str(error)},
             )
-            self._note(job_id, AttemptState.UNKNOWN)
-            return
+            return AttemptState.UNKNOWN
         except (JobRefused, HclError) as error:
             self._refuse(job_id, error)
-            return
-        self._note(job_id, AttemptState.QUEUED)
+            return None
         logger.info("job dispatched", extra={"event": "dispatched", "job_id": job_id})
+        return AttemptState.QUEUED
 
-    def _committed(self, job_id: str, token: str) -> NomadJob | None:
-        """Commit to the call, then give its job; None: there is nothing to dispatch any more."""
+    def _committed(self, job_ids: Sequence[str]) -> tuple[list[_Call], dict[str, Exception]]:
+        """Commit to the calls; and the jobs that can't be made, which no waiting would mend."""
+        calls: list[_Call] = []
+        wrong: dict[str, Exception] = {}
         with self._store.write() as uow:
-            attempt = uow.attempts.by_job_id(job_id)
-            benchmark = uow.benchmarks.get(attempt.benchmark_id)
             now = self._clock.now()
-            if attempt.state is not AttemptState.PREPARED:
-                return None
-            if benchmark.status in TERMINAL:
-                lifecycle.lost(uow, attempt, "ended before it was dispatched", now, counts=False)
-                return None
-            job = self._job(uow, benchmark, attempt)
-            lifecycle.to_state(
-                uow,
-                replace(
-                    attempt,
-                    hcl=render(job, masked=True),
-                    upload_token_sha256=hashlib.sha256(token.encode()).hexdigest(),
-                ),
-                AttemptState.DISPATCHING,
-                now,
-            )
-            return job
+            attempts = [
+                attempt
+                for attempt in uow.attempts.live(job_ids)
+                if attempt.state is AttemptState.PREPARED
+            ]
+            owners = uow.benchmarks.get_many([attempt.benchmark_id for attempt in attempts])
+            owner_by_id = {benchmark.benchmark_id: benchmark for benchmark in owners}
+            opened: list[DownloadGrant] = []
+            for attempt in attempts:
+                benchmark = owner_by_id[attempt.benchmark_id]
+                if benchmark.status in TERMINAL:
+                    why = "ended before it was dispatched"
+                    lifecycle.lost(uow, attempt, why, now, counts=False)
+                    continue
+                try:
+                    job, grants = self._job(benchmark, attempt)
+                    call = _Call.of(job, benchmark, attempt)
+                except (HclError, InvalidInput, NotFound, ValueError) as error:
+                    wrong[attempt.job_id] = error
+                    continue
+                opened += grants
+                calls.append(call)
+            uow.files.add_grants(opened)
+            moved = [(call.attempt, call.benchmark) for call in calls]
+            sent = lifecycle.all_to_state(uow, moved, AttemptState.DISPATCHING, now)
+        return [replace(c, attempt=attempt) for c, attempt in zip(calls, sent, strict=True)], wrong
 
     def _refuse(self, job_id: str, error: Exception) -> None:
         """End an attempt whose job no cluster will ever take."""
@@ -173,65 +228,43 @@ class Dispatcher:
         with self._store.write() as uow:
             lifecycle.refused(uow, uow.attempts.by_job_id(job_id), failure, self._clock.now())
 
-    def _note(self, job_id: str, state: AttemptState) -> None:
-        """Say what became of the call, unless the task itself has told more already."""
-        with self._store.write() as uow:
-            attempt = uow.attempts.by_job_id(job_id)
-            if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN):
-                lifecycle.to_state(uow, attempt, state, self._clock.now())
+    def _note(self, called: Sequence[tuple[_Call, AttemptState]]) -> None:
+        """Say what became of the calls, unless their tasks have told more already."""
+        if not called:
+            return
+        now = self._clock.now()
+        try:
+            with self._store.write() as uow:
+                for state in {state for _, state in called}:
+                    moved = [(call.attempt, call.benchmark) for call, it in called if it is state]
+                    lifecycle.all_to_state(uow, moved, state, now)
+        except Conflict:  # one of them changed meanwhile
+            with self._store.write() as uow:
+                for call, state in called:
+                    current = uow.attempts.by_job_id(call.attempt.job_id)
+                    if current.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN):
+                        lifecycle.to_state(uow, current, state, now)
 
-    def _job(self, uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt) -> NomadJob:
-        """The job of an attempt, its downloads granted."""
+    def _job(
+        self, benchmark: Benchmark, attempt: Attempt
+    ) -> tuple[NomadJob, Sequence[DownloadGrant]]:
+        """The job of an attempt, and the downloads that it needs."""
         spec = json.dumps(
             spec_of(benchmark, attempt, self._settings, self._limits), allow_nan=False
         ).encode()
-        files = [self._granted(uow, attempt, file) for file in benchmark.files]
+        opened = [(file.role, _grant(attempt, file)) for file in benchmark.files]
         config = benchmark.description.odt_config
         if isinstance(config, Mapping):
             content = json.dumps(dict(config)).encode()
-            files.append(
-                self._inline(uow, attempt, FileRole.ODT_CONFIG, ODT_CONFIG_FILENAME, content)
-            )
-        files.append(self._inline(uow, attempt, None, SPEC_FILENAME, spec))
+            opened.append((FileRole.ODT_CONFIG, _inline(attempt, ODT_CONFIG_FILENAME, content)))
+        files = [_job_file(role, grant) for role, grant in opened]
+        inline = _inline(attempt, SPEC_FILENAME, spec)
+        files.append(_job_file(None, inline))
         start = benchmark.description.start_time
         # A cron that is past by the time it is registered never fires.
         early = start is not None and start > self._clock.now() + _CRON_MARGIN
         request = JobRequest.of(benchmark, attempt, files, start_at=start if early else None)
-        return build_job(request, self._settings)
-
-    def _granted(self, uow: UnitOfWork, attempt: Attempt, file: BenchmarkFile) -> JobFile:
-        if file.sha256 is None:
-            raise NotFound("fetched file", file.name)
-        grant = DownloadGrant(
-            name=_unguessable(file.name),
-            benchmark_id=attempt.benchmark_id,
-            attempt=attempt.number,
-            filename=file.name,
-            sha256=file.sha256,
-            size_bytes=file.size_bytes or 0,
-        )
-        uow.files.add_grant(grant)
-        return JobFile(role=file.role, filename=file.name, sha256=file.sha256, download=grant.name)
-
-    def _inline(
-        self,
-        uow: UnitOfWork,
-        attempt: Attempt,
-        role: FileRole | None,
-        filename: str,
-        content: bytes,
-    ) -> JobFile:
-        grant = DownloadGrant(
-            name=_unguessable(filename),
-            benchmark_id=attempt.benchmark_id,
-            attempt=attempt.number,
-            filename=filename,
-            sha256=hashlib.sha256(content).hexdigest(),
-            size_bytes=len(content),
-            content=content,
-        )
-        uow.files.add_grant(grant)
-        return JobFile(role=role, filename=filename, sha256=grant.sha256, download=grant.name)
+        return build_job(request, self._settings), [*(grant for _, grant in opened), inline]
 
 
 def spec_of(
@@ -267,6 +300,35 @@ def spec_of(
         "upload_url": f"{settings.public_url}/upload/{short}/",
         "progress_url": f"{settings.public_url}/v1/runs/{short}/progress",
     }
+
+
+def _grant(attempt: Attempt, file: BenchmarkFile) -> DownloadGrant:
+    if file.sha256 is None:
+        raise NotFound("fetched file", file.name)
+    return DownloadGrant(
+        name=_unguessable(file.name),
+        benchmark_id=attempt.benchmark_id,
+        attempt=attempt.number,
+        filename=file.name,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes or 0,
+    )
+
+
+def _inline(attempt: Attempt, filename: str, content: bytes) -> DownloadGrant:
+    return DownloadGrant(
+        name=_unguessable(filename),
+        benchmark_id=attempt.benchmark_id,
+        attempt=attempt.number,
+        filename=filename,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size_bytes=len(content),
+        content=content,
+    )
+
+
+def _job_file(role: FileRole | None, grant: DownloadGrant) -> JobFile:
+    return JobFile(role=role, filename=grant.filename, sha256=grant.sha256, download=grant.name)
 
 
 def _unguessable(filename: str) -> str:

@@ -34,6 +34,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
     Waiting,
+    WaitingReason,
 )
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.records import Event, Report
@@ -193,7 +194,7 @@ def prioritise(
 def wait(
     uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, priority: int, now: datetime
 ) -> Benchmark:
-    """Note why a pending benchmark waits; a new reason code is an event, a new sentence is not."""
+    """Note why a benchmark waits; a new reason code is an event, a new sentence is not."""
     if benchmark.waiting == waiting and benchmark.priority == priority:
         return benchmark
     saved = uow.benchmarks.save(replace(benchmark, waiting=waiting, priority=priority))
@@ -329,6 +330,29 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
     return saved
 
 
+def all_to_state(
+    uow: UnitOfWork,
+    moved: Sequence[tuple[Attempt, Benchmark]],
+    state: AttemptState,
+    now: datetime,
+) -> Sequence[Attempt]:
+    """Move attempts on to a state that none of them is in; their benchmarks stay.
+
+    Raises:
+        Conflict: One of them changed meanwhile.
+    """
+    queued = state is AttemptState.QUEUED
+    saved = uow.attempts.save_all(
+        [
+            replace(attempt, state=state, queued_at=now if queued else attempt.queued_at)
+            for attempt, _ in moved
+        ]
+    )
+    for attempt, (_, benchmark) in zip(saved, moved, strict=True):
+        _attempt_event(uow, benchmark, attempt, now)
+    return saved
+
+
 def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: datetime) -> Attempt:
     """Move an attempt on, other fields as given; its benchmark stays."""
     if state is AttemptState.QUEUED:
@@ -337,6 +361,14 @@ def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: dateti
     if attempt.state is not state:  # dispatcher and reconciler may both have news of one call
         _attempt_event(uow, uow.benchmarks.get(attempt.benchmark_id), saved, now)
     return saved
+
+
+def blocked(uow: UnitOfWork, attempt: Attempt, why: str, now: datetime) -> None:
+    """The cluster has its job and does not start it: its owner is told what the cluster says."""
+    benchmark = uow.benchmarks.get(attempt.benchmark_id)
+    if benchmark.status is Status.SCHEDULED:
+        waiting = Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why)
+        wait(uow, benchmark, waiting, attempt.priority, now)
 
 
 def task_started(
@@ -364,6 +396,7 @@ def task_started(
                 benchmark,
                 started_at=started_at,
                 target_uid=saved.target_uid,
+                waiting=None,
                 progress=0.0,
                 phase="starting",
             ),
@@ -532,7 +565,7 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
     if again and lost_count < MAX_LOST_ATTEMPTS and preempted < MAX_PREEMPTED_ATTEMPTS:
         _move(
             uow,
-            replace(benchmark, phase=None, progress=None, started_at=None),
+            replace(benchmark, waiting=None, phase=None, progress=None, started_at=None),
             Status.PENDING,
             now,
             {"retry": True, **_told(failure)},

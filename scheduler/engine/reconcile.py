@@ -25,7 +25,17 @@ logger = logging.getLogger(__name__)
 RUN_TIME_MARGIN_S = 20.0
 """The runner holds ``user_time`` itself; the scheduler steps in this much later."""
 
+BLOCKED_TOLD_S = 5.0
+"""A job that the cluster does not start for so long is one whose owner is told why."""
+
+RESTART_S = 5.0
+"""What ended up to so long after our start may still have failed because we were not there; also
+covers clocks of hosts that differ a little."""
+
 _Change = Callable[[UnitOfWork, Attempt], object]
+
+BoardTrouble = Callable[[str], tuple[datetime, str] | None]
+"""Since when a board's own host has found it unusable, and why; None while it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,14 +46,21 @@ class ReconcileRules:
         upload_grace_s: For a result after its task ended.
         pin_grace_s: For a job that is bound to one board to get that board; then it is taken back,
             and decided on anew.
+        board_grace_s: For a board that its host finds unusable while it runs a task; then the
+            task is stopped as the board's fault.
     """
 
     upload_grace_s: float = 30.0
     pin_grace_s: float = 300.0
+    board_grace_s: float = 30.0
 
 
 class Reconciler:
-    """Brings live attempts in line with the cluster. One thread."""
+    """Brings live attempts in line with the cluster. One thread.
+
+    Attributes:
+        moved: Whether the last run changed an attempt.
+    """
 
     def __init__(
         self,
@@ -53,6 +70,7 @@ class Reconciler:
         rules: ReconcileRules,
         limits: TaskLimits,
         clock: Clock,
+        board_trouble: BoardTrouble = lambda target_uid: None,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -60,6 +78,9 @@ class Reconciler:
         self._rules = rules
         self._limits = limits
         self._clock = clock
+        self._board_trouble = board_trouble
+        self.moved = False
+        self._restarted_at: datetime | None = None
 
     def run(
         self, job_ids: Sequence[str] | None = None, *, after_restart: bool = False
@@ -76,18 +97,17 @@ class Reconciler:
         Raises:
             ClusterUnreachable: Nothing was changed.
         """
+        if after_restart:
+            self._restarted_at = self._clock.now()
         with self._store.read() as uow:
-            attempts = [
-                attempt
-                for attempt in uow.attempts.live()
-                if job_ids is None or attempt.job_id in job_ids
-            ]
+            attempts = uow.attempts.live(job_ids)
             owners = {
                 benchmark.benchmark_id: benchmark
                 for benchmark in uow.benchmarks.get_many(
                     [attempt.benchmark_id for attempt in attempts]
                 )
             }
+        self.moved = False
         in_flight = self._dispatcher.in_flight
         looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
         states = self._cluster.states([attempt.job_id for attempt in looked_at])
@@ -119,6 +139,8 @@ class Reconciler:
                     sentence="its job was stopped before it began",
                 )
                 self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, never, now))
+            elif failure is not None and self._missed_us(attempt, job, failure):
+                self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, failure, now))
             elif attempt.task_ended_at is None:
                 ended_at = job.ended_at or now
                 self._apply(
@@ -153,6 +175,19 @@ class Reconciler:
             self._apply(
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
+        elif self._stays_blocked(attempt, benchmark, job, now):
+            self._apply(attempt, lambda uow, it: lifecycle.blocked(uow, it, job.reason, now))
+
+    def _missed_us(self, attempt: Attempt, job: JobState, failure: Failure) -> bool:
+        """Whether its task never began because we were away: its files were not to be had."""
+        return (
+            self._restarted_at is not None
+            and failure.category is FailureCategory.CLUSTER
+            and job.started_at is None
+            and attempt.started_at is None
+            and job.ended_at is not None
+            and job.ended_at <= self._restarted_at + timedelta(seconds=RESTART_S)
+        )
 
     def _unknown_to_the_cluster(self, attempt: Attempt, after_restart: bool) -> None:
         now = self._clock.now()
@@ -198,7 +233,33 @@ class Reconciler:
                 category=FailureCategory.TIMEOUT,
                 sentence=f"it ran longer than its time limit of {bound_s:g} s",
             )
-        return None
+        return self._board_fault(attempt, job, now)
+
+    def _board_fault(self, attempt: Attempt, job: JobState, now: datetime) -> Failure | None:
+        """Why its board is not to be waited for; a task may not notice that its board is gone."""
+        uid = job.target_uid or attempt.target_uid
+        trouble = self._board_trouble(uid) if uid and job.run is JobRun.RUNNING else None
+        if trouble is None:
+            return None
+        since, reason = trouble
+        if now < since + timedelta(seconds=self._rules.board_grace_s):
+            return None
+        return Failure(
+            category=FailureCategory.BOARD_FAULT,
+            sentence=f"its board {uid} has been unusable for {self._rules.board_grace_s:g} s "
+            f"while it ran: {reason}",
+        )
+
+    def _stays_blocked(
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
+    ) -> bool:
+        """Whether there is something to tell of a job that the cluster has and does not start."""
+        if job.run is not JobRun.QUEUED or job.target_uid is not None or not job.reason:
+            return False
+        told = benchmark.waiting
+        return now > _due(attempt, benchmark) + timedelta(seconds=BLOCKED_TOLD_S) and (
+            told is None or told.sentence != job.reason
+        )
 
     def _waits_in_vain(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
@@ -211,9 +272,7 @@ class Reconciler:
             or job.target_uid is not None  # it has its board, and downloads
         ):
             return False
-        queued_at = attempt.queued_at or attempt.created_at
-        due = max(queued_at, benchmark.description.start_time or queued_at)
-        return now > due + timedelta(seconds=self._rules.pin_grace_s)
+        return now > _due(attempt, benchmark) + timedelta(seconds=self._rules.pin_grace_s)
 
     def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
         ended = attempt.task_ended_at
@@ -226,8 +285,15 @@ class Reconciler:
                 current = uow.attempts.by_job_id(attempt.job_id)
                 if current.state is not AttemptState.ENDED:
                     change(uow, current)
+            self.moved = True
         except Conflict:
             logger.info(
                 "attempt changed meanwhile",
                 extra={"event": "reconcile.conflict", "job_id": attempt.job_id},
             )
+
+
+def _due(attempt: Attempt, benchmark: Benchmark) -> datetime:
+    """From when on the cluster should have its job running."""
+    queued_at = attempt.queued_at or attempt.created_at
+    return max(queued_at, benchmark.description.start_time or queued_at)

@@ -18,9 +18,12 @@ Store and cluster are shared by all of them; nothing else is.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, Queue
 
@@ -52,6 +55,9 @@ BREATH_S = 0.05
 """Between two turns that news asked for: a flood of submissions is decided on in batches, while a
 single one finds the engine idle and is decided on at once."""
 
+DISPATCHED_TOGETHER = 16
+"""Most attempts of one dispatch: they share its commits, and a crash would repeat all of them."""
+
 TICK_S = 1.0
 """The longest that a submission made by another process waits to be seen."""
 
@@ -73,6 +79,7 @@ class EngineParts:
         sweep: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: Between two full looks at the cluster.
+        dispatch_threads: Jobs that are handed to the cluster at the same time.
     """
 
     store: Store
@@ -93,7 +100,7 @@ class EngineParts:
     file_limits: Mapping[FileRole, int]
     limits: TaskLimits
     full_repair_s: float = 5.0
-    dispatch_threads: int = 2
+    dispatch_threads: int = 4
     fetch_threads: int = 8  # mostly waiting; slow addresses must not hold up the others
 
 
@@ -223,8 +230,8 @@ class Engine:
             self._wake.clear()
             if self._stop.is_set():
                 return
-            self._guarded("cycle", self._turn)
-            self._stop.wait(BREATH_S)
+            with self._breath():
+                self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
         self._figures.catch_up()
@@ -248,7 +255,13 @@ class Engine:
 
     def _dispatch_loop(self) -> None:
         while (job_id := self._next(self._dispatches)) is not None:
-            self._guarded("dispatch", lambda job=job_id: self._parts.dispatcher.dispatch(job))  # type: ignore[misc]
+            job_ids = [job_id]
+            # Not more than its share: the other threads are to have some too.
+            share = self._dispatches.qsize() // self._parts.dispatch_threads
+            with contextlib.suppress(Empty):
+                while len(job_ids) < min(share, DISPATCHED_TOGETHER):
+                    job_ids.append(self._dispatches.get_nowait())
+            self._guarded("dispatch", lambda jobs=job_ids: self._parts.dispatcher.dispatch(*jobs))  # type: ignore[misc]
 
     def _watch_loop(self) -> None:
         while not self._stop.is_set():
@@ -264,10 +277,11 @@ class Engine:
             hints = {hint}
             while not self._hints.empty():
                 hints.add(self._hints.get_nowait())
-            self._guarded(
-                "repair",
-                lambda found=hints: self._repair(None if _ALL in found else found),  # type: ignore[misc]
-            )
+            with self._breath():
+                self._guarded(
+                    "repair",
+                    lambda found=hints: self._repair(None if _ALL in found else found),  # type: ignore[misc]
+                )
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)
@@ -280,7 +294,8 @@ class Engine:
             return
         for job_id in prepared:
             self._dispatches.put(job_id)
-        self.wake()
+        if job_ids is None or self._parts.reconciler.moved:
+            self.wake()  # boards may be free, or others
 
     def _fetch_loop(self) -> None:
         while (benchmark_id := self._next(self._fetches)) is not None:
@@ -312,6 +327,13 @@ class Engine:
     def _watch_over(self) -> None:
         if self._warden.run():
             self.wake()
+
+    @contextmanager
+    def _breath(self) -> Iterator[None]:
+        """Rest after a turn for as long as it took: others have work for the same processor."""
+        began_s = time.monotonic()
+        yield
+        self._stop.wait(max(BREATH_S, min(TICK_S, time.monotonic() - began_s)))
 
     def _next(self, source: Queue[str]) -> str | None:
         """The next item, or None when the engine stops."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from edgeyard.devices.attributes import OPERATORS
+from edgeyard.devices.attributes import OPERATORS, PROGRESS
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.hcl.cron import cron_of
@@ -206,10 +206,14 @@ def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[Devi
     yield _constraint("engines", "set_contains", wanted.runtime)
     types = f"engine.{wanted.runtime}.supported_types"
     yield _constraint(types, "set_contains", wanted.benchmark_type.value)
-    if settings.progress_constraint:
-        # A threshold of 0 preempts nobody, as none does; `< 0` would not match an idle board.
-        below = max(wanted.job_completion_threshold or 0, IDLE_PROGRESS_BELOW)
-        yield _constraint("dynamic.progress", "<", str(below))
+    # A job that is bound to the board that was found idle needs none: an allocation makes a board
+    # busy whatever it shows, and what it shows comes late: a board that was just freed would make
+    # the next job wait for some 10 s. Who may preempt, or leaves the board to Nomad, says how far
+    # a task that is there may be.
+    threshold = wanted.job_completion_threshold or 0  # 0 preempts nobody, as none does
+    if settings.progress_constraint and (threshold or request.binding is not Binding.STRICT):
+        # `< 0` would not match an idle board
+        yield _constraint(PROGRESS, "<", str(max(threshold, IDLE_PROGRESS_BELOW)))
     if request.binding is not Binding.LOOSE:
         if wanted.ram:
             yield _constraint("memory.ram", ">=", str(wanted.ram))

@@ -35,6 +35,11 @@ def render(job: NomadJob, *, masked: bool = False) -> str:
     return _template().render(job=job, config=config, constraints=notes)
 
 
+def has_login(job: NomadJob) -> bool:
+    """Whether the job holds what its masked form hides."""
+    return any(isinstance(value, Mapping) for value in job.config.values())
+
+
 @dataclass(frozen=True, slots=True)
 class _Note:
     """What the job says, for its readers, about a constraint."""

@@ -74,7 +74,8 @@ class WaitingReason(StrEnum):
     START_TIME = "start_time"  # not due yet
     DEADLINE_UNREACHABLE = "deadline_unreachable"
     CLUSTER_UNREACHABLE = "cluster_unreachable"  # also: the twin is too old to decide on
-    CLUSTER_CONSTRAINT = "cluster_constraint"  # a constraint of the user's own matches no board
+    # a constraint of the user's own matches no board, or the cluster does not start its job
+    CLUSTER_CONSTRAINT = "cluster_constraint"
 
 
 class FailureCategory(StrEnum):

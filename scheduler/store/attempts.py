@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, select, text, update
+from sqlalchemy import bindparam, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
@@ -15,6 +15,7 @@ from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction
 
+_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 _KEY = ("benchmark_id", "number")
 _STATE = (
     select(attempts.c.state, attempts.c.version, attempts.c.job_id)
@@ -30,8 +31,25 @@ _SAVE = (
     )
     .values({c.name: bindparam(c.name) for c in attempts.c if c.name not in _KEY})
 )
+# One statement checks and writes: what else was there is only asked for where it did not.
+_SAVE_AS = {
+    state: _SAVE.where(
+        or_(
+            *(
+                attempts.c.state == was.value
+                for was, moves in ATTEMPT_MOVES.items()
+                if state in moves or was is state
+            )
+        )
+    )
+    for state in AttemptState
+}
 _OF = select(attempts).where(attempts.c.benchmark_id == bindparam("id")).order_by(attempts.c.number)
 _LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
+_HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
+    text(LIVE_STATES), attempts.c.target_uid.is_not(None)
+)
+_ANY = select(attempts.c.number).limit(1)
 _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
 
 
@@ -60,28 +78,66 @@ class SqlAttempts:
             NotFound: It was never stored.
             Conflict: Somebody changed it meanwhile, or the move of its state is not allowed.
         """
-        name = f"{attempt.benchmark_id}/{attempt.number}"
         key = {"id": attempt.benchmark_id, "n": attempt.number}
-        stored = self._tx.row(_STATE, key)
-        if stored is None:
-            raise NotFound("attempt", name)
-        was = AttemptState(cast(str, stored["state"]))
-        if stored["version"] != attempt.version:
-            raise Conflict(f"attempt {name} was changed meanwhile")
-        if attempt.state is not was and attempt.state not in ATTEMPT_MOVES[was]:
-            raise Conflict(f"attempt {name} is {was} and can't become {attempt.state}")
         saved = replace(attempt, version=attempt.version + 1)
         row = {n: v for n, v in attempt_row(saved).items() if n not in _KEY}
-        self._tx.run(_SAVE, {**row, **key, "was": attempt.version})
+        done = self._tx.run(_SAVE_AS[attempt.state], {**row, **key, "was": attempt.version})
+        if not done.rowcount:
+            raise self._not_saved(attempt)
         return saved
+
+    def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
+        """As `save`, in one statement; all of them are to be in one state.
+
+        Raises:
+            Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
+        """
+        if not changed:
+            return ()
+        saved = [replace(attempt, version=attempt.version + 1) for attempt in changed]
+        rows = [
+            {
+                **{n: v for n, v in attempt_row(attempt).items() if n not in _KEY},
+                "id": attempt.benchmark_id,
+                "n": attempt.number,
+                "was": attempt.version - 1,
+            }
+            for attempt in saved
+        ]
+        (state,) = {attempt.state for attempt in changed}
+        if self._tx.run(_SAVE_AS[state], rows).rowcount != len(rows):
+            raise Conflict(f"one of {len(rows)} attempts can't become {state}")
+        return saved
+
+    def _not_saved(self, attempt: Attempt) -> Exception:
+        name = f"{attempt.benchmark_id}/{attempt.number}"
+        stored = self._tx.row(_STATE, {"id": attempt.benchmark_id, "n": attempt.number})
+        if stored is None:
+            return NotFound("attempt", name)
+        if stored["version"] != attempt.version:
+            return Conflict(f"attempt {name} was changed meanwhile")
+        return Conflict(f"attempt {name} is {stored['state']} and can't become {attempt.state}")
 
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
         return [attempt_of(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
 
-    def live(self) -> Sequence[Attempt]:
-        """All that have not ended, oldest first; reads their index only."""
-        return [attempt_of(row) for row in self._tx.rows(_LIVE)]
+    def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
+        """All that have not ended, or those of these jobs, oldest first."""
+        if job_ids is None:
+            return [attempt_of(row) for row in self._tx.rows(_LIVE)]
+        found: list[Attempt] = []
+        for start in range(0, len(job_ids), _CHUNK):
+            chosen = _LIVE.where(attempts.c.job_id.in_(job_ids[start : start + _CHUNK]))
+            found += [attempt_of(row) for row in self._tx.rows(chosen)]
+        return sorted(found, key=lambda attempt: attempt.created_at)
+
+    def holders(self) -> Mapping[str, str]:
+        """Which benchmark holds each board that a live attempt is bound to."""
+        return {
+            cast(str, row["target_uid"]): cast(str, row["benchmark_id"])
+            for row in self._tx.rows(_HOLDERS)
+        }
 
     def by_job_id(self, job_id: str) -> Attempt:
         """The attempt that a job was made for.
@@ -93,6 +149,10 @@ class SqlAttempts:
         if row is None:
             raise NotFound("job", job_id)
         return attempt_of(row)
+
+    def none_yet(self) -> bool:
+        """Whether there is no attempt at all."""
+        return self._tx.row(_ANY) is None
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Keep what an attempt led to; the first one stays."""

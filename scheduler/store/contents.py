@@ -99,14 +99,14 @@ class SqlFiles:
         if not gone.rowcount:
             raise NotFound("file", file_id)
 
-    def add_grant(self, grant: DownloadGrant) -> None:
-        """Open a name under ``/download/`` for one attempt.
+    def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
+        """Open names under ``/download/``, each for one attempt.
 
         Raises:
-            Conflict: The name is taken.
+            Conflict: One is taken.
         """
-        if not self._tx.insert(grants, flat_row(grant)):
-            raise Conflict("the download name is already there")
+        if opened and not self._tx.insert(grants, [flat_row(grant) for grant in opened]):
+            raise Conflict("a download name is already there")
 
     def grant(self, name: str) -> DownloadGrant:
         """Of a live attempt only.

@@ -168,9 +168,10 @@ class Transaction:
         with translated():
             return self._connection.execute(statement, values).scalar()
 
-    def insert(self, table: Table, row: Row) -> bool:
+    def insert(self, table: Table, row: Row | Sequence[Row]) -> bool:
         """Insert; False, and no harm to the transaction, where a unique key is taken."""
-        return self.run(_insert_new(table, self.dialect), row).rowcount > 0
+        count = 1 if isinstance(row, Mapping) else len(row)
+        return self.run(_insert_new(table, self.dialect), row).rowcount == count
 
     def insert_all(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert rows whose keys are known to be free."""

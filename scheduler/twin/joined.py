@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,7 +151,7 @@ class Joined:
         if board is None:
             raise ValueError(f"board {uid} is neither expected nor reported")
         view = view_of(board, host, stated is not None, {}, {}, unknown)
-        return JoinedBoard(seen, host, view, attributes_of(board))
+        return JoinedBoard(seen, host, view, attributes_of(view.board))
 
 
 def _is(one: object, other: object) -> bool:
@@ -251,6 +252,8 @@ def view_of(
         state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
     else:
         state, reason = BoardState.IDLE, ""
+        if board.progress:  # of a task that has ended: what a host shows comes late
+            board = replace(board, progress=0.0)
     if not expected and unknown is UnknownDevices.WARN:
         reason = f"{reason}; not on the inventory" if reason else "not on the inventory"
     return BoardView(
@@ -266,17 +269,31 @@ def view_of(
 
 
 def _stricter(stated: Board, seen: Board) -> Board:
-    """The reported board, limited to what the inventory grants it."""
-    kinds = {engine.name: engine.supported_types for engine in stated.engines}
-    return replace(
-        seen,
-        ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
-        storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
-        engines=tuple(
-            replace(engine, supported_types=engine.supported_types & kinds[engine.name])
-            for engine in seen.engines
-            if engine.name in kinds
-        ),
+    """The reported board, limited to what the inventory grants it.
+
+    Of which machine it is a slice, and with whom it shares cores, Nomad does not tell.
+    """
+    limits = {
+        "ram_bytes": min(stated.ram_bytes, seen.ram_bytes),
+        "storage_bytes": min(stated.storage_bytes, seen.storage_bytes),
+        "engines": _granted(stated.engines, seen.engines),
+        "local": seen.local or stated.local,
+        "shares_with": seen.shares_with | stated.shares_with,
+    }
+    if all(getattr(seen, name) == value for name, value in limits.items()):
+        return seen  # mostly: boards are what they are expected to be
+    return replace(seen, **limits)  # type: ignore[arg-type]  # each is its field's
+
+
+@lru_cache(maxsize=4096)  # boards of a family share them
+def _granted(
+    stated: tuple[BoardEngine, ...], seen: tuple[BoardEngine, ...]
+) -> tuple[BoardEngine, ...]:
+    kinds = {engine.name: engine.supported_types for engine in stated}
+    return tuple(
+        replace(engine, supported_types=engine.supported_types & kinds[engine.name])
+        for engine in seen
+        if engine.name in kinds
     )
 
 

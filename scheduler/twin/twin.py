@@ -64,6 +64,7 @@ class Twin:
         self._guarded = may_grow and unknown is UnknownDevices.DENY
         self._warned: frozenset[str] = frozenset()
         self._known: _Known | None = None
+        self._unusable: dict[str, tuple[datetime, str]] = {}
         self._trouble = "the cluster has not answered yet"
         self._lock = threading.Lock()
 
@@ -74,6 +75,16 @@ class Twin:
         joined = before.joined(self._stated, hosts, self._unknown)
         others = frozenset(joined.columns.uids) - self._stated.keys()
         with self._lock:
+            self._unusable = {
+                board.target_uid: (
+                    self._unusable.get(board.target_uid, (at, ""))[0],
+                    board.health_reason or "its host finds it unusable",
+                )
+                for host in hosts
+                if host.ready
+                for board in host.boards
+                if not board.healthy
+            }
             self._known = _Known(tuple(hosts), at, joined)
             self._trouble = ""
             new, self._warned = others - self._warned, others
@@ -98,6 +109,11 @@ class Twin:
         """The cluster did not answer; what is known grows older."""
         with self._lock:
             self._trouble = reason
+
+    def unusable(self, target_uid: str) -> tuple[datetime, str] | None:
+        """Since when the board's own ready host has found it unusable, and why; else None."""
+        with self._lock:
+            return self._unusable.get(target_uid)
 
     @property
     def trouble(self) -> str:

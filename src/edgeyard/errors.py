@@ -18,6 +18,7 @@
     │   ├── ClusterUnreachable    nothing is known of what happened to the call
     │   ├── JobExists             create-only: the id is taken
     │   └── JobRefused            the cluster will not run this job
+    ├── StartFailed           an agent of a test bed did not come up
     └── RunFailed             a benchmark could not be measured, and whose matter that is
 
 This module is imported on boards too: only the standard library, Python 3.10.
@@ -166,6 +167,14 @@ class JobRefused(ClusterError):
         self.job_id = job_id
         self.reason = reason
         super().__init__(f"job {job_id} refused: {reason}")
+
+
+class StartFailed(EdgeyardError):
+    """A test bed did not come up; with the end of the log that may tell why."""
+
+    def __init__(self, reason: str, log_tail: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}\n{log_tail}".rstrip())
 
 
 class RunFailed(EdgeyardError):

@@ -11,15 +11,20 @@ from typing import Optional
 
 _named = os.environ.get("EDGEYARD_FAILPOINT")
 _target: Optional[int] = int(_named) if _named else None
+_threads = ""
 _count = 0
 _lock = threading.Lock()
 
 
-def arm(number: int) -> None:
-    """Die at the ``number``-th call from now on, as the environment would have said."""
-    global _target, _count
+def arm(number: int, threads: str = "") -> None:
+    """Die at the ``number``-th call from now on, as the environment would have said.
+
+    Args:
+        threads: Only calls of threads whose names begin so are counted.
+    """
+    global _target, _threads, _count
     with _lock:
-        _target, _count = number, 0
+        _target, _threads, _count = number, threads, 0
 
 
 def failpoint(name: str) -> None:
@@ -30,7 +35,7 @@ def failpoint(name: str) -> None:
             written to stderr when it fires.
     """
     global _count
-    if _target is None:
+    if _target is None or not threading.current_thread().name.startswith(_threads):
         return
     with _lock:
         _count += 1

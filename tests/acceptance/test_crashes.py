@@ -2,33 +2,22 @@
 
 import contextlib
 import http.client
-import multiprocessing
 import os
 import shutil
-import subprocess
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from deploy.process import Server, free_port, start
+from deploy.process import Server, start
+from tests.acceptance.lives import a_life, attempts_of, good_reports
 from tests.acceptance.test_main_path import description
 from tests.acceptance.web import file_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 MOST_FAILPOINTS = 400
-
-
-def _attempts(shown: Mapping[str, object]) -> list[Mapping[str, object]]:
-    attempts = shown["attempts"]
-    assert isinstance(attempts, list)
-    return attempts
 
 
 def test_a_killed_server_takes_its_tasks_with_it_and_tries_them_again(
@@ -57,8 +46,8 @@ def test_a_killed_server_takes_its_tasks_with_it_and_tries_them_again(
     try:
         ended = server.wait(benchmark_id)
         assert ended["status"] == "completed", ended
-        assert [attempt["state"] for attempt in _attempts(ended)] == ["ended", "ended"]
-        assert len(_reports(server, benchmark_id)) == 1
+        assert [attempt["state"] for attempt in attempts_of(ended)] == ["ended", "ended"]
+        assert len(good_reports(server, benchmark_id)) == 1
     finally:
         assert server.end() == 0
 
@@ -111,7 +100,7 @@ def _dies_at(number: int, folder: Path, model: Path, url: str) -> bool:
     key = f"submission-{number}"
     benchmark_id = None
     server = None
-    with _process(folder / "data", number) as life:
+    with a_life(folder / "data", number) as life:
         try:
             server = life.ready()
             server.upload(model)
@@ -121,7 +110,7 @@ def _dies_at(number: int, folder: Path, model: Path, url: str) -> bool:
         except (RuntimeError, OSError, http.client.HTTPException):
             life.process.join(10)
         died = life.end() == 137
-    with _process(folder / "data", 0) as life:
+    with a_life(folder / "data") as life:
         server = life.ready()
         # The client repeats what it has no answer for, under the same key.
         server.upload(model)
@@ -133,9 +122,9 @@ def _dies_at(number: int, folder: Path, model: Path, url: str) -> bool:
         listed = server.call("GET", "/v1/benchmarks?total=true")
         assert isinstance(listed, dict)
         assert listed["total"] == 1, (number, listed)
-        good = [a for a in _attempts(ended) if a["state"] == "ended" and a["failure"] is None]
+        good = [a for a in attempts_of(ended) if a["state"] == "ended" and a["failure"] is None]
         assert len(good) == 1, (number, ended)
-        assert len(_reports(server, benchmark_id)) == 1, number
+        assert len(good_reports(server, benchmark_id)) == 1, number
         _all_boards_are_free(server, number)
         assert life.end() == 0
     return died
@@ -153,65 +142,6 @@ def _all_boards_are_free(server: Server, number: int) -> None:
         time.sleep(0.1)
 
 
-@dataclass
-class _Life:
-    """A server in a process of its own, forked from one that has imported everything."""
-
-    process: BaseProcess
-    data_dir: Path
-    port: int
-
-    def ready(self) -> Server:
-        until = time.monotonic() + 30
-        while self.process.is_alive() and time.monotonic() < until:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2).close()
-            except OSError:
-                time.sleep(0.02)
-                continue
-            token = (self.data_dir / "admin.token").read_text().strip()
-            return Server(f"http://127.0.0.1:{self.port}", self.port, _no_process(), token)
-        raise RuntimeError(f"not ready: exit status {self.process.exitcode}")
-
-    def end(self) -> int | None:
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join(20)
-        return self.process.exitcode
-
-
-@contextlib.contextmanager
-def _process(data_dir: Path, failpoint: int) -> Iterator[_Life]:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["edgeyard.benchmark_api.main"])
-    port = free_port()
-    process = context.Process(target=_serve, args=(data_dir, port, failpoint))
-    process.start()
-    try:
-        yield _Life(process, data_dir, port)
-    finally:
-        process.kill()
-        process.join()
-
-
-def _serve(data_dir: Path, port: int, failpoint: int) -> None:
-    from edgeyard import failpoints
-    from edgeyard.benchmark_api.main import serve
-
-    log = os.open(data_dir.parent / "server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.environ |= {"EDGEYARD_LOG_LEVEL": "warning", "EDGEYARD_ALLOW_HOSTS": "127.0.0.1"}
-    if failpoint:
-        failpoints.arm(failpoint)
-    raise SystemExit(serve(data_dir, port))
-
-
-def _no_process() -> "subprocess.Popen[bytes]":
-    """The server's process is the test's to end, not the handle's."""
-    return cast("subprocess.Popen[bytes]", None)
-
-
 def _submit(server: Server, url: str, key: str) -> Mapping[str, object]:
     """A model that the server has to fetch: a further way on which it may die."""
     made = server.call(
@@ -222,14 +152,6 @@ def _submit(server: Server, url: str, key: str) -> Mapping[str, object]:
     )
     assert isinstance(made, dict)
     return made
-
-
-def _reports(server: Server, benchmark_id: str) -> list[object]:
-    results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
-    assert isinstance(results, dict)
-    reports = results["reports"]
-    assert isinstance(reports, list)
-    return [each for each in reports if each["report"]["status"] == "ok"]
 
 
 def _moved(shown: dict[str, object], server: Server) -> dict[str, object]:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from deploy.process import free_port
+from edgeyard.devices.testbed.agent import command_lines
+from tests.nomad_cluster import nomad_binary
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,11 +103,17 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
     assert server.returncode == 0
 
 
-def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    _clone(clone)
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is committed; the first `make` in it installs everything."""
+    target = tmp_path_factory.mktemp("fresh") / "clone"
+    _clone(target)
+    return target
+
+
+def _demo(clone: Path, *options: str) -> str:
     done = subprocess.run(
-        ["make", "demo"],
+        ["make", "demo", *options],
         cwd=clone,
         env=_clean_environment(),
         capture_output=True,
@@ -113,9 +121,27 @@ def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
         timeout=900,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    for expected in ("squeezenet", "resnet50", "TYPE2:", "TYPE3:", "board_offline", "user_model"):
+    for expected in ("squeezenet", "TYPE2:", "TYPE3:", "board_offline", "user_model"):
         assert expected in done.stdout
     assert "Everything came out as it should." in done.stdout
+    return done.stdout
+
+
+@pytest.mark.xdist_group("clone")
+def test_the_demo_runs_from_a_fresh_clone(clone: Path) -> None:
+    assert "resnet50" in _demo(clone)
+
+
+@pytest.mark.nomad
+@pytest.mark.xdist_group("clone")
+def test_the_demo_runs_on_a_real_nomad_and_leaves_nothing(clone: Path) -> None:
+    nomad_binary()
+    told = _demo(clone, "NOMAD=1", "QUICK=1")
+    assert "on a real Nomad cluster" in told
+    folder = told.split("data in ")[1].split("/data\n")[0]
+    assert not Path(folder).exists()
+    left = [words for _, words in command_lines() if any(folder.encode() in word for word in words)]
+    assert not left
 
 
 def test_a_demo_that_is_kept_leaves_a_server_that_answers(tmp_path: Path) -> None:

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deploy.nomad.testbed import LoopbackNomad
-from deploy.process import Server, edgeyard
+from deploy.process import Server, edgeyard, start
+from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.scheduler.hcl.cron import cron_of
 from tests.builders.cluster import eventually
-from tests.nomad_cluster import HOSTS, clear
+from tests.builders.hcl import flat
+from tests.nomad_cluster import clear, settings_of
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
 
 MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
+SEED = Path(__file__).parents[1] / "data/seed_example.json"
 BOARD = "rpi4b-0001-0002"
+STRANGER = "jetsonorinnano-0003-0001"
+"""A board that hosts report and the inventory does not name."""
 
 
 @pytest.fixture(scope="module")
@@ -26,22 +36,8 @@ def server(
 ) -> Iterator[Server]:
     clear(nomad_cluster)
     folder = tmp_path_factory.mktemp("server")
-    inventory = folder / "inventory.json"
-    merged: dict[str, list[object]] = {}
-    for host in HOSTS:
-        for family, boards in host.items():
-            merged.setdefault(family, []).extend(boards)
-    inventory.write_text(json.dumps(merged))
-    with edgeyard(
-        folder / "data",
-        EDGEYARD_CLUSTER="nomad",
-        EDGEYARD_DRIVER="raw_exec",
-        EDGEYARD_INVENTORY=str(inventory),
-        EDGEYARD_NOMAD_ADDRESS=nomad_cluster.address,
-        EDGEYARD_NOMAD_TOKEN=nomad_cluster.token,
-        EDGEYARD_NOMAD_NAMESPACE=nomad_cluster.namespace,
-        EDGEYARD_START_LEAD_S="60",
-    ) as running:
+    settings = settings_of(nomad_cluster, folder / "inventory.json", without={STRANGER})
+    with edgeyard(folder / "data", **settings, EDGEYARD_START_LEAD_S="60") as running:
         yield running
     clear(nomad_cluster)
 
@@ -88,10 +84,7 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
     attempt = attempt_of(ended)
     job_id = attempt["job_id"]
     # Where it was decided to run is where Nomad ran it, and what its host's plugin handed it.
-    where = f"namespace={nomad_cluster.namespace}&resources=true"
-    allocations = nomad_cluster.call("GET", f"/v1/allocations?{where}")
-    assert isinstance(allocations, list)
-    (run,) = (each for each in allocations if each["JobID"] == job_id)
+    (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == job_id)
     (device,) = run["AllocatedResources"]["Tasks"]["bootstrap-job"]["Devices"]
     assert device["DeviceIDs"] == [ended["target_uid"]] == [report["target_id"]]
     if pinned:
@@ -109,23 +102,161 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
     )
 
 
-def test_a_start_time_is_kept_by_nomad_itself_to_the_second(
-    server: Server, nomad_cluster: LoopbackNomad, model: str
+@pytest.mark.parametrize("pinned", [True, False])
+def test_the_seed_s_example_starts_at_its_second_and_its_parent_ends(
+    server: Server, nomad_cluster: LoopbackNomad, tmp_path: Path, pinned: bool
 ) -> None:
-    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=8)
-    benchmark_id = submit(server, model, target_uid=BOARD, start_time=due.isoformat())
+    """All that the platform's published job says, its driver and its moment apart."""
+    named = tmp_path / "small_model.onnx"
+    shutil.copyfile(MODEL, named)
+    due = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=5)
+    benchmark_id = submit(
+        server,
+        str(server.upload(named)["name"]),
+        ram=4 * 2**30,
+        storage=16 * 2**30,
+        job_completion_threshold=90,
+        start_time=due.isoformat(),
+        **({"target_uid": BOARD} if pinned else {"binding": "filtered"}),
+    )
     ended = server.wait(benchmark_id, timeout_s=60)
     assert ended["status"] == "completed", ended["failure"]
-    started = datetime.fromisoformat(str(attempt_of(ended)["started_at"]))
+    attempt = attempt_of(ended)
+    started = datetime.fromisoformat(str(attempt["started_at"]))
     assert timedelta(0) <= started - due < timedelta(seconds=2)
-    job_id = attempt_of(ended)["job_id"]
+    job_id = str(attempt["job_id"])
+    job = nomad_job(nomad_cluster, job_id)
+    found, example = flat({"Job": job}), flat(json.loads(SEED.read_text()))
+    differing = {path for path, value in example.items() if found.get(path) != value}
+    task = "Job.TaskGroups[0].Tasks[0]"
+    assert {path for path in differing if not path.startswith(f"{task}.Config")} == {
+        *("Job.ID", "Job.Name", "Job.Periodic.Specs[0]"),
+        *(f"{task}.Driver", f"{task}.Env.RESULTS_PUB_URL"),
+        *(f"{task}.Artifacts[0].GetterSource", f"{task}.Artifacts[0].RelativeDest"),
+    }
+    assert found["Job.Periodic.Specs[0]"] == cron_of(due)
+    *_, last = job["TaskGroups"][0]["Tasks"][0]["Resources"]["Devices"][0]["Constraints"]
+    boards = "rpi4b-0001-0001,rpi4b-0001-0002"
+    assert last == {
+        "LTarget": "${device.attr.target_uid}",
+        "Operand": "=" if pinned else "set_contains_any",
+        "RTarget": BOARD if pinned else boards,
+    }
+    eventually(
+        lambda: nomad_job(nomad_cluster, job_id)["Status"] == "dead",
+        "the job that made the start is stopped",
+    )
 
-    def parent_is_over() -> bool:
-        job = nomad_cluster.call("GET", f"/v1/job/{job_id}?namespace=edgeyard")
-        assert isinstance(job, dict)
-        return bool(job["Periodic"]) and job["Status"] == "dead"
 
-    eventually(parent_is_over, "the job that made the start is stopped")
+def test_thirty_submissions_at_once_run_once_each_and_only_on_boards_of_the_inventory(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    """Bound loosely, so that Nomad itself chooses the boards."""
+    families = ["rpi5"] * 13 + ["jetsonorinnano"] * 10 + ["rpi4b"] * 5 + ["x86"] * 2
+
+    def submitted(family: str) -> str:
+        # With the seed's threshold, which no short run's late news of its progress holds up.
+        return submit(
+            server,
+            model,
+            target=family,
+            binding="loose",
+            nb_inference=2,
+            job_completion_threshold=90,
+        )
+
+    with ThreadPoolExecutor(len(families), "users") as users:
+        ids = list(users.map(submitted, families))
+    assert len(set(ids)) == 30
+    runs: dict[str, list[tuple[str, str]]] = {}
+    for benchmark_id in ids:
+        ended = server.wait(benchmark_id, timeout_s=120)
+        assert ended["status"] == "completed", ended["failure"]
+        attempt = attempt_of(ended)
+        times = (str(attempt["started_at"]), str(attempt["task_ended_at"]))
+        runs.setdefault(str(ended["target_uid"]), []).append(times)
+    assert STRANGER not in runs
+    assert state_of(server, STRANGER) == "unknown"
+    for board, spans in runs.items():
+        for (_, end), (begin, _) in pairwise(sorted(spans)):
+            assert datetime.fromisoformat(end) <= datetime.fromisoformat(begin), board
+    counted = Counter(each["JobID"] for each in allocations(nomad_cluster))
+    jobs = [str(attempt_of(server.show(benchmark_id))["job_id"]) for benchmark_id in ids]
+    assert [counted[job_id] for job_id in jobs] == [1] * 30
+
+
+def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    hog = {
+        "ID": "hog",
+        "Type": "batch",
+        "Datacenters": ["dc1"],
+        "Constraints": [{"LTarget": "${node.unique.name}", "RTarget": "client-0", "Operand": "="}],
+        "TaskGroups": [
+            {
+                "Name": "hog",
+                "Tasks": [
+                    {
+                        "Name": "hog",
+                        "Driver": "raw_exec",
+                        "Config": {"command": "sleep", "args": ["600"]},
+                        "Resources": {"CPU": 100, "MemoryMB": 16_200},
+                    }
+                ],
+            }
+        ],
+    }
+    where = f"namespace={nomad_cluster.namespace}"
+    nomad_cluster.call("PUT", f"/v1/jobs?{where}", {"Job": hog})
+    eventually(
+        lambda: any(
+            each["JobID"] == "hog" and each["ClientStatus"] == "running"
+            for each in allocations(nomad_cluster)
+        ),
+        "the host is full",
+    )
+    benchmark_id = submit(server, model, target="x86", binding="loose")
+
+    def told() -> Mapping[str, Any]:
+        reason = server.show(benchmark_id)["waiting_reason"]
+        return reason if isinstance(reason, dict) else {}
+
+    try:
+        # At first it may be the late news of the last task's progress.
+        eventually(lambda: "1 host: no memory left" in told().get("sentence", ""), "it is told")
+        assert told()["code"] == "cluster_constraint"
+        assert server.show(benchmark_id)["status"] == "scheduled"
+    finally:
+        nomad_cluster.call("DELETE", f"/v1/job/hog?purge=true&{where}")
+    ended = server.wait(benchmark_id, timeout_s=60)
+    assert ended["status"] == "completed"
+    assert ended["waiting_reason"] is None
+
+
+def test_an_empty_database_beside_live_jobs_dispatches_nothing_and_cancels_nothing(
+    server: Server, nomad_cluster: LoopbackNomad, model: str, tmp_path: Path
+) -> None:
+    running = submit(server, model, target_uid=BOARD, nb_inference=1_000_000)
+    job_id = str(attempt_of(server.wait(running, ("running",), timeout_s=60))["job_id"])
+    settings = settings_of(nomad_cluster, tmp_path / "inventory.json")
+    other = start(tmp_path / "data", settings, ready="/livez")
+    try:
+        with pytest.raises(RuntimeError, match=f"503 .*{job_id}"):
+            other.call("GET", "/readyz?verbose")
+        mine = submit(other, str(other.upload(MODEL)["name"]), target="x86")
+
+        def waits() -> bool:
+            return other.show(mine)["waiting_reason"] is not None
+
+        eventually(waits, "it was decided about")
+        assert other.show(mine)["status"] == "pending"
+        assert server.show(running)["status"] == "running"
+        server.call("POST", f"/v1/benchmarks/{running}/cancel")
+        assert other.wait(mine, timeout_s=60)["status"] == "completed"
+    finally:
+        other.end()
+    assert [each["JobID"] for each in allocations(nomad_cluster)].count(job_id) == 1
 
 
 def test_a_cancelled_benchmark_frees_its_board(
@@ -139,6 +270,24 @@ def test_a_cancelled_benchmark_frees_its_board(
     assert server.show(benchmark_id)["status"] == "cancelled"
 
 
+def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
+    server: Server, nomad_cluster: LoopbackNomad, tmp_path: Path
+) -> None:
+    odd = tmp_path / "mo'del {{x}} $HOME 100% #[é🙂].onnx"
+    shutil.copyfile(MODEL, odd)
+    tag = "a\"b'c \\n {{ with nomadVar }} $(id) %d <<EOT"
+    name = str(server.upload(odd)["name"])
+    benchmark_id = submit(server, name, target="x86", version_tag=tag)
+    ended = server.wait(benchmark_id, timeout_s=60)
+    assert ended["status"] == "completed", ended["failure"]
+    job = nomad_job(nomad_cluster, str(attempt_of(ended)["job_id"]))
+    env = job["TaskGroups"][0]["Tasks"][0]["Env"]
+    assert (env["MODEL_FILENAME"], env["VERSION_TAG"]) == (odd.name, tag)
+    for text in ("${NOMAD_ALLOC_ID}", "%{ if true }", "two\nlines", "nul\0"):
+        with pytest.raises(RuntimeError, match=r"422 .*version_tag"):
+            submit(server, name, version_tag=text)
+
+
 def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_path: Path) -> None:
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model at all")
@@ -148,3 +297,21 @@ def test_a_broken_model_fails_with_the_runner_s_own_words(server: Server, tmp_pa
     failure = ended["failure"]
     assert isinstance(failure, dict)
     assert failure["category"] == "user_model"
+
+
+def allocations(nomad: LoopbackNomad) -> list[dict[str, Any]]:
+    found = nomad.call("GET", f"/v1/allocations?namespace={nomad.namespace}&resources=true")
+    assert isinstance(found, list)
+    return found
+
+
+def nomad_job(nomad: LoopbackNomad, job_id: str) -> dict[str, Any]:
+    found = nomad.call("GET", f"/v1/job/{job_id}?namespace={nomad.namespace}")
+    assert isinstance(found, dict)
+    return found
+
+
+def state_of(server: Server, target_uid: str) -> str:
+    found = server.call("GET", f"/v1/boards/{target_uid}")
+    assert isinstance(found, dict)
+    return str(found["state"])

@@ -263,7 +263,7 @@ class Api:
             size_bytes=0,
         )
         with self.store.write() as uow:
-            uow.files.add_grant(replace(made, **changes))
+            uow.files.add_grants([replace(made, **changes)])
 
     def leftovers(self) -> list[Path]:
         """Temporary files of uploads."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,7 @@ from edgeyard.scheduler.ports import JobRun, JobState
 
 GIB = 2**30
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
-PATIENCE_S = 20.0
+PATIENCE_S = 30.0
 """How long tests wait for what must happen; far more than it takes."""
 
 
@@ -87,14 +88,37 @@ def a_job(
     )
 
 
-def eventually(predicate: Callable[[], bool], what: str) -> None:
+def eventually(predicate: Callable[[], bool], what: str, patience_s: float = PATIENCE_S) -> None:
     """Wait until something holds; fail if it never does."""
     pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.005)):
+    until_s = time.monotonic() + patience_s
+    while True:
+        late = time.monotonic() > until_s
         if predicate():
             return
+        if late:
+            raise AssertionError(f"never happened: {what}")
         pause.wait(0.005)
-    raise AssertionError(f"never happened: {what}")
+
+
+@contextmanager
+def listening(cluster: ClusterWithNodes) -> Iterator[list[str]]:
+    """Hints of the cluster's events, as they come in."""
+    hints: list[str] = []
+    stop = threading.Event()
+
+    def listen() -> None:
+        for hint in cluster.events(stop):
+            hints.append(hint)
+
+    listener = threading.Thread(target=listen, name="listener")
+    listener.start()
+    try:
+        yield hints
+    finally:
+        stop.set()
+        listener.join(10)
+        assert not listener.is_alive()
 
 
 class Submitter:

@@ -54,9 +54,10 @@ class Lab:
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
         expected = (board(A), board(B))
         policy = policy or load_policy("default")
+        twin = Twin(expected)
         self.cycle = Cycle(
             self.store,
-            Twin(expected),
+            twin,
             self.cluster,
             policy,
             plugins or registry().resolve(policy),
@@ -81,9 +82,10 @@ class Lab:
             self.store,
             self.cluster,
             self.dispatcher,
-            ReconcileRules(upload_grace_s=30, pin_grace_s=pin_grace_s),
+            ReconcileRules(upload_grace_s=30, pin_grace_s=pin_grace_s, board_grace_s=30),
             limits,
             self.clock,
+            twin.unusable,
         )
 
     def submit(self, user_id: str = "ann", **changes: object) -> str:

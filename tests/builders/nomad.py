@@ -48,6 +48,7 @@ def allocation(
         "ClientStatus": status,
         "DesiredStatus": desired,
         "ClientDescription": "",
+        "DesiredDescription": "",
         "PreemptedByAllocation": "",
         "CreateIndex": index,
         "ModifyTime": 1795253395957222583,

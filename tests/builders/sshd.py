@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pwd
 import shutil
+import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deploy.process import free_port
@@ -21,6 +26,8 @@ from edgeyard.devices.model import SshAddress
 _SSHD = "/usr/sbin/sshd"
 _SHELLS = {"/bin/bash", "/usr/bin/bash", "/bin/sh", "/usr/bin/sh", "/usr/bin/zsh", "/bin/zsh"}
 _READY_S = 20.0
+_PACKAGES = ("numpy", "numpy.libs", "onnxruntime", "flatbuffers", "google", "packaging")
+"""What the engine ``ort`` needs."""
 
 _CONFIG = """
 ListenAddress 127.0.0.1
@@ -62,8 +69,6 @@ class Sshd:
                 start_new_session=True,
                 **_identity(self.user),  # type: ignore[call-overload]
             )
-        import socket
-
         deadline = time.monotonic() + _READY_S
         while True:
             with contextlib.suppress(OSError):
@@ -74,17 +79,22 @@ class Sshd:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """As when the board's plug is pulled; its sessions end too."""
+        """As when the link to the board is cut: its sessions end too, not what they run."""
         if self.process is None:
             return
-        for child in (
-            Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ):
+        for session in _sessions(self.process.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), 9)
+                os.kill(session, 9)
         self.process.kill()
         self.process.wait()
         self.process = None
+
+    def script(self, name: str, text: str) -> str:
+        """A program there."""
+        path = self.folder / name
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
 
     def new_host_key(self) -> None:
         """As when somebody else answers at the board's address; takes effect at the next start."""
@@ -92,6 +102,41 @@ class Sshd:
         key.unlink()
         _keygen(key)
         _own(self.folder, self.user)
+
+
+@dataclass
+class BehindHost:
+    """A board that answers by ssh; ``tmp`` is where it keeps what it is handed."""
+
+    sshd: Sshd
+    tmp: Path
+
+    def left(self) -> list[str]:
+        """What lies there now."""
+        return [path.name for path in self.tmp.iterdir()]
+
+    def processes(self) -> list[int]:
+        """Those that work in a folder of a run."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+                if str(self.tmp) in (path / "cmdline").read_text() and state != "Z":
+                    found.append(int(path.name))
+        return found
+
+
+@contextlib.contextmanager
+def board_behind_host() -> Iterator[BehindHost]:
+    """A board whose Python has NumPy and the engines of ours."""
+    with running_sshd() as sshd:
+        tmp = sshd.folder / "tmp"
+        tmp.mkdir()
+        os.chown(tmp, sshd.user.pw_uid, sshd.user.pw_gid)
+        python = _python_of(sshd.user)
+        run = f'TMPDIR="{tmp}" PYTHONPATH="{_packages_for(sshd)}" exec {python} "$@"'
+        sshd.address = replace(sshd.address, python=sshd.script("python", run))
+        yield BehindHost(sshd, tmp)
 
 
 @contextlib.contextmanager
@@ -134,6 +179,16 @@ def running_sshd() -> Iterator[Sshd]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def _sessions(pid: int) -> list[int]:
+    """The sshd processes below one: of each session there are two."""
+    found = []
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text().startswith("sshd"):
+                found += [int(child), *_sessions(int(child))]
+    return found
+
+
 def _somebody() -> pwd.struct_passwd:
     """Ourselves, or, where we are root, a user with a shell who is not."""
     if os.getuid() != 0:
@@ -142,6 +197,37 @@ def _somebody() -> pwd.struct_passwd:
         if user.pw_uid != 0 and user.pw_shell in _SHELLS:
             return user
     pytest.skip("needs a user with a shell who is not root")
+
+
+def _python_of(user: pwd.struct_passwd) -> str:
+    """A Python that the board's user may run, and that fits our NumPy and engine."""
+    if user.pw_uid == os.getuid():
+        return sys.executable
+    found = shutil.which(f"python3.{sys.version_info.minor}", path="/usr/bin:/usr/local/bin")
+    if found is None:
+        pytest.skip(f"needs a Python 3.{sys.version_info.minor} that other users may run")
+    return found
+
+
+def _packages_for(sshd: Sshd) -> Path:
+    """Our packages, where its user may read them: a checkout may lie in a home that is closed."""
+    ours = Path(np.__file__).parents[1]
+    if sshd.user.pw_uid == os.getuid() or all(
+        folder.stat().st_mode & 0o005 == 0o005 for folder in (ours, *ours.parents)
+    ):
+        return ours
+    return _copied(ours)
+
+
+@cache
+def _copied(packages: Path) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="edgeyard-packages-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder.chmod(0o755)
+    for name in _PACKAGES:
+        if (packages / name).is_dir():
+            shutil.copytree(packages / name, folder / name)
+    return folder
 
 
 def _identity(user: pwd.struct_passwd) -> dict[str, object]:

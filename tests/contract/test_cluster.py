@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.nomad.testbed import LoopbackNomad
 from edgeyard.devices.model import Board
+from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import HclError, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadCluster

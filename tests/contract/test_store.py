@@ -377,6 +377,15 @@ def test_a_benchmark_has_at_most_one_live_attempt(store: SqlStore) -> None:
         assert list(uow.attempts.live()) == [second, make.an_attempt("b-2")]
 
 
+def test_a_store_knows_whether_it_ever_had_an_attempt(store: SqlStore) -> None:
+    with store.write() as uow:
+        assert uow.attempts.none_yet()
+        uow.benchmarks.add(make.a_benchmark())
+        assert uow.attempts.none_yet()
+        uow.attempts.add(make.an_attempt())
+        assert not uow.attempts.none_yet()
+
+
 def test_the_job_of_another_attempt_is_taken(store: SqlStore) -> None:
     _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
     with store.write() as uow:
@@ -408,6 +417,28 @@ def test_a_save_of_an_attempt_with_an_old_version_is_a_conflict(store: SqlStore)
         uow.attempts.save(attempt)
         with pytest.raises(Conflict):
             uow.attempts.save(attempt)
+
+
+def test_attempts_are_saved_together_or_not_at_all(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    both = [make.an_attempt(target_uid="rpi4b-0001-0001"), make.an_attempt("b-2")]
+    with store.write() as uow:
+        for attempt in both:
+            uow.attempts.add(attempt)
+    sent = [replace(attempt, state=AttemptState.DISPATCHING) for attempt in both]
+    with store.write() as uow:
+        saved = uow.attempts.save_all(sent)
+        assert uow.attempts.save_all([]) == ()
+    with store.read() as uow:
+        assert list(uow.attempts.live()) == list(saved)
+        assert list(uow.attempts.live([both[1].job_id, "other"])) == [saved[1]]
+        assert uow.attempts.holders() == {"rpi4b-0001-0001": "b-1"}
+    behind = [saved[0], replace(saved[1], version=sent[1].version)]
+    queued = [replace(attempt, state=AttemptState.QUEUED) for attempt in behind]
+    with pytest.raises(Conflict), store.write() as uow:
+        uow.attempts.save_all(queued)
+    with store.read() as uow:
+        assert list(uow.attempts.live()) == list(saved)
 
 
 def test_the_first_outcome_of_an_attempt_stays(store: SqlStore) -> None:
@@ -447,13 +478,13 @@ def test_a_download_is_open_while_its_attempt_lives(store: SqlStore) -> None:
     _add(store, make.a_benchmark())
     grant = make.a_grant(content=b"\x00{}")
     with store.write() as uow:
-        uow.files.add_grant(grant)
+        uow.files.add_grants([grant])
         with pytest.raises(NotFound):
             uow.files.grant(grant.name)
         uow.attempts.add(make.an_attempt())
         assert uow.files.grant(grant.name) == grant
         with pytest.raises(Conflict):
-            uow.files.add_grant(grant)
+            uow.files.add_grants([grant])
         uow.attempts.save(replace(make.an_attempt(), state=AttemptState.ENDED))
         with pytest.raises(NotFound):
             uow.files.grant(grant.name)
@@ -496,7 +527,7 @@ def test_content_is_referenced_while_anything_names_it(store: SqlStore) -> None:
     _add(store, make.a_benchmark(files=(make.a_benchmark_file(sha256=make.a_sha256("in")),)))
     with store.write() as uow:
         uow.files.add_user_file(make.a_user_file(sha256=make.a_sha256("uploaded")))
-        uow.files.add_grant(make.a_grant(sha256=make.a_sha256("granted")))
+        uow.files.add_grants([make.a_grant(sha256=make.a_sha256("granted"))])
         uow.files.add_result(make.a_result(sha256=make.a_sha256("out")))
         for name in ("in", "uploaded", "granted", "out"):
             assert uow.files.referenced(make.a_sha256(name)), name
@@ -728,8 +759,8 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
         uow.attempts.add(make.an_attempt("done", state=AttemptState.ENDED))
         uow.attempts.add(make.an_attempt("live"))
-        uow.files.add_grant(make.a_grant("dead", benchmark_id="done"))
-        uow.files.add_grant(make.a_grant("open", benchmark_id="live"))
+        uow.files.add_grants([make.a_grant("dead", benchmark_id="done")])
+        uow.files.add_grants([make.a_grant("open", benchmark_id="live")])
     # two events, an explanation, a grant; then the cycle that explains nobody, and its parts
     assert store.prune(make.NOW) == 9
     assert store.prune(make.NOW) == 0

@@ -16,9 +16,11 @@ from typing import Any
 
 import pytest
 
-from deploy.nomad import testbed
+from edgeyard.devices import testbed
+from edgeyard.scheduler.clusters.nomad import NomadCluster
+from tests.builders.cluster import Submitter, a_job, on
 from tests.builders.edgedevice import CANARY, GIB, board_entry
-from tests.nomad_cluster import nomad_binary
+from tests.nomad_cluster import access_of, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad-edgedevice")]
 
@@ -396,7 +398,7 @@ def test_an_agent_with_wrong_settings_says_which(
 
 
 def test_the_example_for_a_host_is_a_fit_configuration() -> None:
-    example = Path(testbed.__file__).with_name("client.hcl")
+    example = Path(__file__).parents[2] / "deploy/nomad/client.hcl"
     done = subprocess.run(
         [nomad_binary(), "config", "validate", str(example)],
         capture_output=True,
@@ -434,6 +436,11 @@ def test_many_boards_on_one_host_cost_little(tmp_path: Path, count: int) -> None
         )
         share = (_cpu_s(pid) - cpu_s) / (time.monotonic() - began)
         rss_mib = _rss_mib(pid)
+        with contextlib.closing(NomadCluster(access_of(cluster))) as used:
+            (host,) = used.hosts()
+            assert len(host.boards) == count
+            submitter, last = Submitter(used), f"rpi4b-0001-{count - 1:04}"
+            assert submitter.run(a_job("pass", on(last))).target_uid == last
     finally:
         cluster.down()
     print(  # noqa: T201  # the figures of docs/how-to/lab-hosts.md

@@ -17,6 +17,8 @@ from edgeyard.devices.runner.spec import read_board
 from tests.builders.edgedevice import FIRST, board_entry, running_plugin, write_boards
 from tests.builders.sshd import Sshd, running_sshd
 
+pytestmark = pytest.mark.ssh
+
 
 @pytest.fixture
 def sshd() -> Iterator[Sshd]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
@@ -13,9 +14,11 @@ from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
+    Binding,
     Failure,
     FailureCategory,
     Status,
+    Waiting,
     WaitingReason,
 )
 from edgeyard.scheduler.model.records import BoardOverride
@@ -193,6 +196,61 @@ def test_a_task_that_outruns_its_time_is_stopped(lab: Lab) -> None:
     assert shown.failure.category is FailureCategory.TIMEOUT
 
 
+def test_a_board_that_is_pulled_out_under_its_task_is_given_up_and_another_tried(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=1)
+    job_id = lab.running(benchmark_id)
+
+    def seen(healthy: bool) -> None:
+        reason = "" if healthy else "/dev/ttyUSB0 is gone"
+        lab.cluster.boards[0] = replace(
+            lab.cluster.boards[0], healthy=healthy, health_reason=reason
+        )
+        lab.turn()
+
+    seen(False)
+    lab.clock.forward(20)
+    seen(True)  # a loose plug
+    lab.clock.forward(20)
+    seen(False)
+    lab.clock.forward(29)
+    lab.turn()
+    assert lab.cluster.stopped == []
+    lab.clock.forward(1)
+    lab.turn()
+    assert lab.cluster.stopped == [job_id]
+    lab.turn()
+    lab.turn()
+    first, second = lab.attempts(benchmark_id)
+    assert first.failure is not None
+    assert first.failure.category is FailureCategory.BOARD_FAULT
+    assert "/dev/ttyUSB0 is gone" in first.failure.sentence
+    assert second.target_uid == B
+
+
+def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab) -> None:
+    benchmark_id = lab.submit(binding=Binding.LOOSE)
+    lab.turn()
+    (attempt,) = lab.attempts(benchmark_id)
+
+    def said(reason: str) -> Waiting | None:
+        blocked = replace(lab.cluster.jobs[attempt.job_id], reason=reason)
+        lab.cluster.jobs[attempt.job_id] = blocked
+        lab.reconciler.run()
+        return lab.show(benchmark_id).waiting
+
+    assert said("2 hosts: no memory left") is None  # it has only just been handed over
+    lab.clock.forward(6)
+    for sentence in ("2 hosts: no memory left", "1 host: no memory left"):
+        waiting = said(sentence)
+        assert waiting == Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=sentence)
+    (told,) = lab.events(benchmark_id, "benchmark.waiting")
+    assert told.data["sentence"] == "2 hosts: no memory left"
+    lab.cluster.start(attempt.job_id, A)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.RUNNING
+    assert lab.show(benchmark_id).waiting is None
+
+
 def test_a_dispatch_with_unknown_outcome_is_looked_up_and_never_doubled(lab: Lab) -> None:
     lab.cluster.answers_after_the_effect = False
     benchmark_id = lab.submit()
@@ -230,6 +288,22 @@ def test_jobs_lost_with_a_restart_are_tried_again_without_losing_a_retry(lab: La
     assert lab.show(benchmark_id).status is Status.PENDING
     lab.running(benchmark_id)
     assert len(lab.attempts(benchmark_id)) == 2
+
+
+def test_a_job_whose_files_were_not_to_be_had_while_we_were_away_costs_no_retry(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    lab.turn()
+    gone = Failure(category=FailureCategory.CLUSTER, sentence="net.onnx could not be downloaded")
+    lab.cluster.end(lab.attempts(benchmark_id)[0].job_id, gone)
+    lab.clock.forward(3)
+    lab.reconciler.run(after_restart=True)
+    lab.turn()
+    first, second = lab.attempts(benchmark_id)
+    assert (first.counts, first.failure) == (False, gone)
+    lab.clock.forward(60)
+    lab.cluster.end(second.job_id, gone)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.FAILED
 
 
 def test_a_result_that_is_safe_survives_the_loss_of_its_job(lab: Lab) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.nomad.testbed import LoopbackNomad
+from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import ClusterUnreachable, JobExists
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy

@@ -9,7 +9,7 @@ from dataclasses import fields, is_dataclass, replace
 import pytest
 from hypothesis import given, settings
 
-from deploy.nomad.testbed import LoopbackNomad
+from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
 from edgeyard.scheduler.hcl.job import NomadJob

@@ -88,6 +88,17 @@ class TestBindings:
         wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
         assert IDLE in conditions(build_job(a_request(description=wanted), SEED_SETTINGS))
 
+    @pytest.mark.parametrize("threshold", [None, 0])
+    def test_a_job_of_one_board_that_preempts_nobody_does_not_ask_for_its_progress(
+        self, threshold: int | None
+    ) -> None:
+        wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
+        request = a_request(
+            description=wanted, binding=Binding.STRICT, target_uid="rpi4b-0001-0001"
+        )
+        job = build_job(request, SEED_SETTINGS)
+        assert all("progress" not in attribute for attribute, _, _ in conditions(job))
+
     def test_boards_that_publish_no_progress_are_not_asked_for_it(self) -> None:
         job = build_job(a_request(), replace(SEED_SETTINGS, progress_constraint=False))
         assert all("progress" not in attribute for attribute, _, _ in conditions(job))

@@ -32,6 +32,7 @@ WHOLE: dict[str, Any] = {
                 }
             },
             "ssh": {"host": "10.0.0.2", "port": 2222, "user": "pi", "identity_file": "/k"},
+            "hooks": [{"when": "before", "run": ["true"], "on": "board", "timeout_s": 5}],
         }
     ],
     "x86": [],
@@ -86,6 +87,23 @@ CHANGES: list[tuple[tuple[Any, ...], Any]] = [
     (("rpi4b", 0, "ssh", "port"), 0),
     (("rpi4b", 0, "ssh", "host"), ""),
     (("rpi4b", 0, "ssh", "identity_file"), "relative"),
+    (("rpi4b", 0, "ssh", "known_hosts_file"), "/a b"),
+    (("rpi4b", 0, "ssh", "known_hosts_file"), "/%h"),
+    (("rpi4b", 0, "ssh", "python"), "-c"),
+    (("rpi4b", 0, "ssh", "python"), "python3 -c"),
+    (("rpi4b", 0, "ssh", "python"), "/a;b c"),
+    (("rpi4b", 0, "ssh", "proxy_command"), "x"),
+    (("rpi4b", 0, "hooks"), {}),
+    (("rpi4b", 0, "hooks", 0, "when"), "during"),
+    (("rpi4b", 0, "hooks", 0, "on"), "server"),
+    (("rpi4b", 0, "hooks", 0, "run"), []),
+    (("rpi4b", 0, "hooks", 0, "run"), "true"),
+    (("rpi4b", 0, "hooks", 0, "run"), [""]),
+    (("rpi4b", 0, "hooks", 0, "run"), ["true", 1]),
+    (("rpi4b", 0, "hooks", 0, "timeout_s"), 0),
+    (("rpi4b", 0, "hooks", 0, "timeout_s"), 3601),
+    (("rpi4b", 0, "hooks", 0, "timeout_s"), True),
+    (("rpi4b", 0, "hooks", 0, "shell"), True),
 ]
 
 

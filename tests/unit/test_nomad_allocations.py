@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +15,7 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
     of_start_to_come,
     placement_problem,
 )
-from edgeyard.scheduler.clusters.nomad.nodes import hosts_of, with_holders
+from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, hosts_of, with_holders
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun, JobState
 from tests.builders.nomad import (
@@ -122,6 +123,16 @@ class TestAnEndedJob:
             ),
             (allocation("lost"), "board_fault", "pi-host was lost"),
             (allocation("lost", desired="stop"), "board_fault", "pi-host was lost"),
+            (
+                allocation(
+                    "complete",
+                    *KILLED,
+                    desired="stop",
+                    DesiredDescription="alloc is being migrated",
+                ),
+                "cluster",
+                "pi-host was drained",
+            ),
             (allocation("complete", *KILLED, desired="evict"), "preempted", "more urgent"),
             (
                 allocation("complete", *KILLED, PreemptedByAllocation="other"),
@@ -274,3 +285,23 @@ class TestHosts:
         assert not any(board.busy for board in elsewhere.boards)
         (told,) = hosts_of([node(device(UID, {"dynamic.status": "busy"}))], DEVICE)
         assert not told.boards[0].busy
+
+
+class TestReadingNodes:
+    def test_a_node_that_is_as_it_was_is_not_read_again(self) -> None:
+        reader = NodeReader(DEVICE)
+        quiet = node(device("rpi4b-0001-0002"), ID="node-2", Name="quiet")
+        first = reader.hosts(json.dumps([node(device(UID)), quiet]).encode())
+        assert first == hosts_of([node(device(UID)), quiet], DEVICE)
+        changed = node(device(UID, healthy=False))
+        second = reader.hosts(json.dumps([changed, quiet]).encode())
+        assert second == hosts_of([changed, quiet], DEVICE)
+        assert second[1] is first[1]
+
+    @pytest.mark.parametrize("content", [b'[{"ID": "benchm', b"<html>", b"[1]", b'{"ID": "x"}'])
+    def test_what_is_no_list_of_nodes_is_an_error(self, content: bytes) -> None:
+        with pytest.raises(ValueError, match=r"JSON|Expected|truncated"):
+            NodeReader(DEVICE).hosts(content)
+
+    def test_no_answer_is_no_node(self) -> None:
+        assert NodeReader(DEVICE).hosts(b"null") == ()

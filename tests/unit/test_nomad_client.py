@@ -25,6 +25,7 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
+from edgeyard.scheduler.clusters.nomad.nodes import NodeReader
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.ports import JobRun
@@ -83,7 +84,7 @@ class TestCalls:
         listing = nomad.get("/v1/jobs").respond(json=[])
         nodes = nomad.get("/v1/nodes").respond(text="null")
         assert client.jobs("benchmark-") == []
-        assert client.nodes() == ((), 0)
+        assert client.nodes(NodeReader("daiedge/edgedevice").hosts) == ((), 0)
         for route in (listing, nodes):
             request = route.calls.last.request
             assert request.headers["X-Nomad-Token"] == "s3cret"
@@ -415,6 +416,31 @@ class TestNodes:
         small.respond(json=[], headers={"X-Nomad-Index": "6"})
         cluster.hosts()
         assert whole.call_count == 2
+
+
+class TestAnEmptyDatabase:
+    def test_that_meets_live_jobs_of_ours_shows_no_board_and_cancels_nothing(
+        self, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/nodes").respond(json=[node(device())])
+        nomad.get("/v1/allocations").respond(json=[])
+        jobs = nomad.get("/v1/jobs").respond(json=[job("benchmark-x"), job("benchmark-y", "dead")])
+        cluster = NomadCluster(ACCESS, retry=QUICK, blank=lambda: True)
+        for _ in range(2):
+            with pytest.raises(ClusterUnreachable, match=r"1 of Edgeyard.s are live .*benchmark-x"):
+                cluster.hosts()
+        jobs.respond(json=[job("benchmark-x", Stop=True)])
+        assert cluster.hosts()[0].boards
+        jobs.respond(json=[job("benchmark-z")])  # its own, from now on
+        assert cluster.hosts()[0].boards
+        cluster.close()
+
+    def test_is_asked_about_only_where_there_is_one(self, nomad: respx.Router) -> None:
+        nomad.get("/v1/nodes").respond(json=[node(device())])
+        nomad.get("/v1/allocations").respond(json=[])
+        cluster = NomadCluster(ACCESS, retry=QUICK)
+        assert cluster.hosts()[0].boards  # jobs are not asked for: no route for them
+        cluster.close()
 
 
 class TestHousekeeping:

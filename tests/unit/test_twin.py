@@ -46,6 +46,14 @@ def test_boards_that_are_as_expected_need_no_word() -> None:
     assert (found.missing, found.unknown, found.differing) == ((), (), ())
 
 
+def test_cores_that_the_inventory_says_are_shared_stay_so_where_hosts_do_not_tell() -> None:
+    twin = Twin([board(A, shares_with=frozenset({B})), board(B)])
+    twin.refresh([host("h1", board(A)), host("h2", board(B))], NOW)
+    snapshot = twin.snapshot(NOW, drained={}, holders={B: "benchmark-1"})
+    assert dict(zip(snapshot.uids, snapshot.busy, strict=True)) == {A: True, B: True}
+    assert snapshot.reasons[0] == f"its cores are in use by {B}"
+
+
 def test_a_version_that_nobody_states_is_no_difference() -> None:
     def with_version(version: str) -> Board:
         return Board(A, "rpi4b", 1, 1, (BoardEngine("ort", version, frozenset()),))
@@ -129,3 +137,11 @@ def test_nothing_is_compared_before_the_cluster_has_answered() -> None:
     found = twin.comparison()
     assert found is not None
     assert [each.target_uid for each in found.missing] == [A]
+
+
+def test_a_board_that_was_freed_is_idle_whatever_progress_it_still_shows() -> None:
+    twin = Twin([board(A), board(B)])
+    twin.refresh([host("h1", board(A, progress=97.0), board(B, progress=97.0, busy=True))], NOW)
+    freed, taken = twin.views(drained={}, holders={})
+    assert (freed.state, freed.board.progress) == (BoardState.IDLE, 0.0)
+    assert (taken.state, taken.board.progress) == (BoardState.BUSY, 97.0)

@@ -210,6 +210,7 @@ class Task:
             ram_bytes=board.ram_bytes or None,
             progress_file=str(progress_file(self._folder)),
             emulated=True,
+            hooks=board.hooks,
         )
 
     def _wait(self, pid: int, pidfd: int) -> Failure | None:

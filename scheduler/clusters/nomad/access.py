@@ -9,6 +9,16 @@ from urllib.parse import quote, urlsplit
 
 from edgeyard.errors import ConfigError
 
+_NONE_SHOWN = "Nomad wants a certificate of ours: nomad_client_cert and nomad_client_key"
+_NOT_TAKEN = "Nomad does not take our certificate: nomad_client_cert is not of its CA"
+_TLS_ALERTS = {
+    "certificate required": _NONE_SHOWN,
+    "bad certificate": _NOT_TAKEN,
+    "unknown ca": _NOT_TAKEN,
+    "certificate unknown": _NOT_TAKEN,
+    "decrypt error": _NOT_TAKEN,
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NomadAccess:
@@ -61,3 +71,19 @@ class NomadAccess:
         """Address of the job's page in Nomad's UI."""
         name = quote(f"{job_id}@{self.namespace}", safe="@")
         return f"{self.ui_url or self.address}/ui/jobs/{name}"
+
+
+def no_answer(error: Exception) -> str:
+    """Why a call was not answered, in words; what TLS says names the setting."""
+    text = str(error)
+    told = text.lower()
+    if "certificate verify failed" in told:
+        why = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0]
+        return (
+            f"Nomad's certificate is not to be trusted ({why or 'unknown reason'}): see "
+            "nomad_ca_cert and nomad_tls_server_name"
+        )
+    for alert, meaning in _TLS_ALERTS.items():
+        if f"alert {alert}" in told:
+            return meaning
+    return f"{type(error).__name__}: {text}".rstrip(": ")

@@ -51,7 +51,7 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
         return JobState(
             job_id=job_id, run=run, target_uid=uid, started_at=started_at, reason=reason
         )
-    stopped = _was_stopped(allocation, events)
+    stopped = _was_stopped(allocation, events) and not _was_drained(allocation)
     preempted = _was_preempted(allocation)
     failure = None if stopped else _failure(allocation, task, events, preempted)
     return JobState(
@@ -130,6 +130,10 @@ def _was_stopped(allocation: Json, events: Sequence[Json]) -> bool:
     return "Killing" in kinds or not kinds & set(_FAILURES)
 
 
+def _was_drained(allocation: Json) -> bool:
+    return allocation.get("DesiredDescription") == "alloc is being migrated"
+
+
 def _was_preempted(allocation: Json) -> bool:
     return bool(allocation.get("PreemptedByAllocation")) or (
         allocation.get("DesiredStatus") == "evict"
@@ -146,6 +150,9 @@ def _failure(
     if allocation.get("ClientStatus") == "lost":
         sentence = f"the host {host} was lost while it ran"
         return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)
+    if _was_drained(allocation) and any(each.get("Type") == "Killing" for each in events):
+        sentence = f"the host {host} was drained while it ran"
+        return Failure(category=FailureCategory.CLUSTER, sentence=sentence)
     for event in reversed(events):
         describe = _FAILURES.get(str(event.get("Type")))
         if describe is not None:

@@ -1,7 +1,7 @@
 """Calls of Nomad's HTTP API: retried, bounded in time, their failures told in our own errors.
 
-python-nomad builds the requests that it knows; it speaks through the same httpx client as the
-rest (streams, `X-Nomad-Index`), so that there is one pool, one TLS context and one retry policy.
+python-nomad builds the requests that it knows, httpx the rest (streams, `X-Nomad-Index`); there is
+one retry policy for all of them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from nomad.api.variables import Variables
 
 from edgeyard.errors import ClusterUnreachable, HclError, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess, no_answer
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
+from edgeyard.scheduler.clusters.nomad.session import FAILURES, Response, Session
 
 logger = logging.getLogger(__name__)
 
@@ -77,11 +78,12 @@ class NomadClient:
             trust_env=False,  # settings alone say where Nomad is
             event_hooks={"request": [self._named]},
         )
+        self._session = Session(access, headers, _CONNECTIONS)
         common = {
             "address": access.address,
             "namespace": access.namespace,
             "region": access.region,
-            "session": _Session(self._http),
+            "session": self._session,
         }
         self._jobs = Jobs(**common)
         self._job = Job(**common)
@@ -216,12 +218,15 @@ class NomadClient:
 
     def nodes_index(self) -> int:
         """Index of the last change of any node."""
-        return self._get("/v1/nodes", {"per_page": "1"})[1]
+        return self._get("/v1/nodes", {"per_page": "1"}, json.loads)[1]
 
-    def nodes(self) -> tuple[Sequence[Json], int]:
-        """All nodes with their devices, and the index that they were read at."""
-        found, index = self._get("/v1/nodes", {"resources": "true"})
-        return _objects(found), index
+    def nodes(self, read: Callable[[bytes], T]) -> tuple[T, int]:
+        """All nodes with their devices, and the index that they were read at.
+
+        Args:
+            read: Makes of Nomad's answer what is wanted of it; raises ValueError where it can't.
+        """
+        return self._get("/v1/nodes", {"resources": "true"}, read)
 
     def holders(self) -> Sequence[Json]:
         """Allocations of all namespaces that we may see whose task may run, with their devices."""
@@ -232,11 +237,11 @@ class NomadClient:
             "task_states": "false",
             "namespace": _EVERY_NAMESPACE,
         }
-        return _objects(self._get("/v1/allocations", params)[0])
+        return _objects(self._get("/v1/allocations", params, json.loads)[0])
 
     def agent(self) -> Json:
         """The agent that is asked, about itself."""
-        return _object(self._get("/v1/agent/self", {})[0])
+        return _object(self._get("/v1/agent/self", {}, json.loads)[0])
 
     # --- streams ---
 
@@ -297,17 +302,20 @@ class NomadClient:
         """Drop the connections; waits between tries end at once."""
         self._closed.set()
         self._http.close()
+        self._session.close()
 
     # --- inside ---
 
-    def _get(self, path: str, params: Mapping[str, str]) -> tuple[object, int]:
+    def _get(
+        self, path: str, params: Mapping[str, str], read: Callable[[bytes], T]
+    ) -> tuple[T, int]:
         """An answer, and the index that Nomad gave with it; 0 where it gave none."""
 
-        def call() -> tuple[object, int]:
+        def call() -> tuple[T, int]:
             response = self._http.get(path, params=self._here(params))
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise CallFailed(response.status_code, response.text)
-            return json.loads(response.content), _index(response)
+            return read(response.content), _index(response)
 
         return self._asked(call)
 
@@ -353,8 +361,8 @@ class NomadClient:
                 if status < HTTPStatus.INTERNAL_SERVER_ERROR and status != _TOO_MANY:
                     self._breaker.succeeded()
                     raise ClusterUnreachable(reason) from None
-            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-                reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, *FAILURES) as error:
+                reason = no_answer(error)
             except ValueError as error:  # not JSON, or not the JSON that it should be
                 reason = f"its answer can't be read: {error}"
             else:
@@ -369,52 +377,6 @@ class NomadClient:
 _TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS
 
 
-class _Session:
-    """What python-nomad needs of a requests session, spoken by httpx."""
-
-    def __init__(self, http: httpx.Client) -> None:
-        self._http = http
-
-    def get(self, url: str, **asked: object) -> _Response:
-        return self._send("GET", url, asked)
-
-    def post(self, url: str, **asked: object) -> _Response:
-        return self._send("POST", url, asked)
-
-    def put(self, url: str, **asked: object) -> _Response:
-        return self._send("PUT", url, asked)
-
-    def delete(self, url: str, **asked: object) -> _Response:
-        return self._send("DELETE", url, asked)
-
-    def _send(self, method: str, url: str, asked: Mapping[str, object]) -> _Response:
-        params = asked.get("params")
-        given = params if isinstance(params, Mapping) else {}
-        texts = {
-            name: str(value).lower() if isinstance(value, bool) else str(value)
-            for name, value in given.items()
-            if value is not None
-        }
-        # Time-outs, TLS and redirects are the client's own, whatever python-nomad asks for.
-        return _Response(self._http.request(method, url, params=texts, json=asked.get("json")))
-
-
-class _Response:
-    """An httpx answer with the one property that it lacks for python-nomad."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        self._response = response
-        self.ok = response.is_success
-        self.status_code = response.status_code
-
-    @property
-    def text(self) -> str:
-        return self._response.text
-
-    def json(self) -> object:
-        return _decoded(self._response)
-
-
 def secrets_path(job_id: str) -> str:
     """Where a task finds the secrets of its job without further rights."""
     return f"nomad/jobs/{job_id}"
@@ -424,13 +386,9 @@ def _said(error: BaseNomadException | CallFailed) -> tuple[int, str]:
     if isinstance(error, CallFailed):
         return error.status, error.text
     answer = error.nomad_resp
-    if isinstance(answer, _Response):
+    if isinstance(answer, Response):
         return answer.status_code, answer.text
     return 0, str(answer)
-
-
-def _decoded(response: httpx.Response) -> object:
-    return json.loads(response.content)
 
 
 def _object(value: object) -> Json:

@@ -13,10 +13,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from edgeyard.devices.model import Board, Host
-from edgeyard.errors import HclError, HclMismatch, JobExists, JobRefused, NotFound
+from edgeyard.devices.model import Host
+from edgeyard.errors import (
+    ClusterUnreachable,
+    HclError,
+    HclMismatch,
+    JobExists,
+    JobRefused,
+    NotFound,
+)
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.clusters.fitting import Condition, choose
+from edgeyard.scheduler.clusters.fitting import Condition
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.allocations import (
     first_of,
@@ -25,11 +32,12 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
     of_start_to_come,
     placement_problem,
 )
+from edgeyard.scheduler.clusters.nomad.blocked import Lab, conditions_of
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper, is_live
-from edgeyard.scheduler.clusters.nomad.nodes import hosts_of, with_holders
+from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, is_live
+from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import moment_of
 from edgeyard.scheduler.hcl.job import NomadJob
@@ -53,7 +61,6 @@ _KNOWN_CONDITIONS = 1024
 _HOSTS_FRESH_S = 2.0
 _STREAMS = ("stdout", "stderr")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-_DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
 
 
 class NomadCluster:
@@ -70,6 +77,7 @@ class NomadCluster:
         retry: RetryPolicy | None = None,
         purge_age_s: float = 7 * 86400.0,
         ended: Callable[[Collection[str]], Collection[str]] = lambda job_ids: (),
+        blank: Callable[[], bool] = lambda: False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Nothing is sent before the first call.
@@ -78,6 +86,8 @@ class NomadCluster:
             purge_age_s: Age at which ended jobs are removed from Nomad.
             ended: Of these jobs, those that Edgeyard knows to be at their end; only they are
                 ever stopped or purged unasked.
+            blank: Whether Edgeyard knows of no job at all. While live jobs of Edgeyard's are
+                there nevertheless, no board is shown, so that nothing is placed beside them.
         """
         self._access = access
         self._now = now
@@ -85,11 +95,14 @@ class NomadCluster:
         self._lock = threading.Lock()
         self._read: OrderedDict[str, Json] = OrderedDict()  # by SHA-256 of the text
         self._conditions: OrderedDict[str, tuple[Condition, ...]] = OrderedDict()
+        self._reader = NodeReader(access.device)
         self._nodes: tuple[Host, ...] = ()
         self._nodes_index = 0
         self._nodes_read_s = -NODES_REREAD_S
         self._hosts: tuple[Host, ...] = ()
         self._hosts_read_s = -_HOSTS_FRESH_S
+        self._blank = blank
+        self._at_home = False
         self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
 
     # --- Cluster ---
@@ -230,7 +243,12 @@ class NomadCluster:
     # --- NodeSource ---
 
     def hosts(self) -> tuple[Host, ...]:
-        """All nodes with their boards; a board is busy while an allocation holds it."""
+        """All nodes with their boards; a board is busy while an allocation holds it.
+
+        Raises:
+            ClusterUnreachable: Also where the database is new and Nomad is full of our jobs.
+        """
+        self._be_at_home()
         hosts = with_holders(self._all_nodes(), self._client.holders(), self._access.device)
         with self._lock:
             self._hosts, self._hosts_read_s = hosts, time.monotonic()
@@ -243,13 +261,31 @@ class NomadCluster:
         began_s = time.monotonic()
         if began_s - read_s < NODES_REREAD_S and index and self._client.nodes_index() == index:
             return known
-        nodes, index = self._client.nodes()
-        hosts = hosts_of(nodes, self._access.device)
+        hosts, index = self._client.nodes(self._reader.hosts)
         with self._lock:
             self._nodes, self._nodes_index, self._nodes_read_s = hosts, index, began_s
         return hosts
 
     # --- inside ---
+
+    def _be_at_home(self) -> None:
+        """Refuse to begin with an empty database where an earlier one's jobs still run.
+
+        Most likely the database was lost, or another Edgeyard uses the same namespace: whether
+        those jobs may go is for an operator to say.
+        """
+        if self._at_home:
+            return
+        if self._blank():
+            live = sorted(str(job["ID"]) for job in self._client.jobs(PREFIX) if is_live(job))
+            if live:
+                raise ClusterUnreachable(
+                    f"the database knows no job, but {len(live)} of Edgeyard's are live in Nomad's "
+                    f"namespace {self._access.namespace} ({live[0]}, ...): restore the database, "
+                    "or set nomad_namespace to one of its own, or end them (nomad job stop -purge "
+                    "<id>); until then nothing is dispatched"
+                )
+        self._at_home = True
 
     def _understood(self, hcl: str) -> Json:
         """Nomad's reading of a text that nobody vouches for: it must say what we read in it."""
@@ -292,40 +328,25 @@ class NomadCluster:
             str(each.get("JobID")).partition("/")[0]: placement_problem(each)
             for each in evaluations
         }
-        for number, job_id in enumerate(waiting):
+        explained = [job_id for job_id in waiting if job_id in reasons][:EXPLAINED_JOBS]
+        lab = Lab(self._fresh_hosts()) if explained else None
+        for job_id in waiting:
             reason = reasons.get(job_id, "Nomad has not looked at it yet")
-            if job_id in reasons and number < EXPLAINED_JOBS:
-                reason = self._against_boards(job_id) or reason
+            if lab is not None and job_id in explained:
+                reason = lab.why_not(self._conditions_of(job_id)) or reason
             states[job_id] = replace(states[job_id], reason=reason)
 
-    def _against_boards(self, job_id: str) -> str:
-        """Why no board is there for a waiting job; "" where the boards are not the reason."""
-        conditions = self._conditions_of(job_id)
-        if not conditions:
-            return ""
+    def _fresh_hosts(self) -> tuple[Host, ...]:
         with self._lock:
             hosts, age_s = self._hosts, time.monotonic() - self._hosts_read_s
-        if age_s > _HOSTS_FRESH_S:
-            hosts = self.hosts()
-        ready = {host.host_id for host in hosts if host.ready}
-        host_of = {board.target_uid: host for host in hosts for board in host.boards}
-
-        def unavailable(board: Board) -> str:
-            if host_of[board.target_uid].host_id not in ready:
-                return f"is on {host_of[board.target_uid].name}, which is not ready"
-            if not board.healthy:
-                return board.health_reason
-            return board.busy_reason
-
-        boards = [board for host in hosts for board in host.boards]
-        return choose(boards, conditions, unavailable)[1]
+        return self.hosts() if age_s > _HOSTS_FRESH_S else hosts
 
     def _conditions_of(self, job_id: str) -> tuple[Condition, ...]:
         with self._lock:
             known = self._conditions.get(job_id)
         if known is not None:
             return known
-        conditions = _conditions(self._client.job(job_id) or {})
+        conditions = conditions_of(self._client.job(job_id) or {})
         with self._lock:
             self._conditions[job_id] = conditions
             while len(self._conditions) > _KNOWN_CONDITIONS:
@@ -359,30 +380,6 @@ def _filter(job_ids: Sequence[str], prefix: str) -> str:
     which = f"({'|'.join(map(re.escape, names))})(/|$)" if names else re.escape(prefix)
     # The filter's strings take no escapes between backquotes, and ids hold none of these.
     return f"JobID matches `^{which}`"
-
-
-def _conditions(job: Json) -> tuple[Condition, ...]:
-    found = []
-    for group in _list(job, "TaskGroups"):
-        for task in _list(group, "Tasks"):
-            resources = task.get("Resources")
-            for device in _list(resources if isinstance(resources, Mapping) else {}, "Devices"):
-                for each in _list(device, "Constraints"):
-                    match = _DEVICE_ATTRIBUTE.fullmatch(str(each.get("LTarget")))
-                    if match is not None:
-                        found.append(
-                            Condition(
-                                attribute=match.group(1),
-                                operator=str(each.get("Operand")),
-                                value=str(each.get("RTarget") or ""),
-                            )
-                        )
-    return tuple(found)
-
-
-def _list(value: Json, name: str) -> Sequence[Json]:
-    found = value.get(name)
-    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else ()
 
 
 def _tasks(allocation: Json) -> Sequence[str]:

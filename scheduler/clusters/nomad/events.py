@@ -37,7 +37,8 @@ still has in its buffer."""
 _LOOK_S = 0.25  # for the stop
 _JOIN_S = 5.0
 _WAITING_EVENTS = 1000
-_TOPICS = ("Job:*", "Allocation:*", "Evaluation:*", "Node:*")
+_TOPICS = ("Job:*", "Allocation:*", "Node:*")
+_REGISTERED = "JobRegistered"  # by ourselves: the call's answer told it
 
 
 @dataclass(slots=True)
@@ -189,12 +190,10 @@ def _hint(event: Mapping[str, object]) -> str | None:
         # Nomad also tells here of each allocation on a node; those are told apart below.
         return EVERYTHING if str(event.get("Type")).startswith("Node") else None
     if topic == "Job":
-        return _parent(key)
+        return None if event.get("Type") == _REGISTERED else _parent(key)
     inner = payload.get(str(topic)) if isinstance(payload, Mapping) else None
     if not isinstance(inner, Mapping):
         return EVERYTHING
-    if topic == "Evaluation" and inner.get("Status") != "blocked":
-        return None  # its job or its allocation tells more
     return _parent(inner.get("JobID"))
 
 

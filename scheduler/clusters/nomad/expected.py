@@ -56,7 +56,8 @@ def api_job(job: NomadJob) -> dict[str, object]:
 
 def mismatches(meant: NomadJob, read: Mapping[str, object]) -> list[str]:
     """Where Nomad's reading is not what was meant, in words and without secrets."""
-    return list(_differences(api_job(meant), _stated(read), ""))
+    ours, theirs = api_job(meant), _stated(read)
+    return [] if _same(ours, theirs) else list(_differences(ours, theirs, ""))
 
 
 def _group(job: NomadJob) -> dict[str, object]:
@@ -133,7 +134,7 @@ def _stated(value: Mapping[str, object]) -> dict[str, object]:
 
 
 def _without_nulls(value: object) -> object:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return _stated(value)
     return [_without_nulls(each) for each in value] if isinstance(value, list) else value
 
@@ -160,11 +161,13 @@ def _differences(meant: object, read: object, where: str) -> Iterator[str]:
 
 def _same(meant: object, read: object) -> bool:
     """Equal, and of the same kind at any depth: ``1`` is neither ``true`` nor ``1.5``."""
-    if isinstance(meant, Mapping) and isinstance(read, Mapping):
+    if type(meant) is not type(read):
+        return False
+    if isinstance(meant, dict) and isinstance(read, dict):
         return meant.keys() == read.keys() and all(_same(meant[key], read[key]) for key in meant)
     if isinstance(meant, list) and isinstance(read, list):
         return len(meant) == len(read) and all(map(_same, meant, read))
-    return type(meant) is type(read) and meant == read
+    return meant == read
 
 
 def _shown(name: object, value: object) -> str:

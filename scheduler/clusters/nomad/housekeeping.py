@@ -29,6 +29,11 @@ YOUNG = timedelta(minutes=2)
 OLDEST_VERSION = (1, 11, 2)
 """Below, dispatch and device accounting have known bugs: a warning says so."""
 
+LULL_S = 1.0
+"""Secrets of ended jobs are removed when none has ended for so long: what is written in Nomad when
+a board comes free would hold up the board's next job."""
+
+_MOST_SPENT = 64  # jobs whose secrets wait to be removed
 _SETTLED_JOBS = 4096  # remembered, so that each is settled once
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
@@ -51,6 +56,7 @@ class Housekeeper:
         self._now = now
         self._lock = threading.Lock()
         self._settled: OrderedDict[str, None] = OrderedDict()
+        self._spent: list[str] = []
         self._work: queue.Queue[tuple[str, Sequence[str]] | None] = queue.Queue()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -125,17 +131,25 @@ class Housekeeper:
             if time.monotonic() >= due_s:
                 due_s = time.monotonic() + TIDY_S
                 self._guarded(self.tidy)
+            wait_s = max(0.0, due_s - time.monotonic())
             try:
-                work = self._work.get(timeout=max(0.0, due_s - time.monotonic()))
+                work = self._work.get(timeout=min(wait_s, LULL_S) if self._spent else wait_s)
             except queue.Empty:
+                self._guarded(self._remove_spent)
                 continue
             if work is not None and not self._stop.is_set():
                 self._guarded(partial(self._settle, *work))
 
     def _settle(self, job_id: str, still_live: Sequence[str]) -> None:
+        self._spent.append(job_id)
         for live in still_live:
             self._client.deregister(live)
-        self._client.remove_secrets(job_id)
+        if len(self._spent) >= _MOST_SPENT:
+            self._remove_spent()
+
+    def _remove_spent(self) -> None:
+        while self._spent:
+            self._client.remove_secrets(self._spent.pop())
 
     def _check_version(self) -> None:
         config = self._client.agent().get("config")

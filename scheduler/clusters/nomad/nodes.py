@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypedDict
+
+import msgspec
 
 from edgeyard.devices.attributes import board_from_attributes
 from edgeyard.devices.model import AttributeValue, Board, Host
@@ -15,6 +18,46 @@ logger = logging.getLogger(__name__)
 Json = Mapping[str, object]
 
 _PLAIN = ("String", "Int", "Float", "Bool")  # an attribute has one of them set
+
+
+class _Resources(TypedDict, total=False):
+    Devices: object
+
+
+class _Node(TypedDict, total=False):
+    """What is read of a node; the rest of it, most of the answer, is passed over."""
+
+    ID: object
+    Name: object
+    Status: object
+    Drain: object
+    SchedulingEligibility: object
+    NodeResources: _Resources | None
+
+
+_TEXTS = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_NODE = msgspec.json.Decoder(_Node)
+
+
+class NodeReader:
+    """Reads ``/v1/nodes?resources=true``, but no node twice that is as it was. Any thread."""
+
+    def __init__(self, device: str) -> None:
+        """See `hosts_of`."""
+        self._device = device
+        self._known: dict[int, Host] = {}
+
+    def hosts(self, content: bytes) -> tuple[Host, ...]:
+        """Raises ValueError: it is no list of nodes."""
+        found: dict[int, Host] = {}
+        known = self._known
+        for text in _TEXTS.decode(content) or ():
+            # Not by its ModifyIndex: a server that lost its data counts from the start again.
+            key = hash(bytes(text))
+            host = known.get(key)
+            found[key] = host or hosts_of([_NODE.decode(text)], self._device)[0]
+        self._known = found
+        return tuple(found.values())
 
 
 def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:
@@ -116,7 +159,7 @@ def _boards(group: object, host: str) -> list[Board]:
             )
             continue
         # Who holds it is Nomad's to say: the board's own word comes late.
-        found.append(replace(board, busy=False))
+        found.append(replace(board, busy=False) if board.busy else board)
     return found
 
 
@@ -129,11 +172,11 @@ def _attributes(value: object) -> dict[str, AttributeValue]:
 
 
 def _attribute(value: object) -> AttributeValue | None:
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     for kind in _PLAIN:
         found = value.get(kind)
-        if isinstance(found, str | int | float):
+        if isinstance(found, (str, int, float)):
             if kind == "Float":
                 found = float(found)  # JSON writes 4.0 as 4
             unit = value.get("Unit")
@@ -149,7 +192,7 @@ def _held(board: Board, host: Host, holders: Mapping[tuple[str, str], str]) -> B
 
 def _at(value: object, *path: str) -> object:
     for name in path:
-        value = value.get(name) if isinstance(value, Mapping) else None
+        value = value.get(name) if isinstance(value, dict) else None
     return value
 
 

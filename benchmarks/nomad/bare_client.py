@@ -1,0 +1,58 @@
+"""The peer: ``python -m benchmarks.nomad.bare_client``, jobs as HCL in, registered in Nomad.
+
+The least code that does it: standard library, a connection a thread, parse and register.
+"""
+
+import http.client
+import json
+import queue
+import sys
+import threading
+import time
+from urllib.parse import urlsplit
+
+
+def main() -> int:
+    """Read what to do as JSON from stdin; write when it began, seconds since the epoch."""
+    asked = json.load(sys.stdin)
+    texts: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for text in asked["texts"]:
+        texts.put(text)
+    threads = [
+        threading.Thread(
+            target=_client, args=(asked["address"], asked["token"], asked["namespace"], texts)
+        )
+        for _ in range(asked["connections"])
+    ]
+    began = time.time()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(json.dumps(began))
+    return 0
+
+
+def _client(address: str, token: str, namespace: str, texts: "queue.SimpleQueue[str]") -> None:
+    connection = http.client.HTTPConnection(urlsplit(address).netloc)
+
+    def call(path: str, body: object) -> object:
+        headers = {"X-Nomad-Token": token, "Content-Type": "application/json"}
+        connection.request("POST", f"{path}?namespace={namespace}", json.dumps(body), headers)
+        answer = connection.getresponse()
+        content = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {content[:500]!r}")
+        return json.loads(content)
+
+    while True:
+        try:
+            text = texts.get_nowait()
+        except queue.Empty:
+            return
+        job = call("/v1/jobs/parse", {"JobHCL": text})
+        call("/v1/jobs", {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0})
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,22 @@
+"""A test bed: a real Nomad cluster on loopback whose hosts have boards."""
+
+from edgeyard.devices.testbed.agent import PLUGIN, Agent
+from edgeyard.devices.testbed.cluster import (
+    NAMESPACE,
+    LoopbackNomad,
+    call,
+    secrets_uuid,
+    set_up_rights,
+    up,
+)
+
+__all__ = [
+    "NAMESPACE",
+    "PLUGIN",
+    "Agent",
+    "LoopbackNomad",
+    "call",
+    "secrets_uuid",
+    "set_up_rights",
+    "up",
+]

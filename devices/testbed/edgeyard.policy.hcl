@@ -1,0 +1,31 @@
+# All that Edgeyard's token may do in Nomad, and no more:
+#   nomad acl policy apply -description "Edgeyard" edgeyard deploy/nomad/edgeyard.policy.hcl
+#   nomad acl token create -name edgeyard -policy edgeyard
+# Jobs live in a namespace of their own (nomad namespace apply edgeyard); where it has another
+# name, change it here and in EDGEYARD_NOMAD_NAMESPACE.
+
+namespace "edgeyard" {
+  capabilities = [
+    "list-jobs",  # find jobs by prefix
+    "read-job",   # states, allocations, evaluations, events
+    "submit-job", # parse, register, stop, purge
+    "read-logs",  # logs of tasks
+  ]
+
+  variables {
+    # upload tokens of attempts, one variable a job
+    path "nomad/jobs/benchmark-*" {
+      capabilities = ["list", "read", "write", "destroy"]
+    }
+  }
+}
+
+# boards: devices of nodes, and events when they change
+node {
+  policy = "read"
+}
+
+# version of the agent
+agent {
+  policy = "read"
+}

@@ -1,0 +1,78 @@
+"""Why no board is there for a job that Nomad keeps waiting, told by names of boards."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from edgeyard.devices.attributes import PROGRESS, attributes_of, compare
+from edgeyard.devices.model import AttributeValue, Board, Host
+from edgeyard.scheduler.clusters.fitting import Condition, choose
+
+Json = Mapping[str, object]
+
+_DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
+
+
+class Lab:
+    """All boards of one moment, which waiting jobs are held against one after the other."""
+
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._boards = [board for host in hosts for board in host.boards]
+        self._host = {board.target_uid: host for host in hosts for board in host.boards}
+        self._attributes: dict[str, dict[str, AttributeValue]] = {}
+
+    def why_not(self, conditions: Sequence[Condition]) -> str:
+        """Why no board is there for a job; "" where the boards are not the reason."""
+        if not conditions:
+            return ""
+        told = [each for each in conditions if each.attribute == PROGRESS]
+        lasting = [each for each in conditions if each.attribute != PROGRESS]
+
+        def unavailable(board: Board) -> str:
+            host = self._host[board.target_uid]
+            if not host.ready:
+                return f"is on {host.name}, which is not ready"
+            if not board.healthy:
+                return board.health_reason
+            if board.busy or all(
+                compare(board.progress, each.operator, each.value) for each in told
+            ):
+                return board.busy_reason
+            return (
+                f"still shows {board.progress or 0:.0f} % of a task that has ended: its host tells "
+                "Nomad some 10 s late"
+            )
+
+        return choose(self._boards, lasting, unavailable, self._attributes_of)[1]
+
+    def _attributes_of(self, board: Board) -> dict[str, AttributeValue]:
+        known = self._attributes.get(board.target_uid)
+        if known is None:
+            known = self._attributes[board.target_uid] = attributes_of(board)
+        return known
+
+
+def conditions_of(job: Json) -> tuple[Condition, ...]:
+    """What a job demands of its board, as Nomad shows the job."""
+    found = []
+    for group in _list(job, "TaskGroups"):
+        for task in _list(group, "Tasks"):
+            resources = task.get("Resources")
+            for device in _list(resources if isinstance(resources, Mapping) else {}, "Devices"):
+                for each in _list(device, "Constraints"):
+                    match = _DEVICE_ATTRIBUTE.fullmatch(str(each.get("LTarget")))
+                    if match is not None:
+                        found.append(
+                            Condition(
+                                attribute=match.group(1),
+                                operator=str(each.get("Operand")),
+                                value=str(each.get("RTarget") or ""),
+                            )
+                        )
+    return tuple(found)
+
+
+def _list(value: Json, name: str) -> Sequence[Json]:
+    found = value.get(name)
+    return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list) else ()

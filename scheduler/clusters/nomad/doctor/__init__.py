@@ -1,0 +1,175 @@
+"""Looks at a Nomad with the eyes of Edgeyard's token, and says what to do: ``edgeyard doctor``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from edgeyard.devices.model import Host
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess
+from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker, NoAnswer
+from edgeyard.scheduler.clusters.nomad.doctor.hosts import (
+    clock_findings,
+    host_findings,
+    version_finding,
+)
+from edgeyard.scheduler.clusters.nomad.doctor.reach import (
+    PATIENCE_S,
+    Task,
+    from_here,
+    reach,
+    reach_findings,
+)
+from edgeyard.scheduler.clusters.nomad.doctor.rights import (
+    in_namespace,
+    right,
+    right_findings,
+    token_findings,
+)
+from edgeyard.scheduler.clusters.nomad.nodes import hosts_of
+from edgeyard.scheduler.model.finding import Finding
+
+__all__ = ["examine"]
+
+
+def examine(
+    access: NomadAccess,
+    *,
+    driver: str,
+    image: str,
+    public_url: str,
+    boards: Callable[[Sequence[Host]], Iterable[Finding]],
+    probe: bool = True,
+    patience_s: float = PATIENCE_S,
+) -> Iterator[Finding]:
+    """All findings, in the order in which trouble should be looked for.
+
+    Args:
+        driver: That jobs name, with the ``image`` that it needs, or "".
+        public_url: Where hosts fetch models and bring results.
+        boards: Compares what the hosts tell with what is expected.
+        probe: Run a job of a moment on every host, to see whether it reaches the server.
+    """
+    try:
+        with Asker(access) as asker:
+            task = Task(driver=driver, image=image, source=f"{public_url}/livez")
+            yield from _examine(asker, task, public_url, boards, probe, patience_s)
+    except NoAnswer as error:
+        yield _unreached(access, str(error))
+    except ConfigError as error:
+        fix = "correct the files that EDGEYARD_NOMAD_CA_CERT, _CLIENT_CERT and _CLIENT_KEY name"
+        yield Finding(check="nomad", state="problem", found=str(error), fix=fix)
+
+
+def _examine(
+    asker: Asker,
+    task: Task,
+    public_url: str,
+    boards: Callable[[Sequence[Host]], Iterable[Finding]],
+    probe: bool,
+    patience_s: float,
+) -> Iterator[Finding]:
+    leader = asker.ask("/v1/status/leader")
+    yield _leader(asker.access, leader)
+    if not leader.ok:
+        return
+    agent = asker.ask("/v1/agent/self")
+    if agent.ok:
+        version = agent.at("config", "Version", "Version")
+        yield version_finding(str(version or ""), "the server")
+    yield from token_findings(asker)
+    yield from right_findings(asker)
+    yield _namespace(asker, task.driver)
+    listed = asker.ask("/v1/nodes", resources="true")
+    if listed.ok:
+        nodes = listed.items()
+        hosts = sorted(hosts_of(nodes, asker.access.device), key=lambda host: host.name)
+        yield from host_findings(nodes, hosts, asker.access.device, task.driver)
+        yield from boards(hosts)
+        used = [host for host in hosts if host.ready and host.boards]
+        yield from clock_findings(asker, leader, used)
+        yield _preemption(asker)
+        yield from_here(public_url)
+        if used and probe:
+            reached = reach(asker, task, used, patience_s=patience_s)
+            yield from reach_findings(reached, used, public_url, patience_s)
+            if reached.logs is not None:
+                rule = in_namespace(asker.access.namespace, "read-logs")
+                yield right(reached.logs, "read-logs", rule)
+
+
+def _leader(access: NomadAccess, answer: Answer) -> Finding:
+    if answer.ok and answer.value:
+        return Finding(check="nomad", state="ok", found=f"{access.address} answers")
+    if "HTTP request to an HTTPS server" in answer.text:
+        return Finding(
+            check="nomad",
+            state="problem",
+            found=f"{access.address} speaks https alone",
+            fix="set EDGEYARD_NOMAD_ADDRESS to https://..., and EDGEYARD_NOMAD_CA_CERT",
+        )
+    return Finding(
+        check="nomad",
+        state="problem",
+        found=f"{access.address} has no leader, or is no Nomad: {answer.said}",
+        fix="see `nomad server members`, and the servers' logs",
+    )
+
+
+def _unreached(access: NomadAccess, why: str) -> Finding:
+    fix = "start it, or correct EDGEYARD_NOMAD_ADDRESS"
+    if "nomad_client_cert" in why:
+        fix = (
+            "nomad tls cert create -cli, where its CA lies; then set EDGEYARD_NOMAD_CLIENT_CERT "
+            "and EDGEYARD_NOMAD_CLIENT_KEY"
+        )
+    elif "nomad_ca_cert" in why:
+        fix = (
+            "set EDGEYARD_NOMAD_CA_CERT to its CA, and EDGEYARD_NOMAD_TLS_SERVER_NAME to the name "
+            "in its certificate, e.g. server.global.nomad"
+        )
+    found = f"{access.address} does not answer: {why}"
+    return Finding(check="nomad", state="problem", found=found, fix=fix)
+
+
+def _namespace(asker: Asker, driver: str) -> Finding:
+    name = asker.access.namespace
+    answer = asker.ask(f"/v1/namespace/{name}")
+    if not answer.ok:
+        return Finding(
+            check="namespace",
+            state="problem",
+            found=f"{name} is not there, or not for this token",
+            fix=f"nomad namespace apply {name}; its name must be that of the policy",
+        )
+    disabled = answer.at("Capabilities", "DisabledTaskDrivers")
+    if isinstance(disabled, list) and driver in disabled:
+        return Finding(
+            check="namespace",
+            state="problem",
+            found=f"{name} forbids the driver {driver}",
+            fix="take it from disabled_task_drivers of the namespace, or set EDGEYARD_DRIVER",
+        )
+    return Finding(check="namespace", state="ok", found=f"{name} is there")
+
+
+def _preemption(asker: Asker) -> Finding:
+    answer = asker.ask("/v1/operator/scheduler/configuration")
+    batch = answer.at("SchedulerConfig", "PreemptionConfig", "BatchSchedulerEnabled")
+    if not answer.ok or not isinstance(batch, bool):
+        return Finding(
+            check="preemption",
+            state="unknown",
+            found="this token may not see Nomad's setting, which is as it should be",
+            fix="with another: nomad operator scheduler get-config; best is that "
+            "PreemptionConfig.BatchSchedulerEnabled is false",
+        )
+    if batch:
+        return Finding(
+            check="preemption",
+            state="warning",
+            found="Nomad itself preempts batch jobs by priority, whatever their progress",
+            fix="leave it to Edgeyard: nomad operator scheduler set-config "
+            "-preempt-batch-scheduler=false",
+        )
+    return Finding(check="preemption", state="ok", found="left to Edgeyard")

@@ -1,0 +1,144 @@
+"""The token, and each right that Edgeyard needs of it, tried one by one."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker
+from edgeyard.scheduler.clusters.nomad.doctor.reach import Task, probe_job
+from edgeyard.scheduler.model.finding import Finding
+
+EXPIRES_SOON = timedelta(days=7)
+
+_POLICY = "apply deploy/nomad/edgeyard.policy.hcl and give the token that policy"
+_NO_JOB = "edgeyard-doctor"
+_PREFIX = "nomad/jobs/benchmark-"
+
+
+def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> Iterator[Finding]:
+    """Who Nomad takes us for."""
+    answer = asker.ask("/v1/acl/token/self")
+    if "ACL support disabled" in answer.text:
+        yield Finding(
+            check="token",
+            state="warning",
+            found="ACLs are off: whoever reaches Nomad may do anything",
+            fix="enable ACLs on every agent, bootstrap them, then " + _POLICY,
+        )
+        return
+    if asker.access.token is None:
+        yield Finding(
+            check="token",
+            state="problem",
+            found="Nomad wants a token, and none is set",
+            fix="set EDGEYARD_NOMAD_TOKEN, or EDGEYARD_NOMAD_TOKEN_FILE",
+        )
+        return
+    if not answer.ok:
+        yield Finding(
+            check="token",
+            state="problem",
+            found=f"{answer.said}: it does not know this token, or it has expired",
+            fix="nomad acl token create -name edgeyard -policy edgeyard, and set its secret",
+        )
+        return
+    name, kind = answer.at("Name") or "without a name", answer.at("Type")
+    if kind == "management":
+        yield Finding(
+            check="token",
+            state="warning",
+            found=f"{name}: a management token, which may do anything",
+            fix=_POLICY,
+        )
+    else:
+        policies = answer.at("Policies")
+        told = ", ".join(map(str, policies)) if isinstance(policies, list) else ""
+        yield Finding(check="token", state="ok", found=f"{name}; policies: {told or 'by roles'}")
+    yield from _expiry(answer, (now or (lambda: datetime.now(UTC)))())
+
+
+def _expiry(answer: Answer, now: datetime) -> Iterator[Finding]:
+    until = answer.at("ExpirationTime")
+    try:
+        at = datetime.fromisoformat(until) if isinstance(until, str) else None
+    except ValueError:
+        at = None
+    if at is not None and at.tzinfo is not None and at - now < EXPIRES_SOON:
+        yield Finding(
+            check="token",
+            state="warning",
+            found=f"expires at {at:%Y-%m-%d %H:%M} UTC: nothing is dispatched from then on",
+            fix="make another in time, and set it",
+        )
+
+
+def right_findings(asker: Asker) -> Iterator[Finding]:
+    """Every right but ``read-logs``, which needs a job: `reach.read_logs`.
+
+    Nothing stays of what is tried: a variable of our own is written, read and removed.
+    """
+    space = asker.access.namespace
+    yield right(asker.ask("/v1/jobs", per_page="1"), "list-jobs", in_namespace(space, "list-jobs"))
+    yield right(asker.ask(f"/v1/job/{_NO_JOB}"), "read-job", in_namespace(space, "read-job"))
+    plan = {"Job": probe_job(_NO_JOB, space, Task(driver="raw_exec"), [])}
+    planned = asker.ask(f"/v1/job/{_NO_JOB}/plan", "POST", plan)
+    yield right(planned, "submit-job", in_namespace(space, "submit-job"))
+    yield from _variables(asker)
+    yield right(asker.ask("/v1/nodes", per_page="1"), "node read", 'node { policy = "read" }')
+    yield right(asker.ask("/v1/agent/self"), "agent read", 'agent { policy = "read" }')
+
+
+def _variables(asker: Asker) -> Iterator[Finding]:
+    def rule(capability: str) -> str:
+        return in_namespace(
+            asker.access.namespace,
+            f'variables {{ path "{_PREFIX}*" {{ capabilities = ["{capability}"] }} }}',
+        )
+
+    path = f"{_PREFIX}doctor-{secrets.token_hex(4)}"
+    body = {"Path": path, "Namespace": asker.access.namespace, "Items": {"doctor": "was here"}}
+    written = asker.ask(f"/v1/var/{path}", "PUT", body)
+    yield right(written, "variables write", rule("write"))
+    listed = asker.ask("/v1/vars", prefix=path)
+    seen = any(each.get("Path") == path for each in listed.items())
+    read = asker.ask(f"/v1/var/{path}")
+    removed = asker.ask(f"/v1/var/{path}", "DELETE")
+    # Nomad leaves out what may not be listed, and says nothing
+    hidden = listed.ok and not seen
+    if hidden and not written.ok:
+        found = "can't be tried without the right to write"
+        yield Finding(check="right variables list", state="unknown", found=found)
+    else:
+        yield right(listed, "variables list", rule("list"), denied=hidden)
+    yield right(read, "variables read", rule("read"))
+    yield right(removed, "variables destroy", rule("destroy"))
+
+
+def in_namespace(namespace: str, capability: str) -> str:
+    """The rule of a policy that grants it."""
+    block = capability
+    if not capability.startswith("variables"):
+        block = f'capabilities = ["{capability}"]'
+    return f'namespace "{namespace}" {{ {block} }}'
+
+
+def right(answer: Answer, name: str, rule: str, *, denied: bool = False) -> Finding:
+    """What an answer says of a right.
+
+    Args:
+        rule: Of a policy that grants it.
+        denied: Whether the right is missing although the answer does not say so.
+    """
+    if answer.denied or denied:
+        return Finding(
+            check=f"right {name}",
+            state="problem",
+            found="the token has not got it",
+            fix=f"add to its policy, as in deploy/nomad/edgeyard.policy.hcl: {rule}",
+        )
+    if answer.status >= 500:
+        return Finding(check=f"right {name}", state="unknown", found=answer.said)
+    # 400, 404, 409: it was let through, and stumbled over what does not exist
+    return Finding(check=f"right {name}", state="ok", found="granted")

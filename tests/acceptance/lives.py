@@ -1,0 +1,115 @@
+"""Servers that are made to die at a numbered step of their life."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import cast
+
+from deploy.process import Server, free_port
+
+DIED = 137
+
+
+@dataclass
+class Life:
+    """A server in a process of its own, forked from one that has imported everything."""
+
+    process: BaseProcess
+    data_dir: Path
+    port: int
+
+    def ready(self) -> Server:
+        until = time.monotonic() + 30
+        while self.process.is_alive() and time.monotonic() < until:
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2).close()
+            except OSError:
+                time.sleep(0.02)
+                continue
+            token = (self.data_dir / "admin.token").read_text().strip()
+            return Server(f"http://127.0.0.1:{self.port}", self.port, _no_process(), token)
+        raise RuntimeError(f"not ready: exit status {self.process.exitcode}")
+
+    def end(self) -> int | None:
+        if self.process.is_alive():
+            self.process.terminate()
+            self.process.join(20)
+        return self.process.exitcode
+
+
+@contextlib.contextmanager
+def a_life(
+    data_dir: Path,
+    failpoint: int = 0,
+    *,
+    threads: str = "",
+    port: int | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Life]:
+    """A server for the length of a ``with`` block; killed at its end where it still lives.
+
+    Args:
+        failpoint: Step at which it dies; 0: none.
+        threads: Only steps of threads whose names begin so are counted.
+        port: One for all lives, where tasks outlive the server and look for it again.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["edgeyard.benchmark_api.main"])
+    port = port or free_port()
+    settings = {
+        "EDGEYARD_LOG_LEVEL": "warning",
+        "EDGEYARD_ALLOW_HOSTS": "127.0.0.1",
+        **(environment or {}),
+    }
+    process = context.Process(target=_serve, args=(data_dir, port, failpoint, threads, settings))
+    process.start()
+    try:
+        yield Life(process, data_dir, port)
+    finally:
+        process.kill()
+        process.join()
+
+
+def attempts_of(shown: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """Of a benchmark as the API shows it."""
+    attempts = shown["attempts"]
+    assert isinstance(attempts, list)
+    return attempts
+
+
+def good_reports(server: Server, benchmark_id: str) -> list[object]:
+    """Reports of runs that went well."""
+    results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
+    assert isinstance(results, dict)
+    reports = results["reports"]
+    assert isinstance(reports, list)
+    return [each for each in reports if each["report"]["status"] == "ok"]
+
+
+def _serve(
+    data_dir: Path, port: int, failpoint: int, threads: str, settings: Mapping[str, str]
+) -> None:
+    from edgeyard import failpoints
+    from edgeyard.benchmark_api.main import serve
+
+    log = os.open(data_dir.parent / "server.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.environ |= settings
+    if failpoint:
+        failpoints.arm(failpoint, threads)
+    raise SystemExit(serve(data_dir, port))
+
+
+def _no_process() -> subprocess.Popen[bytes]:
+    """The server's process is the test's to end, not the handle's."""
+    return cast("subprocess.Popen[bytes]", None)

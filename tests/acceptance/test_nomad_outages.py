@@ -1,0 +1,214 @@
+"""What becomes of running benchmarks when parts of the Nomad cluster go and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.process import Server, edgeyard
+from edgeyard.devices import testbed
+from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.errors import ClusterUnreachable
+from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
+from tests.builders.cluster import TOKEN, a_job, eventually, listening
+from tests.nomad_cluster import entry, nomad_binary
+
+pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad-outages")]
+
+MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
+FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0002-0001"
+PATIENCE_S = 90.0  # a host's news reach the server after 5-10 s, and each step waits for some
+
+
+class Lab:
+    """Two hosts with a board each, and a server that uses them."""
+
+    def __init__(self, nomad: LoopbackNomad, server: Server, usb: Path) -> None:
+        self.nomad, self.server, self.usb = nomad, server, usb
+        self.model = str(server.upload(MODEL)["name"])
+
+    def submit(self, **changes: object) -> str:
+        body = {
+            "model": self.model,
+            "runtime": "ort",
+            "benchmark_type": "TYPE1",
+            "target": "rpi4b",
+            "nb_inference": 1_000_000,  # until it is cancelled
+            **changes,
+        }
+        made = self.server.call("POST", "/v1/benchmarks", body)
+        assert isinstance(made, dict)
+        return str(made["benchmark_id"])
+
+    def running(self, **changes: object) -> str:
+        benchmark_id = self.submit(**changes)
+        self.server.wait(benchmark_id, ("running",), timeout_s=PATIENCE_S)
+        return benchmark_id
+
+    def attempts(self, benchmark_id: str) -> list[dict[str, Any]]:
+        found = self.server.show(benchmark_id)["attempts"]
+        assert isinstance(found, list)
+        return found
+
+    def second_attempt(self, benchmark_id: str) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The failed first one, and the second, which runs; it is cancelled."""
+
+        def runs() -> bool:
+            found = self.attempts(benchmark_id)
+            return len(found) == 2 and found[1]["state"] == "running"
+
+        eventually(runs, "it is tried again", PATIENCE_S)
+        first, second = self.attempts(benchmark_id)
+        self.cancel(benchmark_id)
+        return first, second
+
+    def cancel(self, benchmark_id: str) -> None:
+        self.server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
+        eventually(
+            lambda: self.attempts(benchmark_id)[-1]["state"] == "ended", "it ends", PATIENCE_S
+        )
+        assert self.server.show(benchmark_id)["status"] == "cancelled"
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        found = self.nomad.call("GET", f"/v1/job/{job_id}?namespace={self.nomad.namespace}")
+        assert isinstance(found, dict)
+        return found
+
+    def boards(self) -> dict[str, str]:
+        """State by board."""
+        found = self.server.call("GET", "/v1/boards")
+        assert isinstance(found, dict)
+        return {each["target_uid"]: each["state"] for each in found["items"]}
+
+    def all_idle(self) -> None:
+        eventually(lambda: set(self.boards().values()) == {"idle"}, "all is well", PATIENCE_S)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("outages")
+    usb = folder / "ttyUSB0"
+    usb.touch()
+    attached = entry(FIRST)
+    attached["engines"]["ort"]["devices"] = [str(usb)]  # type: ignore[index]
+    hosts = ({"rpi4b": [attached]}, {"rpi4b": [entry(SECOND)]})
+    inventory = folder / "inventory.json"
+    inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
+    nomad = testbed.up(folder / "nomad", nomad_binary(), hosts)
+    try:
+        with edgeyard(
+            folder / "data",
+            EDGEYARD_CLUSTER="nomad",
+            EDGEYARD_DRIVER="raw_exec",
+            EDGEYARD_INVENTORY=str(inventory),
+            EDGEYARD_NOMAD_ADDRESS=nomad.address,
+            EDGEYARD_NOMAD_NAMESPACE=nomad.namespace,
+            # All rights, since a Nomad that lost its data knows no other token.
+            EDGEYARD_NOMAD_TOKEN=nomad.management,
+            EDGEYARD_BOARD_GRACE_S="1",
+        ) as server:
+            yield Lab(nomad, server, usb)
+    finally:
+        nomad.down()
+
+
+@pytest.fixture
+def lab(built: Lab) -> Lab:
+    built.all_idle()
+    return built
+
+
+def test_a_board_that_is_pulled_out_mid_run_is_given_up_for_another(lab: Lab) -> None:
+    benchmark_id = lab.running(target=None, target_uid=FIRST, max_retries=1, binding="filtered")
+    lab.usb.unlink()
+    try:
+        eventually(
+            lambda: lab.attempts(benchmark_id)[0]["state"] == "ended", "it is given up", PATIENCE_S
+        )
+        (first, *_) = lab.attempts(benchmark_id)
+        assert first["failure"]["category"] == "board_fault"
+        assert f"{lab.usb} is gone" in first["failure"]["sentence"]
+        assert lab.boards() == {FIRST: "unhealthy", SECOND: "idle"}
+        assert lab.server.show(benchmark_id)["status"] == "pending"  # it is pinned to that board
+        lab.server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
+        other = lab.running()
+        assert lab.attempts(other)[0]["target_uid"] == SECOND
+        lab.cancel(other)
+    finally:
+        lab.usb.touch()
+
+
+def test_a_host_whose_agent_is_killed_fails_its_benchmark_which_runs_on_the_other(
+    lab: Lab,
+) -> None:
+    benchmark_id = lab.running(max_retries=1)
+    (attempt,) = lab.attempts(benchmark_id)
+    client = lab.nomad.clients[0 if attempt["target_uid"] == FIRST else 1]
+    tasks = tasks_of(client.folder)
+    assert tasks
+    client.kill()
+    first, second = lab.second_attempt(benchmark_id)
+    assert first["failure"]["category"] == "board_fault"
+    assert client.name in first["failure"]["sentence"]
+    assert {first["target_uid"], second["target_uid"]} == {FIRST, SECOND}
+    assert lab.job(first["job_id"])["Stop"]  # Nomad does not place it again
+    client.start()  # back again, it ends what is left of the task
+    eventually(lambda: not tasks & tasks_of(client.folder), "the old task is gone", PATIENCE_S)
+
+
+def test_a_nomad_server_that_restarts_costs_nothing(lab: Lab) -> None:
+    benchmark_id = lab.running(max_retries=0)
+    lab.nomad.server.kill()
+    meanwhile = lab.submit(nb_inference=5)  # is taken
+    lab.nomad.server.start()
+    assert lab.server.wait(meanwhile, timeout_s=PATIENCE_S)["status"] == "completed"
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt["state"] == "running"
+    lab.cancel(benchmark_id)
+
+
+def test_a_nomad_server_that_lost_its_data_costs_an_attempt(lab: Lab) -> None:
+    """The last one here: the cluster is another one afterwards."""
+    access = NomadAccess(
+        address=lab.nomad.address, token=lab.nomad.management, namespace=lab.nomad.namespace
+    )
+    quick = RetryPolicy(first_s=0.05, longest_s=0.5, trips_at=1000)
+    benchmark_id = lab.running(max_retries=1)
+    with contextlib.closing(NomadCluster(access, retry=quick)) as cluster, listening(cluster) as it:
+        eventually(lambda: "" in it, "the stream is there")
+        lab.nomad.server.kill()
+        with pytest.raises(ClusterUnreachable):
+            cluster.states(["benchmark-1"])
+        shutil.rmtree(lab.nomad.server.folder / "data")
+        lab.nomad.server.start()
+        testbed.set_up_rights(lab.nomad)
+        eventually(lambda: lab.attempts(benchmark_id)[0]["state"] == "ended", "it is lost")
+        for client in lab.nomad.clients:  # they wait for an index that is far beyond the new ones
+            client.end()
+            client.start()
+        first, second = lab.second_attempt(benchmark_id)
+        assert first["failure"]["category"] == "cluster"
+        assert "no longer knows its job" in first["failure"]["sentence"]
+        assert second["job_id"] != first["job_id"]
+        # Indexes began again, far below the last one that was heard.
+        del it[:]
+        cluster.dispatch("benchmark-1", a_job("pass"), {TOKEN: "t"})
+        eventually(lambda: "benchmark-1" in it, "events are heard again")
+
+
+def tasks_of(folder: Path) -> set[int]:
+    """Processes that run in the folder of a client's tasks."""
+    found = set()
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/cwd").startswith(f"{folder}/data/alloc/"):
+                found.add(pid)
+    return found

@@ -1,0 +1,72 @@
+"""The page that Edgeyard links to, in Nomad's own UI and a real browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.process import edgeyard
+from edgeyard.devices.testbed import LoopbackNomad
+from tests.browser import Browser
+from tests.builders.cluster import eventually
+from tests.nomad_cluster import clear, settings_of
+
+pytestmark = [
+    pytest.mark.nomad,
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("nomad"),
+]
+
+PICTURE = Path(__file__).parents[2] / "build/nomad-job.png"
+"""That of the docs, docs/images/nomad-job.png, was once this one."""
+
+
+def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
+    nomad_cluster: LoopbackNomad, browser: Browser, squeezenet: Path, tmp_path: Path
+) -> None:
+    clear(nomad_cluster)
+    settings = settings_of(nomad_cluster, tmp_path / "inventory.json")
+    with edgeyard(tmp_path / "data", **settings) as server:
+        body = {
+            "model": server.upload(squeezenet)["name"],
+            "runtime": "ort",
+            "benchmark_type": "TYPE1",
+            "target": "rpi4b",
+            "nb_inference": 1_000_000,
+        }
+        made = server.call("POST", "/v1/benchmarks", body)
+        assert isinstance(made, dict)
+        benchmark_id = str(made["benchmark_id"])
+        attempts = server.wait(benchmark_id, ("running",), timeout_s=60)["attempts"]
+        assert isinstance(attempts, list)
+        job_id, page = attempts[0]["job_id"], attempts[0]["cluster_page"]
+        where = f"/v1/job/{job_id}/allocations?namespace={nomad_cluster.namespace}"
+        allocations = nomad_cluster.call("GET", where)
+        assert isinstance(allocations, list)
+        (run,) = allocations
+
+        browser.open(f"{nomad_cluster.address}/ui/")
+        browser.run("localStorage.nomadTokenSecret = arguments[0]", nomad_cluster.token)
+        browser.open(page)
+        shown = [
+            job_id,
+            "1 running",
+            "bootstrap-job",
+            *(run[key].split("-")[0] for key in ("ID", "NodeID")),
+        ]
+        eventually(lambda: told(browser, *shown), f"it shows {', '.join(shown)}")
+        browser.screenshot(PICTURE)
+        assert PICTURE.read_bytes().startswith(b"\x89PNG")
+        server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
+        eventually(
+            lambda: told(browser, "Stopped", "1 complete"), "it shows the end without a reload"
+        )
+    clear(nomad_cluster)
+
+
+def told(browser: Browser, *words: str) -> bool:
+    """Whether the page shows them all; badges are capitals by style or by text."""
+    text = browser.text().upper()
+    return all(word.upper() in text for word in words)

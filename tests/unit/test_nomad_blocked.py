@@ -1,0 +1,27 @@
+"""Why no board is there for a job that Nomad keeps waiting."""
+
+from __future__ import annotations
+
+from edgeyard.devices.model import Host
+from edgeyard.plugins.testing import board
+from edgeyard.scheduler.clusters.fitting import Condition
+from edgeyard.scheduler.clusters.nomad.blocked import Lab
+
+UID = "rpi4b-0001-0001"
+FAMILY = Condition(attribute="family", operator="=", value="rpi4b")
+BELOW_90 = Condition(attribute="dynamic.progress", operator="<", value="90")
+
+
+def lab(**changes: object) -> Lab:
+    return Lab([Host("h", "h", True, (board(UID, **changes),), "")])  # type: ignore[arg-type]
+
+
+def test_a_freed_board_that_still_shows_its_last_progress_is_named_so() -> None:
+    said = lab(progress=97.0).why_not([FAMILY, BELOW_90])
+    assert f"{UID} still shows 97 % of a task that has ended" in said
+    assert lab(progress=0.0).why_not([FAMILY, BELOW_90]) == ""
+
+
+def test_a_board_that_is_held_is_busy_however_far_it_is() -> None:
+    said = lab(progress=97.0, busy=True, busy_reason="runs a job").why_not([FAMILY, BELOW_90])
+    assert f"{UID} runs a job" in said
