@@ -262,6 +262,7 @@ def nomad_access(settings: Settings) -> NomadAccess:
         tls_server_name=settings.nomad_tls_server_name,
         ui_url=settings.nomad_ui_url,
         device=settings.nomad_device,
+        connections=settings.nomad_connections,
         timeout_s=settings.nomad_timeout_s,
     )
 

@@ -209,7 +209,7 @@ class Settings(BaseSettings):
 
     # dispatch
     dispatch_threads: int = Field(
-        4, ge=1, le=64, description="Jobs handed to the cluster at the same time."
+        8, ge=1, le=64, description="Jobs handed to the cluster at the same time."
     )
 
     # rendering
@@ -256,6 +256,9 @@ class Settings(BaseSettings):
         "daiedge/edgedevice",
         pattern=r"^[A-Za-z0-9._-]+/[A-Za-z0-9._-]+$",
         description="Vendor and type of the boards' device plugin.",
+    )
+    nomad_connections: int = Field(
+        8, ge=1, le=64, description="Most connections to Nomad for dispatching and asking of jobs."
     )
     nomad_timeout_s: Seconds = Field(
         10.0, gt=0, le=300, description="Bound on one call of Nomad's API, s."

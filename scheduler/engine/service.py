@@ -100,7 +100,7 @@ class EngineParts:
     file_limits: Mapping[FileRole, int]
     limits: TaskLimits
     full_repair_s: float = 5.0
-    dispatch_threads: int = 4
+    dispatch_threads: int = 8
     fetch_threads: int = 8  # mostly waiting; slow addresses must not hold up the others
 
 

@@ -34,6 +34,8 @@ class NomadAccess:
             None: the address's host.
         ui_url: Where people reach Nomad's UI; None: ``address``.
         device: ``vendor/type`` of the boards' device plugin.
+        connections: Most at a time for dispatching and asking of jobs; what boards and events are
+            read by is apart.
         timeout_s: Of each call, from sending to the whole answer's next part.
     """
 
@@ -47,6 +49,7 @@ class NomadAccess:
     tls_server_name: str | None = None
     ui_url: str | None = None
     device: str = "daiedge/edgedevice"
+    connections: int = 8
     timeout_s: float = 10.0
 
     def tls(self) -> ssl.SSLContext | bool:

@@ -26,8 +26,8 @@ class Lab:
         """Why no board is there for a job; "" where the boards are not the reason."""
         if not conditions:
             return ""
-        told = [each for each in conditions if each.attribute == PROGRESS]
-        lasting = [each for each in conditions if each.attribute != PROGRESS]
+        told = [each for each in conditions if _of_idle(each)]
+        lasting = [each for each in conditions if not _of_idle(each)]
 
         def unavailable(board: Board) -> str:
             host = self._host[board.target_uid]
@@ -51,6 +51,11 @@ class Lab:
         if known is None:
             known = self._attributes[board.target_uid] = attributes_of(board)
         return known
+
+
+def _of_idle(condition: Condition) -> bool:
+    """Whether it is met by the progress of a board that does nothing, and so waits for one."""
+    return condition.attribute == PROGRESS and compare(0, condition.operator, condition.value)
 
 
 def conditions_of(job: Json) -> tuple[Condition, ...]:

@@ -78,7 +78,7 @@ class NomadClient:
             trust_env=False,  # settings alone say where Nomad is
             event_hooks={"request": [self._named]},
         )
-        self._session = Session(access, headers, _CONNECTIONS)
+        self._session = Session(access, headers)
         common = {
             "address": access.address,
             "namespace": access.namespace,

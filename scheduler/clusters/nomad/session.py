@@ -19,16 +19,14 @@ FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutExcep
 
 
 class Session:
-    """Keeps connections; thread-safe."""
+    """Keeps connections, for which more threads than there are of them take turns. Thread-safe."""
 
-    def __init__(
-        self, access: NomadAccess, headers: Mapping[str, str], kept_connections: int
-    ) -> None:
+    def __init__(self, access: NomadAccess, headers: Mapping[str, str]) -> None:
         tls = access.tls()
         self._pool = httpcore.ConnectionPool(
             ssl_context=None if isinstance(tls, bool) else tls,
-            max_connections=None,
-            max_keepalive_connections=kept_connections,
+            max_connections=access.connections,
+            max_keepalive_connections=access.connections,
             keepalive_expiry=5.0,  # as httpx; Nomad keeps them for longer
         )
         self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
