@@ -24,7 +24,6 @@ from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
 ROOT = Path(__file__).parents[1]
 SWEEP = ROOT / "benchmarks" / "data" / "sweep.csv"
 MODELS = ROOT / "scheduler" / "learning" / "models"
-MACHINE_CPUS = 2
 
 COLUMNS = (
     "log_history_s", "history_spread", "failure_rate", "log_nb_inference", "log_user_time_s",
@@ -216,7 +215,7 @@ def main() -> int:
     parser.add_argument("--no-judge", action="store_true")
     parser.add_argument("--out", type=Path, default=MODELS)
     wanted = parser.parse_args()
-    runs = sweep_runs(SWEEP, MACHINE_CPUS)
+    runs = sweep_runs(SWEEP)
     rows = seen(runs, seed=0)
     inputs = inputs_for(rows.values)
     wanted.out.mkdir(parents=True, exist_ok=True)
