@@ -25,10 +25,11 @@ from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 _Value = TypeVar("_Value", bound=Hashable)
+_Derived = TypeVar("_Derived")
 _Floating = TypeVar("_Floating", np.float32, np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """The classes of a cycle, and its boards. Nothing in it may be changed.
 
@@ -88,6 +89,13 @@ class Batch:
     def shape(self) -> tuple[int, int]:
         """(classes, boards)."""
         return len(self.families), len(self.snapshot.uids)
+
+    def derived(self, make: Callable[[Batch], _Derived]) -> _Derived:
+        """``make(self)``, made once: what several plugins ask for lives as long as the batch."""
+        known: dict[object, _Derived] = self.__dict__.setdefault("_derived", {})
+        if make not in known:
+            known[make] = make(self)
+        return known[make]
 
     @property
     def time_limits_s(self) -> NDArray[np.float64]:
