@@ -97,6 +97,10 @@ class Batch:
             known[make] = make(self)
         return known[make]
 
+    def __getstate__(self) -> dict[str, object]:
+        """What is derived is made again where it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
+
     @property
     def time_limits_s(self) -> NDArray[np.float64]:
         """Shape (classes,): longest that an attempt may run; NaN nowhere.
@@ -237,6 +241,17 @@ def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> ND
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers to numbers that look like chance: the finaliser of splitmix64.
+
+    Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014,
+    figure 17.
+    """
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))
 
 
 def by_value(
