@@ -16,7 +16,6 @@ from edgeyard.scheduler.framework.batch import Batch, mixed
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
-
 _ASKED = attrgetter(
     "family",
     "engine",
