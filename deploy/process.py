@@ -102,9 +102,18 @@ class Server:
 
 
 def start(
-    data_dir: Path, environment: Mapping[str, str] | None = None, port: int | None = None
+    data_dir: Path,
+    environment: Mapping[str, str] | None = None,
+    port: int | None = None,
+    python: Path | None = None,
 ) -> Server:
     """``edgeyard up`` with its log beside the data folder; returns when it is ready.
+
+    Args:
+        data_dir: Made if need be.
+        environment: Added to this process's.
+        port: None: any free one.
+        python: Of the environment to run; None: this one's.
 
     Raises:
         RuntimeError: It ended, or was not ready in 60 s; with the end of its log.
@@ -114,7 +123,7 @@ def start(
     with log_path.open("ab") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "edgeyard", "up"),
+                *(str(python or sys.executable), "-m", "edgeyard", "up"),
                 *("--data-dir", str(data_dir), "--port", str(port)),
             ],
             stdout=log,
@@ -132,9 +141,9 @@ def start(
 
 
 @contextmanager
-def edgeyard(data_dir: Path, **environment: str) -> Iterator[Server]:
-    """A server for the length of a ``with`` block."""
-    server = start(data_dir, environment)
+def edgeyard(data_dir: Path, *, python: Path | None = None, **environment: str) -> Iterator[Server]:
+    """A server for the length of a ``with`` block; arguments as of `start`."""
+    server = start(data_dir, environment, python=python)
     try:
         yield server
     finally:

@@ -2,12 +2,11 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 import urllib.request
-import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,41 +18,18 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
-def _clean_environment() -> dict[str, str]:
-    """Without what a checkout or a developer has set."""
-    dropped = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in dropped and not name.startswith("EDGEYARD_")
-    }
-
-
-def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeezenet: Path) -> None:
-    source = tmp_path / "source"
-    _clone(source)
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path / "dist")],
-        cwd=source,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = (tmp_path / "dist").glob("edgeyard-*.whl")
-    environment = tmp_path / "venv"
-    venv.create(environment, symlinks=True)
+def test_the_wheel_runs_a_benchmark_outside_the_checkout(
+    tmp_path: Path,
+    squeezenet: Path,
+    new_environment: Callable[..., Path],
+    clean_environment: dict[str, str],
+) -> None:
+    environment = new_environment(tmp_path / "venv")
     python = environment / "bin/python"
-    # Its own dependencies and no others, at the versions that are tested.
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)),
-            *("--constraint", str(ROOT / "requirements.lock"), str(wheel)),
-        ],
-        check=True,
-    )
     where = subprocess.run(
         [str(python), "-c", "import edgeyard; print(edgeyard.__file__)"],
         cwd=tmp_path,
-        env=_clean_environment(),
+        env=clean_environment,
         check=True,
         capture_output=True,
         text=True,
@@ -68,7 +44,7 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
             *("--data-dir", str(data_dir), "--port", str(port)),
         ],
         cwd=tmp_path,
-        env=_clean_environment(),
+        env=clean_environment,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -85,7 +61,7 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
             ],
             cwd=tmp_path,
             env={
-                **_clean_environment(),
+                **clean_environment,
                 "EDGEYARD_URL": f"http://127.0.0.1:{port}",
                 "EDGEYARD_TOKEN": token_file.read_text().strip(),
             },
@@ -101,13 +77,15 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
     assert server.returncode == 0
 
 
-def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
+def test_the_demo_runs_from_a_fresh_clone(
+    tmp_path: Path, clone_to: Callable[[Path], None], clean_environment: dict[str, str]
+) -> None:
     clone = tmp_path / "clone"
-    _clone(clone)
+    clone_to(clone)
     done = subprocess.run(
         ["make", "demo"],
         cwd=clone,
-        env=_clean_environment(),
+        env=clean_environment,
         capture_output=True,
         text=True,
         timeout=900,
@@ -118,11 +96,13 @@ def test_the_demo_runs_from_a_fresh_clone(tmp_path: Path) -> None:
     assert "Everything came out as it should." in done.stdout
 
 
-def test_a_demo_that_is_kept_leaves_a_server_that_answers(tmp_path: Path) -> None:
+def test_a_demo_that_is_kept_leaves_a_server_that_answers(
+    tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deploy.demo", "--keep", "--data-dir", str(tmp_path / "data")],
         cwd=ROOT,
-        env=_clean_environment(),
+        env=clean_environment,
         capture_output=True,
         text=True,
         timeout=600,
@@ -142,16 +122,3 @@ def test_a_demo_that_is_kept_leaves_a_server_that_answers(tmp_path: Path) -> Non
             if "zombie" in Path(f"/proc/{process}/status").read_text():
                 break
             time.sleep(0.1)
-
-
-def _clone(target: Path) -> None:
-    """What is committed, as a newcomer gets it; in a tree without git, a copy with its links."""
-    if (ROOT / ".git").exists():
-        subprocess.run(
-            ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(target)],
-            check=True,
-            capture_output=True,
-        )
-        return
-    ignored = shutil.ignore_patterns(".venv", "build", "dist", "__pycache__", ".*_cache")
-    shutil.copytree(ROOT, target, symlinks=True, ignore=ignored)
