@@ -32,6 +32,7 @@ from edgeyard.benchmark_api.routes import (
     policies,
     results,
     schedules,
+    scorers,
     submitting,
     tasks,
 )
@@ -56,6 +57,7 @@ _ROUTERS = (
     keeping.router,
     credits.router,
     policies.router,
+    scorers.router,
     schedules.router,
     accounts.router,
     health.router,

@@ -9,6 +9,7 @@ import secrets
 import sys
 import time
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -21,6 +22,7 @@ from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
@@ -46,6 +48,7 @@ from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.attempt import AttemptState
@@ -56,6 +59,7 @@ from edgeyard.scheduler.ports import Cluster, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
+from edgeyard.scheduler.workers.isolated import Workers
 
 ADMIN = "admin"
 ADMIN_TOKEN_FILE = "admin.token"
@@ -83,13 +87,39 @@ class System:
     store: Store
     public_url: str
     lock: IO[bytes]
+    workers: Workers
 
     def close(self) -> None:
         """Stop in the order that loses nothing: engine, tasks, store."""
         self.engine.stop()
+        self.workers.close()
         self.cluster.close()
         self.store.close()
         self.lock.close()
+
+
+def plugin_registry(settings: Settings, workers: Workers) -> Registry:
+    """All plugins that this machine knows; scorers that are not ours run in ``workers``.
+
+    Raises:
+        ConfigError: Two plugins of one kind have the same name, or a model's manifest is wrong.
+    """
+    remote = RemoteScorers(AddressRules(settings.scorer_hosts))
+    return registry(models=settings.models_dir, isolated=workers.scorer, remote=remote.scorer)
+
+
+@contextmanager
+def known_plugins(settings: Settings) -> Iterator[Registry]:
+    """As `plugin_registry`, for a command; ends what it started.
+
+    Raises:
+        ConfigError: As there.
+    """
+    workers = Workers()
+    try:
+        yield plugin_registry(settings, workers)
+    finally:
+        workers.close()
 
 
 def build(settings: Settings, port: int) -> System:
@@ -108,9 +138,10 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings)
     files = ContentFiles(settings.data_dir / "files")
     inventory = inventory_provider(settings).load()
-    known_plugins = registry(models=settings.models_dir)
+    workers = Workers()
+    plugins = plugin_registry(settings, workers)
     policies = Policies(
-        known_plugins,
+        plugins,
         load_policy(settings.policy),
         lambda policy: (
             policy
@@ -170,7 +201,7 @@ def build(settings: Settings, port: int) -> System:
             twin=twin,
             render=render,
             cycle=cycle,
-            explanations=Explanations(store, known_plugins),
+            explanations=Explanations(store, plugins),
             forecaster=Forecaster(cycle, store, clock, metrics.observe),
             dispatcher=dispatcher,
             reconciler=reconciler,
@@ -211,7 +242,7 @@ def build(settings: Settings, port: int) -> System:
         webhook_rules=webhook_rules,
         webhook_keys=webhook_keys,
     )
-    return System(create_app(services, metrics), engine, cluster, store, public_url, lock)
+    return System(create_app(services, metrics), engine, cluster, store, public_url, lock, workers)
 
 
 def build_cluster(

@@ -151,6 +151,11 @@ class Settings(BaseSettings):
         description="Hosts that users' webhooks may be at although their address is private; "
         "written as in allow_hosts.",
     )
+    scorer_hosts: Words = Field(
+        (),
+        description="Hosts that scorers of policies may be asked at although their address is "
+        "private; written as in allow_hosts.",
+    )
     fetch_timeout_s: Seconds = Field(
         1800.0, gt=0, le=86400, description="Bound on one download of a user's URL, s."
     )
@@ -293,7 +298,7 @@ class Settings(BaseSettings):
             raise ValueError("is not a http(s) URL, e.g. http://10.200.0.1:42777")
         return value.rstrip("/")
 
-    @field_validator("allow_hosts", "webhook_hosts")
+    @field_validator("allow_hosts", "webhook_hosts", "scorer_hosts")
     @classmethod
     def _known_forms(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for word in value:

@@ -56,12 +56,13 @@ class Run:
     board: str = ""
 
 
-def sweep_runs(path: Path, machine_cpus: int) -> list[Run]:
+def sweep_runs(path: Path) -> list[Run]:
     """The lines of `benchmarks.sweep`.
 
     A board's family is what the emulated boards call it: CPUs and threads. The load of its host is
-    the machine's a minute before plus what crowds its CPUs, cut at 1. A model's size is that of
-    its file with the weights inside, which the light models make up when they are loaded.
+    the share of its CPUs that the sweep's own busy processes want; other users of the machine
+    come on top, more than its CPUs hold in every line alike. A model's size is that of its file
+    with the weights inside, which the light models make up when they are loaded.
     """
     with path.open(newline="", encoding="utf-8") as file:
         lines = list(csv.DictReader(file))
@@ -79,11 +80,7 @@ def sweep_runs(path: Path, machine_cpus: int) -> list[Run]:
             model_bytes=4 * int(line["parameters"]),
             ram_bytes=int(line["ram_mib"]) << 20,
             threads=min(int(line["threads"]), int(line["cores"])),
-            host_cpu=min(
-                1.0,
-                float(line["load_before"]) / machine_cpus
-                + int(line["crowding"]) / int(line["cores"]),
-            ),
+            host_cpu=min(1.0, int(line["crowding"]) / int(line["cores"])),
         )
         for line in lines
     ]

@@ -20,7 +20,7 @@ import numpy as np
 
 from benchmarks.examples import Run, examples
 from benchmarks.judge import Fold, Judged, pinball_and_mape
-from benchmarks.network import QUANTILES, mean_of
+from benchmarks.network import QUANTILES
 from benchmarks.train import COLUMNS, fit_run_time, inputs_for, seen
 from edgeyard.scheduler.learning.features import normalise
 
@@ -127,11 +127,11 @@ def judge(runs: Sequence[Run], folds: int = FOLDS, seed: int = 0) -> list[Judged
         mine = [run for run in runs if run.system in held]
         rows = seen(past, seed)
         inputs = inputs_for(rows.values)
-        networks = fit_run_time(rows, inputs)
+        network = fit_run_time(rows, inputs)
         tested = examples(mine, past, COLUMNS, QUANTILES)
         x = normalise(tested.values, inputs).astype(np.float64)
         plain = examples(past, [], COLUMNS, QUANTILES)
-        found.append((tested, mean_of(networks, x), np.zeros(len(tested)), plain))
+        found.append((tested, network.predict(x), np.zeros(len(tested)), plain))
     return pinball_and_mape("new boards", found, QUANTILES)
 
 

@@ -149,64 +149,73 @@ def _log_loss(z: Array, y: Array) -> Array:
     return _last(z) - y[:, None]
 
 
-def onnx_bytes(networks: Sequence[Network]) -> bytes:
-    """The mean of networks of one form as ONNX (opset 13): float32, any number of rows."""
+def merged(networks: Sequence[Network]) -> Network:
+    """One network whose numbers before the last step are the mean of theirs."""
+    count = len(networks)
+
+    def joined(name: str, axis: int) -> Array:
+        return np.concatenate([each.weights[name] for each in networks], axis=axis)
+
+    def mean(name: str) -> Array:
+        found: Array = np.stack([each.weights[name] for each in networks]).mean(axis=0)
+        return found
+
+    return Network(
+        outputs=networks[0].outputs,
+        weights={
+            "W1": joined("W1", 1),
+            "b1": joined("b1", 0),
+            "W2": joined("W2", 0) / count,
+            "S": mean("S"),
+            "b2": mean("b2"),
+        },
+    )
+
+
+def onnx_bytes(network: Network) -> bytes:
+    """As ONNX (opset 13): float32, any number of rows."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    inputs, outputs = networks[0].weights["W1"].shape[0], networks[0].outputs
-    nodes, constants = [], []
+    nodes: list[onnx.NodeProto] = []
+    constants: list[onnx.TensorProto] = []
 
     def node(kind: str, takes: Sequence[str], gives: str, axis: int | None = None) -> str:
         more: dict[str, Any] = {} if axis is None else {"axis": axis}
         nodes.append(helper.make_node(kind, list(takes), [gives], **more))
         return gives
 
-    def constant(name: str, value: NDArray[np.generic]) -> str:
-        constants.append(numpy_helper.from_array(value, name))
+    def constant(name: str, value: NDArray[np.float64]) -> str:
+        constants.append(numpy_helper.from_array(value.astype(np.float32), name))
         return name
 
-    answers = []
-    for index, network in enumerate(networks):
-        own = {
-            name: constant(f"{name}_{index}", value.astype(np.float32))
-            for name, value in network.weights.items()
-        }
-        hidden = node("Gemm", ["x", own["W1"], own["b1"]], f"before_{index}")
-        hidden = node("Relu", [hidden], f"hidden_{index}")
-        past = node("Gemm", ["x", own["S"], own["b2"]], f"past_{index}")
-        z = node("Gemm", [hidden, own["W2"], past], f"z_{index}")
-        if outputs == 1:
-            answers.append(node("Sigmoid", [z], f"answer_{index}"))
-            continue
-        low, middle, high = (f"{name}_{index}" for name in ("low", "middle", "high"))
-        nodes.append(helper.make_node("Split", [z], [low, middle, high], axis=1))
+    own = {name: constant(name, value) for name, value in network.weights.items()}
+    hidden = node("Relu", [node("Gemm", ["x", own["W1"], own["b1"]], "before")], "hidden")
+    past = node("Gemm", ["x", own["S"], own["b2"]], "past")
+    z = node("Gemm", [hidden, own["W2"], past], "z")
+    if network.outputs == 1:
+        node("Sigmoid", [z], "y")
+    else:
+        nodes.append(helper.make_node("Split", [z], ["low", "middle", "high"], axis=1))
         gaps = []
-        for side, more in zip((low, high), network.widened, strict=True):
-            moved = constant(f"{side}_more", np.array([more], np.float32))
+        for side, more in zip(("low", "high"), network.widened, strict=True):
+            moved = constant(f"{side}_more", np.array([more]))
             gaps.append(
                 node("Add", [node("Softplus", [side], f"{side}_soft"), moved], f"{side}_gap")
             )
-        down = node("Sub", [middle, gaps[0]], f"{low}_at")
-        up = node("Add", [middle, gaps[1]], f"{high}_at")
-        answers.append(node("Concat", [down, middle, up], f"answer_{index}", axis=1))
-    if len(answers) == 1:
-        node("Identity", answers, "y")
-    else:
-        node("Mean", answers, "y")
+        ends = node("Sub", ["middle", gaps[0]], "down"), node("Add", ["middle", gaps[1]], "up")
+        node("Concat", [ends[0], "middle", ends[1]], "y", axis=1)
     graph = helper.make_graph(
         nodes,
         "edgeyard",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["pairs", inputs])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["pairs", outputs])],
+        [
+            helper.make_tensor_value_info(
+                "x", TensorProto.FLOAT, ["pairs", len(network.weights["W1"])]
+            )
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["pairs", network.outputs])],
         constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString(deterministic=True))
-
-
-def mean_of(networks: Sequence[Network], x: Array) -> Array:
-    """What the ONNX file of `onnx_bytes` gives."""
-    found: Array = np.stack([each.predict(x) for each in networks]).mean(axis=0)
-    return found

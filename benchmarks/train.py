@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from benchmarks.examples import Examples, Run, examples, joined, sweep_runs
 from benchmarks.judge import Judged, brier_and_auc, pinball_and_mape
-from benchmarks.network import QUANTILES, Network, mean_of, onnx_bytes, start, train
+from benchmarks.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.scheduler.learning.features import Input, normalise
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
 
 ROOT = Path(__file__).parents[1]
 SWEEP = ROOT / "benchmarks" / "data" / "sweep.csv"
 MODELS = ROOT / "scheduler" / "learning" / "models"
-MACHINE_CPUS = 2
 
 COLUMNS = (
     "log_history_s", "history_spread", "failure_rate", "log_nb_inference", "log_user_time_s",
@@ -39,7 +38,7 @@ MISSING_SHARE = 0.3
 
 HIDDEN = 16
 MEMBERS = 3
-"""Networks whose mean is shipped: few rows make single ones depend on their seed."""
+"""Networks that are merged: few rows make single ones depend on their seed."""
 
 FOLDS = 6
 INNER_FOLDS = 4
@@ -92,7 +91,7 @@ def inputs_for(values: Mapping[str, NDArray[np.float64]]) -> tuple[Input, ...]:
     return (*inputs, *(Input(column=f"{name}?") for name in MAY_MISS))
 
 
-def fit_run_time(rows: Examples, inputs: Sequence[Input]) -> list[Network]:
+def fit_run_time(rows: Examples, inputs: Sequence[Input]) -> Network:
     """Quantiles of ln seconds, of runs that led to a result; begins as the history's median.
 
     The outer ones are moved outwards by what they miss on systems left out, so that they hold on
@@ -106,22 +105,20 @@ def fit_run_time(rows: Examples, inputs: Sequence[Input]) -> list[Network]:
         held = np.isin(good.systems, systems[fold::INNER_FOLDS])
         if held.all() or not held.any():
             continue
-        found = mean_of(
-            _fit_run_time(good.only(~held), inputs, 1),
-            normalise(good.only(held).values, inputs).astype(np.float64),
+        found = _fit_run_time(good.only(~held), inputs, 1).predict(
+            normalise(good.only(held).values, inputs).astype(np.float64)
         )
         below.append(found[:, 0] - good.log_s[held])
         above.append(good.log_s[held] - found[:, -1])
-    networks = _fit_run_time(good, inputs, MEMBERS)
+    network = _fit_run_time(good, inputs, MEMBERS)
     if below:
         misses = (np.concatenate(below), np.concatenate(above))
         low, high = (max(0.0, float(np.quantile(each, QUANTILES[-1]))) for each in misses)
-        for network in networks:
-            network.widened = (low, high)
-    return networks
+        network.widened = (low, high)
+    return network
 
 
-def _fit_run_time(good: Examples, inputs: Sequence[Input], members: int) -> list[Network]:
+def _fit_run_time(good: Examples, inputs: Sequence[Input], members: int) -> Network:
     x = normalise(good.values, inputs).astype(np.float64)
     networks = []
     for seed in range(members):
@@ -131,10 +128,10 @@ def _fit_run_time(good: Examples, inputs: Sequence[Input], members: int) -> list
         network.weights["b2"][1] = history.mean
         train(network, x, good.log_s, seed=seed)
         networks.append(network)
-    return networks
+    return merged(networks)
 
 
-def fit_failure(rows: Examples, inputs: Sequence[Input]) -> list[Network]:
+def fit_failure(rows: Examples, inputs: Sequence[Input]) -> Network:
     """Chance of a failure; begins at the rate of all."""
     x = normalise(rows.values, inputs).astype(np.float64)
     networks = []
@@ -144,7 +141,7 @@ def fit_failure(rows: Examples, inputs: Sequence[Input]) -> list[Network]:
         network.weights["b2"][0] = np.log(rate / (1 - rate))
         train(network, x, rows.failed, seed=seed)
         networks.append(network)
-    return networks
+    return merged(networks)
 
 
 def judge(runs: Sequence[Run], seed: int = 0) -> tuple[list[Judged], list[Judged]]:
@@ -169,7 +166,7 @@ def judge(runs: Sequence[Run], seed: int = 0) -> tuple[list[Judged], list[Judged
         ):
             x = normalise(tested.values, inputs).astype(np.float64)
             found.setdefault(how, []).append(
-                (tested, mean_of(run_time, x), mean_of(failure, x)[:, 0], plain)
+                (tested, run_time.predict(x), failure.predict(x)[:, 0], plain)
             )
     times, risks = [], []
     for how, folds in found.items():
@@ -189,11 +186,11 @@ def _one_by_one(mine: Sequence[Run], past: Sequence[Run]) -> Examples:
 
 
 def ship(
-    name: str, version: int, output: Output, objective: str, networks: Sequence[Network],
+    name: str, version: int, output: Output, objective: str, network: Network,
     inputs: Sequence[Input], trained_on: str, folder: Path,
 ) -> None:  # fmt: skip
     """Write the ONNX file and its manifest."""
-    data = onnx_bytes(networks)
+    data = onnx_bytes(network)
     (folder / f"{name}.onnx").write_bytes(data)
     manifest = Manifest(
         name=name,
@@ -216,7 +213,7 @@ def main() -> int:
     parser.add_argument("--no-judge", action="store_true")
     parser.add_argument("--out", type=Path, default=MODELS)
     wanted = parser.parse_args()
-    runs = sweep_runs(SWEEP, MACHINE_CPUS)
+    runs = sweep_runs(SWEEP)
     rows = seen(runs, seed=0)
     inputs = inputs_for(rows.values)
     wanted.out.mkdir(parents=True, exist_ok=True)

@@ -107,11 +107,16 @@ def start(
     environment: Mapping[str, str] | None = None,
     port: int | None = None,
     ready: str = "/readyz",
+    python: Path | None = None,
 ) -> Server:
     """``edgeyard up`` with its log beside the data folder; returns when it is ready.
 
     Args:
+        data_dir: Made if need be.
+        environment: Added to this process's.
+        port: None: any free one.
         ready: What is to answer first; ``/livez`` where the cluster is not fit for work.
+        python: Of the environment to run; None: this one's.
 
     Raises:
         RuntimeError: It ended, or was not ready in 60 s; with the end of its log.
@@ -121,7 +126,7 @@ def start(
     with log_path.open("ab") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "edgeyard", "up"),
+                *(str(python or sys.executable), "-m", "edgeyard", "up"),
                 *("--data-dir", str(data_dir), "--port", str(port)),
             ],
             stdout=log,
@@ -139,9 +144,9 @@ def start(
 
 
 @contextmanager
-def edgeyard(data_dir: Path, **environment: str) -> Iterator[Server]:
-    """A server for the length of a ``with`` block."""
-    server = start(data_dir, environment)
+def edgeyard(data_dir: Path, *, python: Path | None = None, **environment: str) -> Iterator[Server]:
+    """A server for the length of a ``with`` block; arguments as of `start`."""
+    server = start(data_dir, environment, python=python)
     try:
         yield server
     finally:

@@ -11,6 +11,8 @@ from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.settings import settings_page
 from edgeyard.devices.inventory_schema import inventory_schema
+from edgeyard.scheduler.learning.features import features_page
+from edgeyard.scheduler.solvers.document import DOCUMENT_SCHEMA, PLAN_SCHEMA
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -23,6 +25,9 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "openapi.json": lambda: _json(openapi_document()),
     "job-description.schema.json": lambda: _json(description_schema()),
     "inventory.schema.json": lambda: _json(inventory_schema()),
+    "ilp-document.schema.json": lambda: _json(DOCUMENT_SCHEMA),
+    "ilp-plan.schema.json": lambda: _json(PLAN_SCHEMA),
+    "features.md": features_page,
     "settings.md": settings_page,
     "cli.md": cli_page,
 }

@@ -45,7 +45,7 @@ from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.scorers.seeded_random import SeededRandom
 from edgeyard.plugins.scorers.spread import Spread
 from edgeyard.plugins.scorers.tetris import Tetris
-from edgeyard.scheduler.framework.registry import Factory, Kind, Registry
+from edgeyard.scheduler.framework.registry import Elsewhere, Factory, Kind, Registry
 
 BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
     Kind.QUEUE_POLICY: {
@@ -97,17 +97,25 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
 }
 
 
-def registry(*, entry_points: bool = True, models: Path | None = None) -> Registry:
+def registry(
+    *,
+    entry_points: bool = True,
+    models: Path | None = None,
+    isolated: Elsewhere | None = None,
+    remote: Elsewhere | None = None,
+) -> Registry:
     """All built-in plugins and, unless told not to, those of installed distributions.
 
     Args:
         entry_points: Look for those of installed distributions.
         models: Folder of ONNX models with manifests: each is a scorer.
+        isolated: See `Registry`.
+        remote: See `Registry`.
 
     Raises:
         ConfigError: Two plugins of one kind have the same name, or a manifest is wrong.
     """
-    found = Registry()
+    found = Registry(isolated=isolated, remote=remote)
     for kind, factories in BUILT_IN.items():
         for name, factory in factories.items():
             found.add(kind, name, factory)

@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.cli import (
     rendering,
     replaying,
     results,
+    scorers,
     server,
     submitting,
     testbed,
@@ -60,8 +61,8 @@ def _root(
 
 
 _MODULES = (
-    *(submitting, watching, benchmarks, results),
-    *(nouns, policies, rendering, checkup, server, replaying, exporting, testbed),
+    *(submitting, watching, benchmarks, results, nouns, policies, scorers),
+    *(rendering, checkup, server, replaying, exporting, testbed),
 )
 for _module in _MODULES:
     _module.add_to(app)

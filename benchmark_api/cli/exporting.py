@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow
 
+    from edgeyard.scheduler.framework.registry import Registry
     from edgeyard.scheduler.ports import Store
 
 _PAGE = 500
@@ -51,12 +52,14 @@ def export(
     except ImportError:
         typer.echo("edgeyard: writing Parquet needs pyarrow: install edgeyard[export]", err=True)
         raise typer.Exit(2) from None
-    with opened(data_dir, config) as (store, settings):
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+
+    with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
         folder.mkdir(parents=True, exist_ok=True)
         schemas = _schemas()
         tables: dict[str, Callable[[], Iterable[Row]]] = {
             "benchmarks": lambda: _benchmarks(store, utc(since), utc(until)),
-            "decisions": lambda: _decisions(store, settings.models_dir, utc(since), utc(until)),
+            "decisions": lambda: _decisions(store, known, utc(since), utc(until)),
             "outcomes": lambda: _outcomes(store, utc(since), utc(until)),
         }
         written = [
@@ -173,14 +176,12 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
 
 
 def _decisions(
-    store: Store, models: Path | None, since: datetime | None, until: datetime | None
+    store: Store, known: Registry, since: datetime | None, until: datetime | None
 ) -> Iterator[Row]:
     import numpy as np
 
-    from edgeyard.plugins.builtin import registry
     from edgeyard.scheduler.decide.record import policy_of, result_of
 
-    known = registry(models=models)
     for seq in cycles_within(store, since, until, "Reading cycles"):
         with store.read() as uow:
             record = uow.cycles.get(seq)

@@ -198,8 +198,8 @@ def _show(session: Session, account: Row) -> None:
         ("account", plain(account.get("user_id"))),
         (
             "credits",
-            f"{told('credits_left', 'no bound')} left, {told('reserved', '0')} reserved, "
-            f"{told('spent', '0')} spent",
+            ("no bound" if account.get("credits") is None else f"{told('credits_left', '')} left")
+            + f", {told('reserved', '0')} reserved, {told('spent', '0')} spent",
         ),
         ("running", f"{told('running', '0')} of at most {told('max_running', 'any number')}"),
         (

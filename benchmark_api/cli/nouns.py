@@ -61,7 +61,16 @@ def _board_note(row: Row) -> str:
     if doing:
         share = f" ({progress:.0f} %)" if isinstance(progress, int | float) else ""
         return doing + share
-    return plain(row.get("reason"))
+    return plain(row.get("reason")) or _leased(row)
+
+
+def _leased(row: Row) -> str:
+    leases = row.get("leases")
+    first = leases[0] if isinstance(leases, list) and leases else None
+    if not isinstance(first, dict):
+        return ""
+    user = plain(first.get("user_id"))
+    return f"leased{f' to {user}' if user else ''} until {local_time(first.get('until'))}"
 
 
 _BOARD_COLUMNS = (

@@ -66,13 +66,12 @@ def replay(
     policy decides each cycle as it was met: what it would have made of the cycles after that is not
     followed.
     """
-    from edgeyard.plugins.builtin import registry
+    from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.engine.replay import replay as decide_again
     from edgeyard.scheduler.framework.policy import load_policy
 
-    with opened(data_dir, config) as (store, settings):
+    with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
         chosen = None if policy is None else load_policy(policy)
-        known = registry(models=settings.models_dir)
         found = [
             (seq, decide_again(_record(store, seq), known, chosen))
             for seq in cycles_within(store, utc(since), utc(until), "Deciding again")

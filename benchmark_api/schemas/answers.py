@@ -429,6 +429,43 @@ class Policies(TypedDict):
     items: list[Policy]
 
 
+class Scorer(TypedDict):
+    """A scorer of a policy; weights add up to 1, means are null before there was anything."""
+
+    scorer: str
+    kind: str
+    objective: str
+    budget_s: float
+    weight: float
+    stated_weight: float
+    rounds: int
+    mean_reward: float | None
+    outcomes: int
+    mean_outcome_reward: float | None
+    faults: int
+    last_fault: str
+    last_fault_at: str | None
+    benched_until: str | None
+    bench_reason: str
+
+
+class RewardRound(TypedDict):
+    """Rewards by scorer, and the weights that followed; ``after`` a cycle or an outcome."""
+
+    at: str
+    after: str
+    rewards: dict[str, float]
+    weights: dict[str, float]
+
+
+class Scorers(TypedDict):
+    """Of the policy that decides; ``rounds`` newest first."""
+
+    policy: str
+    items: list[Scorer]
+    rounds: list[RewardRound]
+
+
 class User(TypedDict):
     """An account."""
 

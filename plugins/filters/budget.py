@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import least_run_times
+from edgeyard.scheduler.framework.quick_runs import quick_runs
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 
 
@@ -26,13 +26,7 @@ class BudgetFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        bounded = np.flatnonzero(~np.isnan(batch.budget_times_s))
-        least_s = least_run_times(batch, bounded)
-        if least_s is None:
-            return np.zeros((1, batch.shape[1]), dtype=np.uint8)
-        codes = np.zeros(batch.shape, dtype=np.uint8)
-        codes[bounded] = least_s > batch.budget_times_s[bounded, None]
-        return codes
+        return quick_runs(batch).too_slow(batch, batch.budget_times_s)
 
     def ledger(self, batch: Batch) -> _Credits | None:
         """See `UserFilter.ledger`."""
@@ -53,10 +47,7 @@ class BudgetFilter:
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
-        found = least_run_times(batch, np.array([row]))
-        if found is None:
-            return ""
-        least_s = float(np.nanmin(found[0, boards]))
+        least_s = quick_runs(batch).least_of(row, boards)
         return (
             f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits pays for no "
             f"run: even a quick one costs about {_cost(batch, row, least_s):.2g}"

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import least_run_times
+from edgeyard.scheduler.framework.quick_runs import quick_runs
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
@@ -26,16 +26,10 @@ class DeadlineFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        due = np.array([row for row, at in enumerate(batch.deadlines) if at is not None], np.intp)
-        least_s = least_run_times(batch, due)
-        if least_s is None:
-            return np.zeros((1, batch.shape[1]), dtype=np.uint8)
-        left_s = np.array(
-            [(at - batch.now).total_seconds() for at in batch.deadlines if at is not None]
-        )
-        codes = np.zeros(batch.shape, dtype=np.uint8)
-        codes[due] = least_s > left_s[:, None]
-        return codes
+        left_s = [
+            np.nan if at is None else (at - batch.now).total_seconds() for at in batch.deadlines
+        ]
+        return quick_runs(batch).too_slow(batch, np.array(left_s, dtype=np.float64))
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""
@@ -43,12 +37,10 @@ class DeadlineFilter:
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
-        found = least_run_times(batch, np.array([row]))
-        if found is None:
-            return ""
+        least_s = quick_runs(batch).least_of(row, boards)
         return (
             f"its deadline {_due(batch, row)} can't be met any more: even a quick run takes about "
-            f"{np.nanmin(found[0, boards]):.2g} s"
+            f"{least_s:.2g} s"
         )
 
 

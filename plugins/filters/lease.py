@@ -41,7 +41,8 @@ class LeaseFilter:
         if not any(lease.target_uid in row_of_uid for lease in leases):
             return np.zeros((1, boards), dtype=np.uint8)
         codes = np.zeros((classes, boards), dtype=np.uint8)
-        for lease in sorted(leases, key=lambda each: each.since, reverse=True):  # present ones win
+        coming: list[tuple[NDArray[np.intp], int, float]] = []
+        for lease in leases:
             board = row_of_uid.get(lease.target_uid)
             if board is None or lease.until <= batch.now:
                 continue
@@ -49,8 +50,16 @@ class LeaseFilter:
             if lease.since <= batch.now:
                 codes[others, board] = _NOW
             else:
-                left_s = (lease.since - batch.now).total_seconds()
-                codes[others[_longest_s(batch, others, board) > left_s], board] = _SOON
+                coming.append((others, board, (lease.since - batch.now).total_seconds()))
+        if coming:
+            counts = [len(others) for others, _, _ in coming]
+            rows = np.concatenate([others for others, _, _ in coming])
+            columns = np.repeat(np.array([board for _, board, _ in coming], np.intp), counts)
+            late = _longest_s(batch, rows, columns) > np.repeat(
+                [left_s for _, _, left_s in coming], counts
+            )
+            late &= codes[rows, columns] == 0
+            codes[rows[late], columns[late]] = _SOON
         return codes
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
@@ -80,9 +89,11 @@ def _others(batch: Batch, lease: Lease) -> NDArray[np.bool_]:
     return np.array([user != lease.user_id for user in batch.lease_users], dtype=np.bool_)
 
 
-def _longest_s(batch: Batch, rows: NDArray[np.intp], board: int) -> NDArray[np.float64]:
-    """Shape (rows,): how long each may hold the board, as far as can be said."""
-    predicted = run_times(batch, rows, np.full_like(rows, board), QUANTILE)
+def _longest_s(
+    batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Shape (pairs,): how long each class may hold each board, as far as can be said."""
+    predicted = run_times(batch, rows, boards, QUANTILE)
     return np.fmin(predicted, batch.time_limits_s[rows])
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import least_run_times
+from edgeyard.scheduler.framework.quick_runs import quick_runs
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
@@ -25,13 +25,7 @@ class UserTimeFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        bounded = np.flatnonzero(~np.isnan(batch.user_times_s))
-        least_s = least_run_times(batch, bounded)
-        if least_s is None:
-            return np.zeros((1, batch.shape[1]), dtype=np.uint8)
-        codes = np.zeros(batch.shape, dtype=np.uint8)
-        codes[bounded] = least_s > batch.user_times_s[bounded, None]
-        return codes
+        return quick_runs(batch).too_slow(batch, batch.user_times_s)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""
@@ -42,12 +36,10 @@ class UserTimeFilter:
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
-        found = least_run_times(batch, np.array([row]))
-        if found is None:
-            return ""
+        least_s = quick_runs(batch).least_of(row, boards)
         return (
             f"no board that fits otherwise runs it within its {batch.user_times_s[row]:g} s of "
-            f"user_time; the least that it took lately: about {np.nanmin(found[0, boards]):.2g} s"
+            f"user_time; the least that it took lately: about {least_s:.2g} s"
         )
 
 

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.batch import Batch, Pairs, mixed
 from edgeyard.scheduler.framework.protocols import ScorerKind
 
 
 class SeededRandom:
     """A number between 0 and 1 for each pair, from the seed, the class and the board's name alone.
 
-    A board's draw and a class's digest, mixed (the finaliser of splitmix64: Steele, Lea and Flood,
-    "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014, figure 17).
+    A board's draw and a class's digest, mixed.
     """
 
     name = "random"
@@ -29,11 +28,8 @@ class SeededRandom:
         of_board = np.empty_like(draws)
         of_board[batch.board_order] = draws
         of_class = np.array([_digest(batch, row) for row in range(batch.shape[0])], dtype=np.uint64)
-        mixed = of_board[pairs.boards] ^ of_class[pairs.rows]
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed ^= mixed >> np.uint64(31)
-        return (mixed >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
+        drawn = mixed(of_board[pairs.boards] ^ of_class[pairs.rows])
+        return (drawn >> np.uint64(40)).astype(np.float32) / np.float32(1 << 24)
 
 
 def _digest(batch: Batch, row: int) -> int:

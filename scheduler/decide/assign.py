@@ -1,4 +1,15 @@
-"""Who gets which board: down the queue, the best free board each.
+"""Who gets which board: down the queue, the best free board each; or a short queue all at once.
+
+One after the other, each takes the free board that the scores like best *for it*. Jointly, by
+SciPy's ``linear_sum_assignment``, boards go so that the scores' sum is the largest, among all ways
+that serve the same benchmarks: those that come first in the queue. That they do is built into the
+weights. Sets of benchmarks that can be served together are the independent sets of a transversal
+matroid, so that for any weights that fall along the queue the heaviest set is the one that is first
+by the queue's order (Edmonds 1971, greedy algorithm); the weights differ by more than all scores
+together can make up for.
+
+Nobody gets a board on which it might still run at that board's next commitment
+(`edgeyard.scheduler.decide.commitments`).
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
 queue is through, no board is left idle that a waiting benchmark could have used.
@@ -12,6 +23,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.model.benchmark import Waiting
@@ -29,7 +41,8 @@ class Assignment:
         job_of_board: Shape (boards,): row of the benchmark that got it, `NOBODY` for none.
         blocked_by: Shape (boards,): row of the first board given out that it must not run beside,
             `NOBODY` for none.
-        withheld: By row of the benchmark, why its user may have no more although a board was free.
+        withheld: By row of the benchmark, why it got none although a board was free: its user may
+            have no more, or the board is promised.
     """
 
     board_of_job: NDArray[np.intp]
@@ -46,6 +59,8 @@ def assign(
     pairs: Pairs,
     scores: NDArray[np.float32],
     ledgers: Ledgers,
+    promised: Commitments,
+    joint_most: int = 0,
 ) -> Assignment:
     """Give boards out.
 
@@ -57,6 +72,8 @@ def assign(
         pairs: Which class may use which board.
         scores: Shape (pairs,).
         ledgers: What users may still have; asked and told in the order of the queue.
+        promised: Which boards are, and who would come too late.
+        joint_most: Queues of up to so many get their boards jointly, if no boards share cores.
     """
     boards = batch.shape[1]
     board_of_job = np.full(len(pending), NOBODY, dtype=np.intp)
@@ -68,19 +85,37 @@ def assign(
     place[batch.board_order] = np.arange(boards)
     rows = batch.class_of_job
     queue = order[ready[order]]
-    choices = _Choices(pairs, scores, place, np.bincount(rows[queue], minlength=batch.shape[0]))
+    asking = np.bincount(rows[queue], minlength=batch.shape[0])
+    open_pairs, open_scores = promised.in_time(pairs, scores)
+    choices = _Choices(open_pairs, open_scores, place, asking)
     row_of_job = rows.tolist()
     row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
     withheld: dict[int, Waiting] = {}
+    planned: dict[int, int] = {}
+    if conflicts is None and 1 < len(queue) <= joint_most:
+        planned = _jointly(batch, pending, queue, open_pairs, open_scores)
     for job in queue.tolist():
         row = row_of_job[job]
-        if not choices.left(row):
+        mine = [
+            board
+            for board in sorted(promised.owners.get(job, ()))
+            if choices.free[board] and pairs.at(row, board) is not None
+        ]
+        if not mine and not choices.left(row):
+            if promised.starts:
+                its = pairs.of(row)
+                kept = pairs.boards[its][promised.late[its] & choices.free[pairs.boards[its]]]
+                if len(kept):
+                    board = int(kept[0])
+                    withheld[job] = promised.waiting(batch.snapshot.uids[board], board)
             continue
         if (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
             continue
         tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
-        board = choices.best(row, tried)
+        board = mine[0] if mine else planned.get(job, NOBODY)
+        if board == NOBODY or not choices.free[board]:
+            board = choices.best(row, tried)
         if board == NOBODY:
             continue
         ledgers.place(job)
@@ -163,8 +198,38 @@ class _Choices:
             own = self._pairs.boards[its]
             boards = own[np.lexsort((self._place[own], -self._scores[its]))].tolist()
             self._sorted[row] = boards
-        flags, passed = self._flags, self._passed.get(row, 0)
-        while passed < len(boards) and not flags[boards[passed]]:
+        flags, passed, count = self._flags, self._passed.get(row, 0), len(boards)
+        while passed < count and not flags[boards[passed]]:
             passed += 1
         self._passed[row] = passed
-        return boards[passed] if passed < len(boards) else NOBODY
+        return boards[passed] if passed < count else NOBODY
+
+
+def _jointly(
+    batch: Batch,
+    pending: Sequence[PendingBenchmark],
+    queue: NDArray[np.intp],
+    pairs: Pairs,
+    scores: NDArray[np.float32],
+) -> dict[int, int]:
+    """Board by benchmark; who is not in it has none to get."""
+    from scipy.optimize import linear_sum_assignment  # takes a moment: others do without
+
+    jobs, boards = len(queue), batch.shape[1]
+    step = 2.0 * jobs + 2.0  # more than all scores, and all that trying again costs, can add up to
+    worth = np.zeros((jobs, boards))
+    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    luck = np.empty(boards)
+    luck[batch.board_order] = np.linspace(1e-6, 0.0, boards)
+    for number, job in enumerate(queue.tolist()):
+        its = pairs.of(int(batch.class_of_job[job]))
+        there = pairs.boards[its]
+        worth[number, there] = step * (jobs - number) + scores[its] + luck[there]
+        tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
+        worth[number, tried] = np.maximum(worth[number, tried] - 1.0, 0.0)
+    chosen, given = linear_sum_assignment(worth, maximize=True)
+    return {
+        int(queue[number]): int(board)
+        for number, board in zip(chosen.tolist(), given.tolist(), strict=True)
+        if worth[number, board] > 0.0
+    }

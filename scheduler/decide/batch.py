@@ -6,13 +6,33 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, mixed
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
+
+_ASKED = attrgetter(
+    "family",
+    "engine",
+    "benchmark_type",
+    "ram_bytes",
+    "storage_bytes",
+    "target_uid",
+    "constraints",
+    "deadline",
+    "user_time_s",
+    "budget",
+    "probe",
+    "model_sha256",
+    "nb_inference",
+    "variant",
+)
+"""What tells classes apart; of users who have leases, who they are as well."""
 
 
 def build_batch(
@@ -28,27 +48,12 @@ def build_batch(
     class_of_job = np.empty(len(pending), dtype=np.intp)
     knowledge = Knowledge() if knowledge is None else knowledge
     leasing = {lease.user_id for lease in knowledge.leases if lease.user_id is not None}
-    for job, each in enumerate(pending):
-        key = (
-            each.family,
-            each.engine,
-            each.benchmark_type,
-            each.ram_bytes,
-            each.storage_bytes,
-            each.target_uid,
-            each.constraints,
-            each.deadline,
-            each.user_time_s,
-            each.budget,
-            each.user_id if each.user_id in leasing else None,
-            each.probe,
-            each.model_sha256,
-            each.nb_inference,
-            each.variant,
-        )
+    for job, key in enumerate(map(_ASKED, pending)):
+        if leasing and pending[job].user_id in leasing:
+            key = (*key, pending[job].user_id)
         row = rows.setdefault(key, len(rows))
         if row == len(first):
-            first.append(each)
+            first.append(pending[job])
         class_of_job[job] = row
     return Batch(
         now=now,
@@ -107,10 +112,16 @@ def _shuffled(uids: tuple[str, ...], seed: int) -> NDArray[np.intp]:
 
     Sorted by a hash of seed and name: a board that comes or goes leaves the others' order alone.
     """
-    salt = str(seed).encode()
-    keys = [
-        hashlib.blake2b(uid.encode("utf-8", "surrogatepass"), digest_size=8, key=salt[:64]).digest()
-        for uid in uids
-    ]
-    order = sorted(range(len(uids)), key=lambda board: (keys[board], uids[board]))
-    return np.array(order, dtype=np.intp)
+    of_names = np.fromiter(map(_digest, uids), np.uint64, len(uids))
+    of_seed = np.full(1, _digest(str(seed)), dtype=np.uint64)
+    keys = mixed(of_names ^ of_seed)
+    order = np.argsort(keys, kind="stable")
+    if len(keys) and (np.diff(keys[order]) == 0).any():  # once in a million years
+        order = np.lexsort((np.array(uids, dtype=np.str_), keys))
+    return order
+
+
+@lru_cache(maxsize=1 << 16)
+def _digest(text: str) -> int:
+    data = text.encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.assign import NOBODY, assign
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.binding import AllowLists, binding_of
+from edgeyard.scheduler.decide.commitments import commitments
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
@@ -23,6 +24,7 @@ from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
+from edgeyard.scheduler.decide.resting import resting
 from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.decide.waiting import WaitingReasons
 from edgeyard.scheduler.framework.batch import pairs_of
@@ -124,7 +126,8 @@ def decide(
         plugins: What the policy names, from `Registry.resolve`.
         monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
     """
-    snapshot, pending, now = given.snapshot, given.pending, given.now
+    pending, now = given.pending, given.now
+    snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
     runner = PluginRunner(monotonic_s)
     batch = build_batch(snapshot, pending, now, given.seed, given.knowledge)
     bindings = [binding_of(each, policy, snapshot.age_s) for each in pending]
@@ -149,7 +152,17 @@ def decide(
     found = feasibility(batch, plugins.filters, runner)
     scores = score(batch, pairs_of(found.fits), plugins, runner)
     ledgers = open_ledgers(batch, plugins.filters, runner)
-    assignment = assign(batch, pending, order, ready, scores.pairs, scores.combined, ledgers)
+    assignment = assign(
+        batch,
+        pending,
+        order,
+        ready,
+        scores.pairs,
+        scores.combined,
+        ledgers,
+        commitments(batch, pending, scores.pairs, policy),
+        policy.joint_most,
+    )
     preempted = preempt(
         batch,
         pending,
@@ -199,20 +212,20 @@ def _may_stop_others(
 def _placements(decided: Decided) -> tuple[Placement, ...]:
     allowed = AllowLists(decided.batch, decided.feasibility)
     boards = decided.assignment.board_of_job
+    priorities = decided.priorities.values.tolist()
+    uids, rows = decided.snapshot.uids, decided.batch.class_of_job.tolist()
+    placed = decided.order[boards[decided.order] != NOBODY]
     placements = []
-    for job in decided.order[boards[decided.order] != NOBODY].tolist():
-        each, board = decided.pending[job], int(boards[job])
-        binding = decided.bindings[job]
+    for job, board in zip(placed.tolist(), boards[placed].tolist(), strict=True):
+        each, binding = decided.pending[job], decided.bindings[job]
         placements.append(
             Placement(
                 benchmark_id=each.benchmark_id,
-                target_uid=decided.snapshot.uids[board],
-                family=each.family,
+                target_uid=uids[board],
+                family=decided.snapshot.families[board],
                 binding=binding,
-                priority=int(decided.priorities.values[job]),
-                allowed_uids=allowed.of(
-                    int(decided.batch.class_of_job[job]), board, binding, each.tried_uids
-                ),
+                priority=priorities[job],
+                allowed_uids=allowed.of(rows[job], board, binding, each.tried_uids),
             )
         )
     return tuple(placements)

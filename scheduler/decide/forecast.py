@@ -30,6 +30,7 @@ from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.decide.resting import rests_s
 from edgeyard.scheduler.framework.batch import Batch, Pairs, pairs_of
 from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts, student_quantiles
 from edgeyard.scheduler.framework.runner import PluginRunner
@@ -166,10 +167,15 @@ class _Lab:
         row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
         on_board = [row_of_uid.get(each.target_uid, NOBODY) for each in holders]
         self.batch = decided.batch
-        fits = _if_free(decided, [row for row in on_board if row != NOBODY])
-        self.pairs = pairs_of(fits)
         self._set_up_s = decided.policy.cool_down_s
-        self.free = np.zeros((samples, decided.batch.shape[1]))
+        rests = np.zeros(decided.batch.shape[1])
+        if self._set_up_s > 0.0:
+            runs = decided.batch.knowledge.runs
+            rests = rests_s(decided.snapshot, runs, decided.now, self._set_up_s)
+        held = [row for row in on_board if row != NOBODY]
+        fits = _if_free(decided, [*held, *np.flatnonzero(rests).tolist()])
+        self.pairs = pairs_of(fits)
+        self.free = np.tile(rests, (samples, 1))
         self.ends = _ends(decided, holders, samples, rng)
         self._slots = _slots(decided, holders, self.ends, samples)
         for row, ends in zip(on_board, self.ends, strict=True):

@@ -11,6 +11,7 @@ import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter
@@ -29,14 +30,14 @@ from edgeyard.scheduler.decide.preempt import Preempted
 from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.decide.scores import Scores
-from edgeyard.scheduler.framework.batch import pairs_of
+from edgeyard.scheduler.framework.batch import Pairs, pairs_of
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.protocols import Proposal, Refusal
+from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.framework.runner import Fault, PluginRunner
+from edgeyard.scheduler.framework.runner import Fault, PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
-from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.history import EPOCH, History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 
@@ -58,6 +59,18 @@ class _Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Answer:
+    """A proposal without its worth, which follows from its scores."""
+
+    scorer: str
+    objective: str
+    kind: ScorerKind
+    weight: float
+    scores: NDArray[np.float32]
+    facts: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Outcome:
     priorities: NDArray[np.int64]
     priority_parts: tuple[tuple[str, NDArray[np.int64]], ...]
@@ -68,7 +81,7 @@ class _Outcome:
     codes: NDArray[np.uint8]
     reasons: tuple[_Reason, ...]
     combined: NDArray[np.float32]
-    proposals: tuple[Proposal, ...]
+    answers: tuple[_Answer, ...]
     rewards: Mapping[str, float]
     fallback: bool
     absent: Mapping[str, str]
@@ -82,6 +95,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._packed: dict[str, tuple[object, bytes]] = {}
+        self._rows: dict[int, tuple[PendingBenchmark, bytes]] = {}
 
     def record(self, given: CycleInput, result: CycleResult) -> CycleRecord:
         """Of a cycle that was decided.
@@ -95,7 +109,7 @@ class Recorder:
         parts = [
             ("policy", self._pack("policy", policy, lambda: _pack(_settled(policy)))),
             ("snapshot", self._pack("snapshot", given.snapshot, lambda: _pack(given.snapshot))),
-            ("pending", _pack(_rows(given.pending))),
+            ("pending", self._pending(given.pending)),
             ("holders", _pack(_rows(given.holders))),
             ("knowledge", _pack((knowledge, given.seed))),
             *self._days(given.knowledge.runs),
@@ -105,6 +119,16 @@ class Recorder:
         return CycleRecord(
             decided_at=given.now, policy=f"{policy.name}/{policy.version}", parts=tuple(parts)
         )
+
+    def _pending(self, pending: Sequence[PendingBenchmark]) -> bytes:
+        """As ``_pack(_rows(pending))``; most benchmarks wait for many cycles."""
+        new = [each for each in pending if id(each) not in self._rows]
+        known = self._rows
+        for each, row in zip(new, _rows(new), strict=True):
+            known[id(each)] = each, _ENCODER.encode(row)  # kept, so that its id stays its own
+        self._rows = {id(each): known[id(each)] for each in pending}
+        head = b"\xdd" + len(pending).to_bytes(4, "big")  # MessagePack's array of 32-bit length
+        return zlib.compress(head + b"".join(row for _, row in self._rows.values()), _LEVEL)
 
     def _days(self, runs: History) -> Iterator[tuple[str, bytes]]:
         """Past runs by the day of their end: only the newest day's part changes."""
@@ -116,7 +140,7 @@ class Recorder:
         for start, end in pairwise([*starts, len(runs)]):
             name = f"{_RUNS}{int(days[start])}"
             key = (end - start, ended_s[start], ended_s[end - 1])
-            yield name, self._pack(name, key, lambda: _pack(_rows(runs[start:end])))  # noqa: B023
+            yield name, self._pack(name, key, lambda: _pack(_run_rows(runs, start, end)))  # noqa: B023
 
     def _pack(self, name: str, key: object, pack: Callable[[], bytes]) -> bytes:
         known = self._packed.get(name)
@@ -167,6 +191,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     batch = build_batch(given.snapshot, given.pending, given.now, given.seed, given.knowledge)
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS
+    pairs = pairs_of(fits)
     lasting = np.array([False, *(each.never for each in found.reasons)], dtype=bool)
     by_name = {plugin.name: plugin for plugin in plugins.filters}
     ages, slacks = ages_s(given.pending, given.now), slacks_s(given.pending, given.now)
@@ -209,9 +234,9 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
                 possible=~lasting[found.codes],
             ),
             scores=Scores(
-                pairs=pairs_of(fits),
+                pairs=pairs,
                 combined=found.combined,
-                proposals=found.proposals,
+                proposals=_proposals(found, pairs),
                 rewards=found.rewards,
                 fallback=found.fallback,
                 absent=found.absent,
@@ -224,8 +249,23 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
 
 def proposals_of(record: CycleRecord) -> tuple[Proposal, ...]:
     """The scorers' answers in a recorded cycle."""
-    proposals: tuple[Proposal, ...] = _unpack(dict(record.parts)[OUTCOME], _Outcome).proposals
-    return proposals
+    found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
+    return _proposals(found, pairs_of(found.codes == FITS))
+
+
+def _proposals(found: _Outcome, pairs: Pairs) -> tuple[Proposal, ...]:
+    return tuple(
+        Proposal(
+            scorer=each.scorer,
+            objective=each.objective,
+            kind=each.kind,
+            weight=each.weight,
+            scores=each.scores,
+            worth=worth_of(pairs, each.scores),
+            facts=each.facts,
+        )
+        for each in found.answers
+    )
 
 
 def faults_of(record: CycleRecord) -> tuple[Fault, ...]:
@@ -255,7 +295,17 @@ def _outcome(decided: Decided) -> _Outcome:
             for each in decided.feasibility.reasons
         ),
         combined=decided.scores.combined,
-        proposals=decided.scores.proposals,
+        answers=tuple(
+            _Answer(
+                scorer=each.scorer,
+                objective=each.objective,
+                kind=each.kind,
+                weight=each.weight,
+                scores=each.scores,
+                facts=each.facts,
+            )
+            for each in decided.scores.proposals
+        ),
         rewards=decided.scores.rewards,
         fallback=decided.scores.fallback,
         absent=decided.scores.absent,
@@ -281,6 +331,28 @@ def _rows(items: Iterable[Any]) -> list[tuple[Any, ...]]:
             strict=True,
         )
     )
+
+
+def _run_rows(runs: History, start: int, end: int) -> list[tuple[Any, ...]]:
+    """As ``_rows(runs[start:end])``, from the columns."""
+    if start >= end:
+        return []
+    names, columns = runs.names, runs.columns
+    span = slice(start, end)
+    found = {
+        "benchmark_id": columns.benchmark_ids[span].tolist(),
+        "user_id": [names.users.names[number] for number in columns.users[span].tolist()],
+        "target_uid": [names.boards.names[number] for number in columns.boards[span].tolist()],
+        "family": [names.families.names[number] for number in columns.families[span].tolist()],
+        "kind": [names.kinds.names[number] for number in columns.kinds[span].tolist()],
+        "run_s": [None if run_s != run_s else run_s for run_s in columns.run_s[span].tolist()],
+        "failure": [
+            None if number < 0 else names.failures.names[number]
+            for number in columns.failures[span].tolist()
+        ],
+        "ended_at": [EPOCH + timedelta(seconds=each) for each in columns.ended_s[span].tolist()],
+    }
+    return list(zip(*(found[field.name] for field in fields(PastRun)), strict=True))
 
 
 def _settled(policy: Policy) -> Policy:

@@ -111,35 +111,47 @@ class WaitingReasons(Mapping[str, Waiting]):
         if self._counts is not None:
             return self._counts
         decided = self._decided
-        overlap = _overlap(decided.feasibility.possible)
+        group_of_class, overlap = _overlap(decided.feasibility.possible)
         of_all = np.zeros(len(decided.pending), dtype=np.int64)
         of_waiting = of_all.copy()
         all_so_far = np.zeros(len(overlap), dtype=np.int64)
         waiting_so_far = all_so_far.copy()
-        rows = decided.batch.class_of_job
+        groups = group_of_class[decided.batch.class_of_job].tolist()
+        waits = (decided.assignment.board_of_job == NOBODY).tolist()
         for job in decided.order[decided.ready[decided.order]].tolist():
-            row = rows[job]
-            of_all[job] = all_so_far[row]
-            of_waiting[job] = waiting_so_far[row]
-            all_so_far += overlap[row]
-            if not decided.placed(job):
-                waiting_so_far += overlap[row]
+            group = groups[job]
+            of_all[job] = all_so_far[group]
+            of_waiting[job] = waiting_so_far[group]
+            all_so_far += overlap[group]
+            if waits[job]:
+                waiting_so_far += overlap[group]
         self._counts = of_all, of_waiting
         return self._counts
 
 
-def _overlap(possible: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Shape (classes, classes): 1 where two classes could use the same board.
+def _overlap(possible: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """Classes grouped by the boards that they could use, and which groups share a board.
 
-    Boards that serve the same classes are looked at once: there are few different ones.
+    Boards that serve the same classes are looked at once as well: of both there are few kinds.
+
+    Returns:
+        Group of each class, shape (classes,); and shape (groups, groups).
     """
     if not possible.size:
-        return np.zeros((len(possible), len(possible)), dtype=np.int64)
-    packed = np.ascontiguousarray(np.packbits(possible, axis=0).T)
-    kinds = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
-    _, first = np.unique(kinds, return_index=True)
-    table = possible[:, first].astype(np.float32)
-    return np.asarray(table @ table.T > 0, dtype=np.int64)
+        groups = np.zeros(len(possible), dtype=np.intp)
+        return groups, np.zeros((min(len(possible), 1),) * 2, dtype=np.bool_)
+    first, group_of_class = _kinds(possible)
+    different, _ = _kinds(possible[first].T)
+    table = possible[first][:, different].astype(np.float32)
+    return group_of_class, table @ table.T > 0
+
+
+def _kinds(table: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """One row of each kind, and the kind of each row."""
+    packed = np.ascontiguousarray(np.packbits(table, axis=1))
+    rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
+    _, first, kind = np.unique(rows, return_index=True, return_inverse=True)
+    return first, kind
 
 
 def _boards_sentence(decided: Decided, row: int) -> Waiting:

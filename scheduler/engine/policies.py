@@ -54,6 +54,13 @@ class Policies:
             ConfigError: It can't be read, or a plugin is not installed; every mistake.
         """
         policy = parse_policy(text, source=source)
+        if files := [each.name for each in policy.scorers if each.file]:
+            raise ConfigError(
+                [
+                    f"{source}: scorers: {', '.join(files)}: only the policy of the server's "
+                    "settings names files: nobody else has the server run one"
+                ]
+            )
         self._registry.resolve(policy)
         return policy
 

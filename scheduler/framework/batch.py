@@ -25,10 +25,11 @@ from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 _Value = TypeVar("_Value", bound=Hashable)
+_Derived = TypeVar("_Derived")
 _Floating = TypeVar("_Floating", np.float32, np.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
     """The classes of a cycle, and its boards. Nothing in it may be changed.
 
@@ -88,6 +89,17 @@ class Batch:
     def shape(self) -> tuple[int, int]:
         """(classes, boards)."""
         return len(self.families), len(self.snapshot.uids)
+
+    def derived(self, make: Callable[[Batch], _Derived]) -> _Derived:
+        """``make(self)``, made once: what several plugins ask for lives as long as the batch."""
+        known: dict[object, _Derived] = self.__dict__.setdefault("_derived", {})
+        if make not in known:
+            known[make] = make(self)
+        return known[make]
+
+    def __getstate__(self) -> dict[str, object]:
+        """What is derived is made again where it is needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "_derived"}
 
     @property
     def time_limits_s(self) -> NDArray[np.float64]:
@@ -229,6 +241,17 @@ def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> ND
     ranks = np.empty_like(order)
     ranks[order] = np.arange(len(order))
     return ranks
+
+
+def mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers to numbers that look like chance: the finaliser of splitmix64.
+
+    Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014,
+    figure 17.
+    """
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return keys ^ (keys >> np.uint64(31))
 
 
 def by_value(

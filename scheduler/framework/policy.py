@@ -68,12 +68,17 @@ class ScorerChoice:
     Attributes:
         weight: Before anything was learned; 0: it is asked and rated, but does not count.
         options: Handed to the scorer when it is made, by name; each scorer has its own.
+        file: ``/path/to/file.py:attribute`` of one that is not installed; it runs in a process of
+            its own.
+        url: Of one that is a service: see `edgeyard.benchmark_api.remote_scorer`.
     """
 
     name: str
     weight: float
     budget_s: float = _BUDGET_S
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    file: str | None = None
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,8 +307,14 @@ def _policy(table: _Table) -> Policy:
                 weight=each.number("weight", 0.0),
                 budget_s=each.number("budget_s", 0.001, 60.0, _BUDGET_S),
                 options=each.options("options"),
+                file=each.text("file") if each.has("file") else None,
+                url=each.text("url") if each.has("url") else None,
             )
         )
+        if each.has("file") and each.has("url"):
+            each.wrong("url", "goes without file: a scorer has one place")
+        if each.has("file") and ".py:" not in each.text("file"):
+            each.wrong("file", "is not /path/to/file.py:attribute")
         each.done()
     repeated = {each.name for each in scorers if [s.name for s in scorers].count(each.name) > 1}
     for name in sorted(repeated):

@@ -9,7 +9,7 @@ from enum import StrEnum
 from importlib import metadata
 
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.policy import Policy, ScorerChoice
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
     Evaluator,
@@ -36,6 +36,8 @@ _MEMBERS: Mapping[Kind, tuple[str, ...]] = {
     Kind.EVALUATOR: ("evaluate",),
     Kind.AGGREGATOR: ("combine", "learn"),
 }
+
+_OURSELVES = "edgeyard"
 
 Factory = Callable[..., object]
 """Makes a plugin; a scorer's takes the options that a policy states, by name."""
@@ -73,11 +75,29 @@ class Plugins:
     evaluator: Evaluator | None = None
 
 
+Options = Mapping[str, str | int | float | bool]
+
+Elsewhere = Callable[[str, str, Options], Scorer]
+"""``(name, where, options)`` to a scorer that runs outside of this process."""
+
+
 class Registry:
     """Names to factories. Filled at start, read afterwards."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, isolated: Elsewhere | None = None, remote: Elsewhere | None = None
+    ) -> None:
+        """Nothing is known yet.
+
+        Args:
+            isolated: Runs scorers of other distributions (``module:attribute``) and of files
+                (``/path/to/file.py:attribute``); None: those of distributions are loaded into
+                this process, and those of files refused.
+            remote: Asks scorers at a URL; None: they are refused.
+        """
         self._factories: dict[tuple[Kind, str], tuple[Factory, str]] = {}
+        self._isolated = isolated
+        self._remote = remote
 
     def add(self, kind: Kind, name: str, factory: Factory, source: str = "edgeyard") -> None:
         """Make a plugin known.
@@ -113,8 +133,12 @@ class Registry:
         groups = {kind.value: kind for kind in Kind}
         for point in found:
             source = point.dist.name if point.dist else point.value
+            kind = groups[point.group]
+            factory = _loading(point)
+            if kind is Kind.SCORER and self._isolated is not None and source != _OURSELVES:
+                factory = _elsewhere(self._isolated, point.name, point.value)
             try:
-                self.add(groups[point.group], point.name, _loading(point), source)
+                self.add(kind, point.name, factory, source)
             except ConfigError as error:
                 problems += error.problems
         if problems:
@@ -133,9 +157,12 @@ class Registry:
         problems: list[str] = []
 
         def make(
-            kind: Kind, name: str, options: Mapping[str, str | int | float | bool] | None = None
+            kind: Kind,
+            name: str,
+            options: Options | None = None,
+            place: tuple[Factory, str] | None = None,
         ) -> object:
-            known = self._factories.get((kind, name))
+            known = place or self._factories.get((kind, name))
             if known is None:
                 problems.append(
                     f"policy {policy.name}: {kind} has no {name!r}; "
@@ -158,7 +185,8 @@ class Registry:
         queue_policy = make(Kind.QUEUE_POLICY, policy.queue_policy)
         filters = tuple(make(Kind.FILTER, name) for name in policy.filters)
         scorers = tuple(
-            (make(Kind.SCORER, each.name, each.options), each) for each in policy.scorers
+            (make(Kind.SCORER, each.name, each.options, self._place(each)), each)
+            for each in policy.scorers
         )
         aggregator = make(Kind.AGGREGATOR, policy.aggregator)
         fallback = make(Kind.SCORER, policy.fallback) if policy.fallback else None
@@ -176,6 +204,27 @@ class Registry:
             fallback=fallback,  # type: ignore[arg-type]
             evaluator=evaluator,  # type: ignore[arg-type]
         )
+
+    def _place(self, choice: ScorerChoice) -> tuple[Factory, str] | None:
+        """What makes a scorer that a policy brings itself, and its source; None: it has a name."""
+        where = choice.file or choice.url
+        if where is None:
+            return None
+        elsewhere = self._isolated if choice.file else self._remote
+        if elsewhere is None:
+            return _refusing, where
+        return _elsewhere(elsewhere, choice.name, where), where
+
+
+def _elsewhere(run: Elsewhere, name: str, where: str) -> Factory:
+    def make(**options: str | int | float | bool) -> object:
+        return run(name, where, options)
+
+    return make
+
+
+def _refusing(**options: str | int | float | bool) -> object:
+    raise ValueError("scorers of files and URLs are not run here")
 
 
 def _loading(point: metadata.EntryPoint) -> Factory:

@@ -248,3 +248,19 @@ def _normalised(values: Floats, wanted: Input) -> NDArray[np.float32]:
         return (~np.isnan(values)).astype(np.float32)
     scaled = np.clip((values - wanted.mean) / wanted.scale, -_LIMIT, _LIMIT)
     return np.nan_to_num(scaled, nan=0.0).astype(np.float32)
+
+
+def features_page() -> str:
+    """The columns as Markdown, for the reference."""
+    lines = [
+        "# Columns for models",
+        "",
+        f"Version {VERSION}. A manifest names those that its model takes, in order. `<column>?` is",
+        "1 where the column has a value, 0 where it is missing. A value becomes",
+        f"`(value - mean) / scale`, cut at {_LIMIT:g}; a missing one becomes 0.",
+        "",
+        "| column | one value a | meaning |",
+        "| --- | --- | --- |",
+        *(f"| `{name}` | {each.along} | {each.meaning} |" for name, each in COLUMNS.items()),
+    ]
+    return "\n".join([*lines, ""])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _Name = TypeVar("_Name", bound=Hashable)
 _T = TypeVar("_T")
@@ -136,6 +136,14 @@ class History(Sequence[PastRun]):
             self._derived[make] = make(self)
         return self._derived[make]  # type: ignore[return-value]  # of what `make` returned
 
+    def __getstate__(self) -> tuple[_Names, _Columns]:
+        """What is derived is made again where it is needed."""
+        return self.names, self.columns
+
+    def __setstate__(self, state: tuple[_Names, _Columns]) -> None:
+        self.names, self.columns = state
+        self._derived = {}
+
     def __len__(self) -> int:
         return len(self.columns.run_s)
 
@@ -156,7 +164,7 @@ class History(Sequence[PastRun]):
             kind=names.kinds.names[columns.kinds[index]],
             run_s=None if np.isnan(run_s) else run_s,
             failure=None if failure < 0 else names.failures.names[failure],
-            ended_at=_EPOCH + timedelta(seconds=float(columns.ended_s[index])),
+            ended_at=EPOCH + timedelta(seconds=float(columns.ended_s[index])),
         )
 
     def __iter__(self) -> Iterator[PastRun]:
@@ -202,4 +210,4 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
 
 
 def _seconds(at: datetime) -> float:
-    return (at - _EPOCH).total_seconds()
+    return (at - EPOCH).total_seconds()

@@ -1,6 +1,11 @@
 """A real server, as a process, for all tests of this folder that leave it as they found it."""
 
 import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -8,6 +13,8 @@ import pytest
 
 from benchmarks.models import light
 from deploy.process import Server, edgeyard
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +35,69 @@ def enter() -> Iterator[Callable[[contextlib.AbstractContextManager[str]], str]]
     """Enters a context that is left when the test ends."""
     with contextlib.ExitStack() as stack:
         yield stack.enter_context
+
+
+@pytest.fixture
+def clean_environment() -> dict[str, str]:
+    """Without what a checkout or a developer has set."""
+    dropped = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in dropped and not name.startswith("EDGEYARD_")
+    }
+
+
+@pytest.fixture(scope="session")
+def clone_to() -> Callable[[Path], None]:
+    """Puts there what is committed, as a newcomer gets it."""
+    return _clone
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Edgeyard's wheel, built from what is committed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    _clone(folder / "source")
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(folder)],
+        cwd=folder / "source",
+        check=True,
+        capture_output=True,
+    )
+    (found,) = folder.glob("edgeyard-*.whl")
+    return found
+
+
+@pytest.fixture
+def new_environment(wheel: Path) -> Callable[..., Path]:
+    """Makes a virtual environment of Edgeyard's wheel and more, and nothing of the checkout's."""
+
+    def make(folder: Path, *more: str, extra: str = "", pip: bool = False) -> Path:
+        venv.create(folder, symlinks=True, with_pip=pip)
+        # Its own dependencies and no others, at the versions that are tested.
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "uv", "pip", "install", "--quiet"),
+                *("--python", str(folder / "bin/python")),
+                *("--constraint", str(ROOT / "requirements.lock")),
+                *(f"{wheel}[{extra}]" if extra else str(wheel), *more),
+            ],
+            check=True,
+        )
+        return folder
+
+    return make
+
+
+def _clone(target: Path) -> None:
+    """In a tree without git, a copy with its links."""
+    if (ROOT / ".git").exists():
+        subprocess.run(
+            ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(target)],
+            check=True,
+            capture_output=True,
+        )
+        return
+    ignored = shutil.ignore_patterns(".venv", "build", "dist", "__pycache__", ".*_cache")
+    shutil.copytree(ROOT, target, symlinks=True, ignore=ignored)

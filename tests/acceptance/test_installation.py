@@ -2,12 +2,11 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
 import urllib.request
-import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,41 +20,18 @@ ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
-def _clean_environment() -> dict[str, str]:
-    """Without what a checkout or a developer has set."""
-    dropped = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in dropped and not name.startswith("EDGEYARD_")
-    }
-
-
-def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeezenet: Path) -> None:
-    source = tmp_path / "source"
-    _clone(source)
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "-o", str(tmp_path / "dist")],
-        cwd=source,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = (tmp_path / "dist").glob("edgeyard-*.whl")
-    environment = tmp_path / "venv"
-    venv.create(environment, symlinks=True)
+def test_the_wheel_runs_a_benchmark_outside_the_checkout(
+    tmp_path: Path,
+    squeezenet: Path,
+    new_environment: Callable[..., Path],
+    clean_environment: dict[str, str],
+) -> None:
+    environment = new_environment(tmp_path / "venv")
     python = environment / "bin/python"
-    # Its own dependencies and no others, at the versions that are tested.
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)),
-            *("--constraint", str(ROOT / "requirements.lock"), str(wheel)),
-        ],
-        check=True,
-    )
     where = subprocess.run(
         [str(python), "-c", "import edgeyard; print(edgeyard.__file__)"],
         cwd=tmp_path,
-        env=_clean_environment(),
+        env=clean_environment,
         check=True,
         capture_output=True,
         text=True,
@@ -70,7 +46,7 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
             *("--data-dir", str(data_dir), "--port", str(port)),
         ],
         cwd=tmp_path,
-        env=_clean_environment(),
+        env=clean_environment,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -87,7 +63,7 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
             ],
             cwd=tmp_path,
             env={
-                **_clean_environment(),
+                **clean_environment,
                 "EDGEYARD_URL": f"http://127.0.0.1:{port}",
                 "EDGEYARD_TOKEN": token_file.read_text().strip(),
             },
@@ -104,18 +80,18 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(tmp_path: Path, squeeze
 
 
 @pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clone(tmp_path_factory: pytest.TempPathFactory, clone_to: Callable[[Path], None]) -> Path:
     """What is committed; the first `make` in it installs everything."""
     target = tmp_path_factory.mktemp("fresh") / "clone"
-    _clone(target)
+    clone_to(target)
     return target
 
 
-def _demo(clone: Path, *options: str) -> str:
+def _demo(clone: Path, environment: dict[str, str], *options: str) -> str:
     done = subprocess.run(
         ["make", "demo", *options],
         cwd=clone,
-        env=_clean_environment(),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=900,
@@ -128,15 +104,19 @@ def _demo(clone: Path, *options: str) -> str:
 
 
 @pytest.mark.xdist_group("clone")
-def test_the_demo_runs_from_a_fresh_clone(clone: Path) -> None:
-    assert "resnet50" in _demo(clone)
+def test_the_demo_runs_from_a_fresh_clone(
+    clone: Path, clean_environment: dict[str, str]
+) -> None:
+    assert "resnet50" in _demo(clone, clean_environment)
 
 
 @pytest.mark.nomad
 @pytest.mark.xdist_group("clone")
-def test_the_demo_runs_on_a_real_nomad_and_leaves_nothing(clone: Path) -> None:
+def test_the_demo_runs_on_a_real_nomad_and_leaves_nothing(
+    clone: Path, clean_environment: dict[str, str]
+) -> None:
     nomad_binary()
-    told = _demo(clone, "NOMAD=1", "QUICK=1")
+    told = _demo(clone, clean_environment, "NOMAD=1", "QUICK=1")
     assert "on a real Nomad cluster" in told
     folder = told.split("data in ")[1].split("/data\n")[0]
     assert not Path(folder).exists()
@@ -144,11 +124,13 @@ def test_the_demo_runs_on_a_real_nomad_and_leaves_nothing(clone: Path) -> None:
     assert not left
 
 
-def test_a_demo_that_is_kept_leaves_a_server_that_answers(tmp_path: Path) -> None:
+def test_a_demo_that_is_kept_leaves_a_server_that_answers(
+    tmp_path: Path, clean_environment: dict[str, str]
+) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "deploy.demo", "--keep", "--data-dir", str(tmp_path / "data")],
         cwd=ROOT,
-        env=_clean_environment(),
+        env=clean_environment,
         capture_output=True,
         text=True,
         timeout=600,
@@ -168,16 +150,3 @@ def test_a_demo_that_is_kept_leaves_a_server_that_answers(tmp_path: Path) -> Non
             if "zombie" in Path(f"/proc/{process}/status").read_text():
                 break
             time.sleep(0.1)
-
-
-def _clone(target: Path) -> None:
-    """What is committed, as a newcomer gets it; in a tree without git, a copy with its links."""
-    if (ROOT / ".git").exists():
-        subprocess.run(
-            ["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(target)],
-            check=True,
-            capture_output=True,
-        )
-        return
-    ignored = shutil.ignore_patterns(".venv", "build", "dist", "__pycache__", ".*_cache")
-    shutil.copytree(ROOT, target, symlinks=True, ignore=ignored)

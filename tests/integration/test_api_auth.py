@@ -72,6 +72,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/policies/{name}"): USERS,
     ("PUT", "/v1/policies/{seat}"): OPERATORS,
     ("DELETE", "/v1/policies/{seat}"): OPERATORS,
+    ("GET", "/v1/scorers"): USERS,
     ("GET", "/v1/schedules"): USERS,
     ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
     ("DELETE", "/v1/schedules/{schedule_id}"): OWNERS,

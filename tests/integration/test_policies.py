@@ -1,6 +1,7 @@
 """Which policy decides: shown, compared, changed while the server runs, and tried in the shadow."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.record import policy_of
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.rating import ScorerState
 from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat
 from tests.builders import records as make
 from tests.builders.api import Api, running
@@ -121,3 +123,45 @@ def test_an_activated_policy_that_no_longer_works_leaves_its_seat(tmp_path: Path
 
 def _built_in(name: str) -> str:
     return (files("edgeyard.scheduler.framework") / "policies" / f"{name}.toml").read_text()
+
+
+def test_a_policy_from_a_request_names_no_files(api: Api, tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("raise SystemExit('this ran')")
+    own = DEFAULT.replace(
+        'name = "least_loaded"\nweight', f'name = "mine"\nfile = "{path}:Scorer"\nweight', 1
+    )
+    assert own != DEFAULT
+    answer = api.as_("operator").put("/v1/policies/active", json={"text": own})
+    assert answer.status_code == 422
+    assert "only the policy of the server's settings names files" in answer.text
+
+
+def test_scorers_are_told_with_their_weights_and_what_was_learned(api: Api) -> None:
+    def scorers() -> dict[str, dict[str, object]]:
+        found = api.as_().get("/v1/scorers?rounds=5").json()
+        assert found["policy"] == f"default/{load_policy('default').version}"
+        return {each["scorer"]: each for each in found["items"]}
+
+    before = scorers()["least_loaded"]
+    assert before["weight"] == before["stated_weight"]
+    assert (before["kind"], before["mean_reward"]) == ("heuristic", None)
+    key = f"default/{load_policy('default').version}"
+    with api.store.write() as uow:
+        uow.scoring.save(
+            ScorerState(
+                policy=key,
+                scorer="least_loaded",
+                weight=0.25,
+                rounds=2,
+                reward_sum=1.0,
+                faults=3,
+                faults_in_row=3,
+                last_fault="it raised",
+                benched_until=datetime(2100, 1, 1, tzinfo=UTC),
+            )
+        )
+    after = scorers()["least_loaded"]
+    assert (after["weight"], after["mean_reward"], after["faults"]) == (0.25, 0.5, 3)
+    assert after["benched_until"] == "2100-01-01T00:00:00Z"
+    assert "3 faults in a row" in str(after["bench_reason"])

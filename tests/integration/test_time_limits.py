@@ -1,6 +1,7 @@
 """The bound on a run reaches the task, and holds where the task does not keep it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.builders.engine import A, Lab
     ],
 )
 def test_a_run_is_bounded_by_its_time_and_its_budget(
-    tmp_path: Path, asked: dict[str, object], bound_s: float
+    tmp_path: Path, asked: dict[str, Any], bound_s: float
 ) -> None:
     lab = Lab(tmp_path, A)
     benchmark_id = lab.submit(**asked)

@@ -88,8 +88,10 @@ def test_a_lease_of_nobody_keeps_everybody_out_until_it_ends() -> None:
 def test_what_would_run_into_a_lease_is_not_placed(begins_s: float, placed: bool) -> None:
     job = pending(model_sha256=MODEL)
     knowledge = Knowledge(runs=past(100, job), leases=(a_lease(begins_s, 999),))
-    result = cycle(snapshot_of([board(ONE)]), [job], knowledge=knowledge)
+    result = cycle(snapshot_of([board(ONE)]), [job], knowledge=knowledge, hold_quantile=0.9)
     assert bool(result.placements) is placed
+    # The default policy goes by the bound that is held on each run: 900 s.
+    assert not cycle(snapshot_of([board(ONE)]), [job], knowledge=knowledge).placements
     if not placed:
         reason, sentence = why(result)
         assert reason is WaitingReason.RESERVED
@@ -227,7 +229,12 @@ def test_credits_that_are_reserved_in_the_cycle_are_gone_for_the_next() -> None:
 
 def test_who_may_have_no_more_stops_nobody_else() -> None:
     holder = BoardHolder(
-        benchmark_id="low", target_uid=ONE, priority=50, progress=5.0, preemptible=True
+        benchmark_id="low",
+        target_uid=ONE,
+        priority=50,
+        progress=5.0,
+        preemptible=True,
+        started_at=NOW - timedelta(minutes=1),
     )
     urgent = pending(user_id="ann", job_completion_threshold=90)
     snapshot = snapshot_of([board(ONE, busy=True, progress=5.0)])

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.network import QUANTILES, Network, mean_of, onnx_bytes, start, train
+from benchmarks.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.plugins.scorers.learned import Learned, learned, load_learned
@@ -21,9 +21,11 @@ from edgeyard.plugins.testing import (
     board,
     pending,
     sample_batch,
+    sample_knowledge,
     snapshot_of,
 )
 from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.learning.check import MAX_FILE_BYTES, check_model
@@ -41,6 +43,7 @@ from edgeyard.scheduler.learning.manifest import (
     parse_manifest,
 )
 from edgeyard.scheduler.learning.model import load_model, manifests
+from edgeyard.scheduler.model.decision import CycleInput
 
 COLUMN = "log_nb_inference"
 
@@ -279,7 +282,7 @@ def test_a_hostile_model_is_refused_and_told_why(case: str) -> None:
 def test_a_score_is_worth_what_the_manifest_means(tmp_path: Path) -> None:
     network = start(2, 3, 4, seed=0)
     network.weights["S"][0] = 1.0
-    data = onnx_bytes([network])
+    data = onnx_bytes(network)
     path = dropped(tmp_path, data, output=Output.LOG_SECONDS, quantiles=QUANTILES, rank_by=0.9)
     scorer = Learned(load_model(path))
     batch = sample_batch(6, 5)
@@ -305,9 +308,13 @@ def test_the_written_model_is_the_trained_one(outputs: int) -> None:
         networks.append(network)
     import onnxruntime
 
-    session = onnxruntime.InferenceSession(onnx_bytes(networks), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        onnx_bytes(merged(networks)), providers=["CPUExecutionProvider"]
+    )
     (found,) = session.run(None, {"x": x.astype(np.float32)})
-    assert np.abs(found - mean_of(networks, x)).max() < 1e-5
+    means = np.mean([each.raw(x) for each in networks], axis=0)
+    assert merged(networks).raw(x) == pytest.approx(means)
+    assert np.abs(found - merged(networks).predict(x)).max() < 1e-5
 
 
 def test_training_finds_quantiles_that_hold() -> None:
@@ -359,6 +366,20 @@ def test_the_policy_of_learned_scorers_can_be_used() -> None:
     plugins = registry(entry_points=False).resolve(load_policy("learned"))
     kinds = {seat.scorer.kind.value for seat in plugins.scorers}
     assert kinds == {"ai", "ilp", "heuristic"}
+
+
+def test_a_whole_decision_with_the_three_kinds_of_scorers() -> None:
+    chosen = load_policy("learned")
+    snapshot = snapshot_of([board(f"rpi4b-0001-{each:04}") for each in range(1, 7)])
+    jobs = [pending(f"b-{each}", nb_inference=10 * each) for each in range(1, 5)]
+    knowledge = replace(sample_knowledge(snapshot, jobs), entitlements={}, leases=())
+    given = CycleInput(snapshot=snapshot, pending=jobs, now=NOW, knowledge=knowledge)
+    result = decide(given, chosen, registry(entry_points=False).resolve(chosen))
+    assert not result.faults
+    assert result.placements
+    names = {each.scorer for each in result.decided.scores.proposals}
+    assert names == {each.name for each in chosen.scorers}
+    assert {"learned_run_time", "learned_risk"} <= set(result.rewards)
 
 
 def test_a_slower_past_means_a_lower_score() -> None:

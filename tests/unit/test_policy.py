@@ -24,7 +24,7 @@ from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
 
 
 def test_every_policy_that_we_bring_loads_and_names_plugins_that_exist() -> None:
-    assert built_in_policies() == ("default", "native")
+    assert built_in_policies() == ("default", "learned", "native")
     for name in built_in_policies():
         policy = load_policy(name)
         assert policy.name == name
@@ -119,7 +119,7 @@ def test_text_that_is_no_policy_is_refused(text: str) -> None:
 
 
 def test_a_missing_file_tells_what_there_is() -> None:
-    with pytest.raises(ConfigError, match="default, native"):
+    with pytest.raises(ConfigError, match="default, learned, native"):
         load_policy("/nowhere/mine.toml")
 
 

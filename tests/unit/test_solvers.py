@@ -85,14 +85,14 @@ def in_time(document: Document, boards: tuple[int, ...]) -> bool:
 def test_mean_completion_time_is_that_of_brute_force(document: Document) -> None:
     plan = solve(document, EXACT)
     check_plan(document, plan)
-    usable = ~np.isnan(document.run_s).all(axis=1)
+    usable = np.asarray(~np.isnan(document.run_s).all(axis=1))
     assert np.array_equal(plan.board >= 0, usable)
     if not usable.any():
         return
     best = min(
         total_completion_s(document, each)
         for each in places(document)
-        if all((where >= 0) == bool(can) for where, can in zip(each, usable, strict=True))
+        if all((where >= 0) == bool(can) for where, can in zip(each, usable.tolist(), strict=True))
     )
     done = plan.start_s[usable] + document.run_s[usable, plan.board[usable]]
     assert done.sum() == pytest.approx(best)

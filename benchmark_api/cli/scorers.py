@@ -1,0 +1,67 @@
+"""``scorers``: what each scorer of the deciding policy is worth."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.program import Output, Session, verb
+
+_COLUMNS = (
+    Column(title="SCORER", of=field("scorer"), whole=True),
+    Column(title="KIND", of=field("kind"), whole=True),
+    Column(title="GOOD FOR", of=field("objective"), shorten=True),
+    Column(title="WEIGHT", of=lambda row: _share(row, "weight"), right=True, whole=True),
+    Column(title="STATED", of=lambda row: _share(row, "stated_weight"), right=True, whole=True),
+    Column(title="REWARD", of=lambda row: _mean(row, "mean_reward"), right=True, whole=True),
+    Column(title="RUNS", of=lambda row: _mean(row, "mean_outcome_reward"), right=True, whole=True),
+    Column(title="FAULTS", of=field("faults"), right=True, whole=True),
+)
+
+
+def _share(row: Row, name: str) -> str:
+    value = row.get(name)
+    return f"{value:.1%}" if isinstance(value, (int, float)) else ""
+
+
+def _mean(row: Row, name: str) -> str:
+    value = row.get(name)
+    return f"{value:.2f}" if isinstance(value, (int, float)) else "-"
+
+
+def scorers_list(
+    session: Session,
+    rounds: Annotated[
+        int, typer.Option(min=0, max=1000, help="With --json: the last rounds of rewards too.")
+    ] = 0,
+) -> None:
+    """List the deciding policy's scorers: weights, rewards, faults.
+
+    WEIGHT is what was learned, STATED the policy's own; REWARD the mean from the evaluator, RUNS
+    the mean from how runs ended (a half: no better than another board).
+    """
+    answer = session.client.api.get("/v1/scorers", params={"rounds": rounds})
+    found = answer if isinstance(answer, dict) else {}
+    if session.output is Output.JSON:
+        emit_json(found)
+        return
+    items = found.get("items")
+    rows = [row for row in items if isinstance(row, dict)] if isinstance(items, list) else []
+    if not rows:
+        session.say(f"policy {found.get('policy')} has no scorers: its fallback decides")
+        return
+    show(table(rows, _COLUMNS, console().width))
+    for row in rows:
+        if row.get("bench_reason"):
+            typer.echo(f"{row['scorer']} is {row['bench_reason']}")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the noun with its verbs."""
+    group = typer.Typer(
+        help="Scorers: what each is worth.", no_args_is_help=True, rich_markup_mode=None
+    )
+    verb(group, "list")(scorers_list)
+    app.add_typer(group, name="scorers")

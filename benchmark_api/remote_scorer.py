@@ -1,0 +1,180 @@
+"""Scorers that are services: the batch's columns go out, one number a pair comes back.
+
+A policy names one by its URL::
+
+    [[scorers]]
+    name = "lab_model"
+    url = "https://models.example.org/score"
+    weight = 1.0
+    budget_s = 0.5
+    options = { objective = "latency", kind = "ai" }
+
+The request is a POST of a NumPy archive (``application/x-npz``, no pickles): the columns below,
+``class_*`` a class, ``board_*`` a board, ``pair_*`` a pair of them. The answer is an array of
+floats in one ``.npy`` file: a score in 0 to 1 for each pair, NaN where it abstains.
+"""
+
+from __future__ import annotations
+
+import io
+import ssl
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.benchmark_api.fetch import AddressRules, Resolver, opened, resolved
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.estimates import failure_rates, run_times
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.model.knowledge import HostLoad
+
+Options = Mapping[str, str | int | float | bool]
+
+_MOST_BUDGET_S = 60.0
+_HEADER_BYTES = 1024
+_UNKNOWN = HostLoad(cpu=float("nan"), memory=float("nan"))
+
+
+class RemoteScorer:
+    """One service. Safe to ask from several threads, one after another."""
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        options: Options,
+        rules: AddressRules,
+        resolve: Resolver = resolved,
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
+        """Nothing is sent before it is asked.
+
+        Raises:
+            InvalidInput: The URL is not one that may be asked.
+            ValueError: An option is unknown, or there is no such kind.
+        """
+        unknown = options.keys() - {"objective", "kind"}
+        if unknown:
+            raise ValueError(f"options {', '.join(sorted(unknown))}; known: objective, kind")
+        self.name = name
+        self.objective = str(options.get("objective", "remote"))
+        self.kind = ScorerKind(str(options.get("kind", "ai")))
+        self._target = rules.check(url)
+        self._rules, self._resolve, self._verify = rules, resolve, verify
+        # A thread of its own, since neither a name's look-up nor a slow body has a time-out that
+        # covers the whole.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"edgeyard-scorer-{name}")
+        self._asked: Future[NDArray[np.float32]] | None = None
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`.
+
+        Raises:
+            TimeoutError: No answer within the budget.
+            RunFailed: The service can't be reached, or answers an error.
+            ValueError: Its answer is no array of numbers.
+        """
+        if self._asked is not None and not self._asked.done():
+            raise TimeoutError("still busy with the last question")
+        budget_s = min(pairs.budget_s, _MOST_BUDGET_S)
+        body = packed(batch, pairs)
+        until_s = time.monotonic() + budget_s
+        self._asked = self._thread.submit(self._ask, body, len(pairs), until_s)
+        try:
+            return self._asked.result(budget_s)
+        except TimeoutError as error:
+            raise TimeoutError(f"no answer within {budget_s:g} s") from error
+
+    def _ask(self, body: bytes, count: int, until_s: float) -> NDArray[np.float32]:
+        address = self._rules.addresses(self._target, self._resolve)[0]
+        data = bytearray()
+        with opened(
+            self._target,
+            address,
+            self._verify,
+            method="POST",
+            headers={"Content-Type": "application/x-npz", "Accept": "application/x-npy"},
+            content=body,
+            timeout_s=max(until_s - time.monotonic(), 0.001),
+        ) as response:
+            if response.status_code != 200:
+                raise ValueError(f"it answered {response.status_code}")
+            for chunk in response.iter_bytes():
+                data += chunk
+                if len(data) > 8 * count + _HEADER_BYTES:
+                    raise ValueError(f"an answer of more than {len(data)} bytes")
+                if time.monotonic() > until_s:
+                    raise TimeoutError
+        scores = np.load(io.BytesIO(data), allow_pickle=False)
+        if not isinstance(scores, np.ndarray) or scores.dtype.kind != "f":
+            raise ValueError("an answer that is no array of floats")
+        return scores.astype(np.float32, copy=False)
+
+
+class RemoteScorers:
+    """Makes them, one for each (name, URL, options)."""
+
+    def __init__(
+        self,
+        rules: AddressRules,
+        resolve: Resolver = resolved,
+        verify: ssl.SSLContext | bool = True,
+    ) -> None:
+        self._rules, self._resolve, self._verify = rules, resolve, verify
+        self._made: dict[tuple[object, ...], RemoteScorer] = {}
+
+    def scorer(self, name: str, url: str, options: Options) -> RemoteScorer:
+        """See `RemoteScorer`."""
+        key = (name, url, *sorted(options.items()))
+        if key not in self._made:
+            self._made[key] = RemoteScorer(
+                name, url, options, self._rules, self._resolve, self._verify
+            )
+        return self._made[key]
+
+
+def packed(batch: Batch, pairs: Pairs) -> bytes:
+    """The request's body. Nothing in it tells who submitted what."""
+    snapshot, knowledge = batch.snapshot, batch.knowledge
+    loads = [knowledge.host_loads.get(host, _UNKNOWN) for host in snapshot.hosts]
+    columns: dict[str, NDArray[Any]] = {
+        "now_s": np.array(batch.now.timestamp()),
+        "seed": np.array(batch.seed),
+        "class_family": np.array(batch.families, dtype=np.str_),
+        "class_engine": np.array(batch.engines, dtype=np.str_),
+        "class_type": np.array([each.value for each in batch.types], dtype=np.str_),
+        "class_ram_bytes": batch.ram_bytes,
+        "class_storage_bytes": batch.storage_bytes,
+        "class_user_time_s": batch.user_times_s,
+        "class_model_sha256": np.array(
+            [each.model_sha256 or "" for each in batch.kinds], dtype=np.str_
+        ),
+        "class_nb_inference": np.array([each.nb_inference for each in batch.kinds], np.int64),
+        "class_benchmarks": np.bincount(batch.class_of_job, minlength=batch.shape[0]),
+        "board_uid": np.array(snapshot.uids, dtype=np.str_),
+        "board_family": batch.board_families,
+        "board_host": np.array(snapshot.hosts, dtype=np.str_),
+        "board_ram_bytes": snapshot.ram_bytes,
+        "board_storage_bytes": snapshot.storage_bytes,
+        "board_busy": snapshot.busy,
+        "board_host_cpu": np.array([each.cpu for each in loads], dtype=np.float64),
+        "board_host_memory": np.array([each.memory for each in loads], dtype=np.float64),
+        "pair_class": pairs.rows.astype(np.int32),
+        "pair_board": pairs.boards.astype(np.int32),
+        "pair_run_s": run_times(batch, pairs.rows, pairs.boards).astype(np.float32),
+        "pair_failure_rate": failure_rates(batch, pairs.rows, pairs.boards).astype(np.float32),
+    }
+    file = io.BytesIO()
+    np.savez(file, **columns)  # type: ignore[arg-type]  # its stub takes allow_pickle for a column
+    return file.getvalue()
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    def _conforms(scorer: RemoteScorer) -> Scorer:
+        return scorer

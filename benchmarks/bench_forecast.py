@@ -1,0 +1,337 @@
+"""How good forecasts are on run times that no model of ours made: coverage, width, interval score.
+
+For each log, in order of submission and in blocks: quantiles at 10, 50 and 90 % of the next runs'
+times, from the runs that had ended before the block, by `edgeyard.scheduler.framework.estimates`
+and by what anybody would try first, the plain empirical quantiles of what ran before: of the same
+kind, where it ran five times; else of the same user or model; else of all.
+
+Interval score (Gneiting & Raftery 2007, equation 43), for the 80 % interval [l, u] and x seen::
+
+    (u - l) + (2 / 0.2) (l - x) [x < l] + (2 / 0.2) (x - u) [x > u]
+
+lower is better; of logarithms, since run times span six orders of magnitude (and run times are
+what users read as "about twice as long").
+
+The row ``queue``: every few hundred jobs of a log the next 64 wait for 8 boards at once; each one's
+end is foretold by `edgeyard.scheduler.decide.forecast`, and by the same list schedule with run
+times drawn from those plain past runs; the truth is the list schedule of the times that they took.
+The logs are not part of Edgeyard; see `TRACES`.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.tables import Row
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.decide.forecast import forecasts
+from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.benchmark import BenchmarkType
+from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.history import History, PastRun, RunKind
+from edgeyard.scheduler.model.knowledge import Knowledge
+
+TRACES = Path(__file__).parents[2] / "shared" / "traces"
+"""Folder of the Parallel Workloads Archive's logs and MLPerf's latencies; skipped where missing."""
+
+LOW, HIGH = 0.1, 0.9
+ALPHA = 1.0 - (HIGH - LOW)
+BLOCK = 500
+MOST = 20_000
+LEAST_RUNS = 5
+BOARDS, QUEUE = 8, 64
+POLICY = replace(load_policy("default"), fallback=None)
+_START = datetime(2020, 1, 1, tzinfo=UTC)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A run of a log.
+
+    Attributes:
+        kind: What it ran: model (or user's programme), variant.
+        broader: What else it is like: the user, or the model.
+    """
+
+    submit_s: float
+    end_s: float
+    run_s: float
+    family: str
+    uid: str
+    kind: RunKind
+    broader: str
+
+
+def run() -> list[Row]:
+    """All rows."""
+    rows: list[Row] = []
+    for name, log in (
+        ("KTH-SP2", "KTH-SP2-1996-2.1-cln.swf.gz"),
+        ("SDSC-SP2", "SDSC-SP2-1998-4.2-cln.swf.gz"),
+        ("HPC2N", "HPC2N-2002-2.2-cln.swf.gz"),
+    ):
+        seen = list(_swf(log))
+        rows += _judged(name, seen) + _queues(f"{name} queue", seen)
+    rows += _judged("MLPerf edge", list(_mlperf("mlperf_inference_latency.csv.gz")))
+    return rows
+
+
+def _judged(name: str, seen: Sequence[Seen]) -> list[Row]:
+    if not seen:
+        print(f"skipped: {name} is not in {TRACES}", file=sys.stderr)
+        return []
+    began = time.perf_counter()
+    truth, ours, plain = [], [], []
+    for start in range(len(seen) // 4, len(seen), BLOCK):
+        block = seen[start : start + BLOCK]
+        past = [each for each in seen[:start] if each.end_s <= block[0].submit_s]
+        truth.append(np.log([each.run_s for each in block]))
+        ours.append(_ours(past, block))
+        plain.append(_plain(past, block))
+    x = np.concatenate(truth)
+    low, high = np.log(np.concatenate(ours, axis=1))
+    plain_low, plain_high = np.log(np.concatenate(plain, axis=1))
+    note = f"peer: plain empirical quantiles; {len(x):,} runs, in order"
+    print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
+    return _rows(name, x, (low, high), (plain_low, plain_high), note)
+
+
+def _rows(
+    name: str, x: Floats, ours: tuple[Floats, Floats], plain: tuple[Floats, Floats], note: str
+) -> list[Row]:
+    figures = (
+        ("coverage of 80 %", "", _coverage),
+        ("mean width", "ln s", _width),
+        ("interval score", "ln s", interval_score),
+    )
+    rows = []
+    for figure, unit, of in figures:
+        value, peer = of(x, *ours), of(x, *plain)
+        rows.append(Row(f"{name}: {figure}", value, unit, peer, value / peer, note))
+    return rows
+
+
+def _queues(name: str, seen: Sequence[Seen]) -> list[Row]:
+    """Ends of whole queues."""
+    if not seen:
+        return []
+    rng = np.random.default_rng(0)
+    began = time.perf_counter()
+    snapshot = snapshot_of(
+        [
+            replace(board("a-0001-0001"), target_uid=f"cluster-0001-{n:04}", family="cluster")
+            for n in range(BOARDS)
+        ]
+    )
+    truth, ours, plain = [], [], []
+    for start in range(len(seen) // 4, len(seen) - QUEUE, 2 * BLOCK):
+        block = seen[start : start + QUEUE]
+        past = [each for each in seen[:start] if each.end_s <= block[0].submit_s]
+        jobs = [
+            replace(
+                each, benchmark_id=str(number), submit_time=NOW - timedelta(hours=QUEUE - number)
+            )
+            for number, each in enumerate(_jobs(block))
+        ]
+        known = Knowledge(runs=_history(past), most_run_s=1e8)
+        result = decide(
+            CycleInput(snapshot=snapshot, pending=jobs, now=NOW, knowledge=known),
+            POLICY,
+            registry(entry_points=False).resolve(POLICY),
+        )
+        found = forecasts(result.decided)
+        order = [int(each) for each in result.order]
+        truth.append(_ends(np.array([[block[k].run_s] for k in order]))[:, 0])
+        drawn = np.array([rng.choice(_alike(past, block[k]), 200) for k in order])
+        plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
+        told = [found[str(k)] for k in order]
+        ours.append(
+            [
+                [(each.finish_low - NOW).total_seconds() for each in told],
+                [(each.finish_high - NOW).total_seconds() for each in told],
+            ]
+        )
+    x = np.log(np.concatenate(truth))
+    low, high = np.log(np.concatenate(ours, axis=1))
+    plain_low, plain_high = np.log(np.concatenate(plain, axis=1))
+    note = f"peer: plain past runs, same schedule; {len(x):,} ends"
+    print(f"{name}: {time.perf_counter() - began:.1f} s", file=sys.stderr)
+    return _rows(name, x, (low, high), (plain_low, plain_high), note)
+
+
+def _ends(run_s: Floats) -> Floats:
+    """Shape (jobs, samples): of a list schedule in the order of the rows."""
+    free = np.zeros((run_s.shape[1], BOARDS))
+    samples = np.arange(run_s.shape[1])
+    ends = np.empty_like(run_s)
+    for job, times in enumerate(run_s):
+        first = free.argmin(axis=1)
+        ends[job] = free[samples, first] + times
+        free[samples, first] = ends[job]
+    return ends
+
+
+def interval_score(x: Floats, low: Floats, high: Floats) -> float:
+    """Mean; see the module."""
+    below, above = np.maximum(low - x, 0.0), np.maximum(x - high, 0.0)
+    return float(np.mean(high - low + (2.0 / ALPHA) * (below + above)))
+
+
+def _coverage(x: Floats, low: Floats, high: Floats) -> float:
+    return float(np.mean((low <= x) & (x <= high)))
+
+
+def _width(x: Floats, low: Floats, high: Floats) -> float:
+    return float(np.mean(high - low))
+
+
+def _ours(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
+    """Shape (2, block), seconds."""
+    uids = sorted({(each.uid, each.family) for each in block})
+    jobs = _jobs(block)
+    snapshot = snapshot_of(
+        [replace(board("a-0001-0001"), target_uid=uid, family=family) for uid, family in uids]
+    )
+    batch = build_batch(snapshot, jobs, NOW, 0, Knowledge(runs=_history(past)))
+    row_of_uid = {uid: row for row, uid in enumerate(snapshot.uids)}
+    boards = np.array([row_of_uid[each.uid] for each in block], dtype=np.intp)
+    rows = batch.class_of_job
+    return np.stack([run_times(batch, rows, boards, quantile) for quantile in (LOW, HIGH)])
+
+
+def _history(past: Sequence[Seen]) -> History:
+    return History(
+        PastRun(
+            benchmark_id=str(number),
+            user_id="",
+            target_uid=each.uid,
+            family=each.family,
+            kind=each.kind,
+            run_s=each.run_s,
+            failure=None,
+            ended_at=_START + timedelta(seconds=each.end_s),
+        )
+        for number, each in enumerate(past)
+    )
+
+
+def _jobs(block: Sequence[Seen]) -> list[PendingBenchmark]:
+    return [
+        pending(
+            str(number),
+            family=each.family,
+            engine=each.kind.engine,
+            model_sha256=each.kind.model_sha256,
+            variant=each.kind.variant,
+        )
+        for number, each in enumerate(block)
+    ]
+
+
+def _alike(past: Sequence[Seen], one: Seen) -> list[float]:
+    """Past run times of the narrowest group that has enough."""
+    for alike in (
+        [each.run_s for each in past if each.kind == one.kind],
+        [each.run_s for each in past if each.broader == one.broader],
+    ):
+        if len(alike) >= LEAST_RUNS:
+            return alike
+    return [each.run_s for each in past]
+
+
+def _plain(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
+    """Shape (2, block), seconds."""
+    by_kind: dict[object, list[float]] = defaultdict(list)
+    for each in past:
+        for group in ((each.uid, each.kind), each.broader, None):
+            by_kind[group].append(each.run_s)
+    known: dict[object, Floats] = {}
+    found = np.empty((2, len(block)))
+    key: object = None
+    for number, each in enumerate(block):
+        for key in ((each.uid, each.kind), each.broader, None):
+            if len(by_kind[key]) >= LEAST_RUNS:
+                break
+        if key not in known:
+            known[key] = np.quantile(by_kind[key], (LOW, HIGH))
+        found[:, number] = known[key]
+    return found
+
+
+def _swf(file: str) -> Iterator[Seen]:
+    """Jobs of a log in the Standard Workload Format (Feitelson); those that ran at all."""
+    path = TRACES / file
+    if not path.is_file():
+        return
+    count = 0
+    with gzip.open(path, "rt", encoding="latin-1") as lines:
+        for line in lines:
+            if line.startswith(";"):
+                continue
+            field = [float(each) for each in line.split()]
+            submit_s, wait_s, run_s, processors, asked_s = (field[k] for k in (1, 2, 3, 7, 8))
+            user, program = int(field[11]), int(field[13])
+            if run_s < 1.0:
+                continue
+            yield Seen(
+                submit_s=submit_s,
+                end_s=submit_s + max(wait_s, 0.0) + run_s,
+                run_s=run_s,
+                family="cluster",
+                uid="cluster-0001-0001",
+                kind=RunKind(
+                    engine="ort",
+                    benchmark_type=BenchmarkType.TYPE1,
+                    model_sha256=f"{user}/{program}",
+                    variant=f"{processors:g}/{asked_s:g}",
+                ),
+                broader=str(user),
+            )
+            count += 1
+            if count == MOST:
+                return
+
+
+def _mlperf(file: str) -> Iterator[Seen]:
+    """Single-stream latencies of edge systems, in a shuffled order that a seed fixes."""
+    path = TRACES / file
+    if not path.is_file():
+        return
+    with gzip.open(path, "rt", encoding="utf-8", newline="") as lines:
+        found = [
+            each
+            for each in csv.DictReader(lines)
+            if each["scenario"] == "singlestream" and float(each["lat_mean_ns"] or 0) > 0
+        ]
+    np.random.default_rng(0).shuffle(found)
+    for number, each in enumerate(found):
+        yield Seen(
+            submit_s=float(number),
+            end_s=float(number),
+            run_s=float(each["lat_mean_ns"]) / 1e9,
+            family=(each["accel"] or each["processor"])[:60] or "unknown",
+            uid=each["system"],
+            kind=RunKind(
+                engine=(each["framework"].split() or ["none"])[0].lower(),
+                benchmark_type=BenchmarkType.TYPE1,
+                model_sha256=each["model"],
+            ),
+            broader=each["model"],
+        )

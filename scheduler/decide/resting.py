@@ -1,0 +1,44 @@
+"""Boards that cool down: as good as busy for a while after each run, where the policy says so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.model.decision import Snapshot
+from edgeyard.scheduler.model.history import EPOCH, History
+
+
+def resting(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float) -> Snapshot:
+    """The snapshot with boards busy that measured within the cool-down."""
+    if cool_down_s <= 0.0 or not len(runs):
+        return snapshot
+    left_s = rests_s(snapshot, runs, now, cool_down_s)
+    warm = (left_s > 0.0) & ~snapshot.busy
+    if not warm.any():
+        return snapshot
+    reasons = list(snapshot.reasons)
+    for board in np.flatnonzero(warm).tolist():
+        until = now + timedelta(seconds=float(left_s[board]))
+        reasons[board] = f"cools down until {until.astimezone(UTC):%H:%M:%SZ}"
+    return replace(snapshot, busy=snapshot.busy | warm, reasons=tuple(reasons))
+
+
+def rests_s(
+    snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float
+) -> NDArray[np.float64]:
+    """Shape (boards,): how long each is still to rest; 0 for most."""
+    ends = runs.derived(_last_ends)
+    numbers = runs.names.boards.of(snapshot.uids)
+    last_s = np.where((numbers >= 0) & (numbers < len(ends) - 1), ends[numbers], -np.inf)
+    return np.maximum(last_s + cool_down_s - (now - EPOCH).total_seconds(), 0.0)
+
+
+def _last_ends(history: History) -> NDArray[np.float64]:
+    """By number of the board; one more, of nobody."""
+    ends = np.full(len(history.names.boards.names) + 1, -np.inf)
+    np.maximum.at(ends, history.columns.boards, history.columns.ended_s)
+    return ends

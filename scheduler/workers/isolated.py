@@ -1,0 +1,217 @@
+"""The server's side: a scorer that lives elsewhere, and all of them together."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.workers.frames import (
+    MOST_TEXT_BYTES,
+    BrokenFrameError,
+    Frame,
+    pickled,
+    receive,
+    send,
+)
+
+logger = logging.getLogger(__name__)
+
+Options = Mapping[str, str | int | float | bool]
+
+START_S = 30.0
+"""For an interpreter, NumPy and what the scorer imports, on a machine with its cores taken."""
+
+MOST_BUDGET_S = 60.0
+"""Of one that was given no budget: the cycle waits meanwhile."""
+
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH", "OMP_NUM_THREADS", "TMPDIR")
+"""Of the environment: the server's settings, with its secrets, are no business of a scorer."""
+
+
+class WorkerError(Exception):
+    """What a worker's scorer raised, or how the worker ended."""
+
+
+class IsolatedScorer:
+    """A scorer in a process of its own. Safe to ask from several threads, one after another.
+
+    A scorer that takes longer than its time budget is killed with its process, and started again
+    behind the scenes: the time of the start counts against the next budget. What it answers is
+    read as bare numbers, as many as were asked for.
+    """
+
+    def __init__(self, name: str, source: str, options: Options) -> None:
+        """Starts it, and waits until it says what it is.
+
+        Args:
+            name: What policies call it.
+            source: ``module:attribute`` or ``/path/to/file.py:attribute``.
+            options: Arguments to make it with.
+
+        Raises:
+            WorkerError: It can't be made, and why.
+        """
+        self.name = name
+        self._words = (source, json.dumps(dict(options)))
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: socket.socket | None = None
+        self._greeted = False
+        self._start()
+        try:
+            told = self._greeting(time.monotonic() + START_S)
+            self.objective = str(told["objective"])[:60]
+            self.kind = ScorerKind(str(told["kind"]))
+        except (TimeoutError, KeyError, ValueError) as error:
+            self.close()
+            raise WorkerError(f"{source} did not start: {error!r}") from error
+        except BaseException:
+            self.close()
+            raise
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`.
+
+        Raises:
+            TimeoutError: No answer within the budget; the process was killed.
+            WorkerError: The scorer raised, or answered what is no answer.
+        """
+        budget_s = min(pairs.budget_s, MOST_BUDGET_S)
+        until_s = time.monotonic() + budget_s
+        if not self._lock.acquire(timeout=budget_s):
+            raise TimeoutError(f"busy with another question for {budget_s:g} s")
+        try:
+            return self._ask(batch, pairs, until_s)
+        except TimeoutError as error:
+            self._restart()
+            raise TimeoutError(f"no answer within {budget_s:g} s") from error
+        except (OSError, EOFError) as error:
+            self._restart()
+            raise WorkerError("its process ended") from error
+        except BrokenFrameError as error:
+            self._restart()
+            raise WorkerError(str(error)) from error
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Kill its process."""
+        link, process = self._link, self._process
+        self._link = self._process = None
+        if link is not None:
+            link.close()
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):  # it ended by itself
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _ask(self, batch: Batch, pairs: Pairs, until_s: float) -> NDArray[np.float32]:
+        if self._link is None:
+            self._start()
+        if not self._greeted:
+            self._greeting(until_s)
+        link = self._link
+        assert link is not None
+        link.settimeout(max(until_s - time.monotonic(), 0.001))
+        send(link, Frame.ASK, *pickled((batch, pairs)))
+        most = max(4 * len(pairs), MOST_TEXT_BYTES)
+        kind, data = receive(link, most_bytes=most, until_s=until_s)
+        if kind is Frame.FAILED:
+            raise WorkerError(data.decode("utf-8", "replace")[:300])
+        if kind is not Frame.SCORES or len(data) % 4:
+            raise BrokenFrameError(f"{kind.name.lower()} of {len(data)} bytes where scores go")
+        return np.frombuffer(data, dtype="<f4")
+
+    def _greeting(self, until_s: float) -> Mapping[str, object]:
+        link = self._link
+        assert link is not None
+        try:
+            kind, data = receive(link, most_bytes=MOST_TEXT_BYTES, until_s=until_s)
+        except (EOFError, OSError, BrokenFrameError) as error:
+            if isinstance(error, TimeoutError):
+                raise
+            raise WorkerError("its process ended before it began") from error
+        if kind is Frame.FAILED:
+            raise WorkerError(data.decode("utf-8", "replace")[:300])
+        told = json.loads(data)
+        if kind is not Frame.HELLO or not isinstance(told, dict):
+            raise ValueError(f"{kind.name.lower()} instead of a greeting")
+        self._greeted = True
+        return told
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "edgeyard.scheduler.workers.worker",
+                    str(theirs.fileno()),
+                    *self._words,
+                ],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+                start_new_session=True,
+            )
+        self._link, self._greeted = ours, False
+
+    def _restart(self) -> None:
+        self.close()
+        self._start()
+        logger.warning(
+            "a scorer was killed and started again",
+            extra={"event": "scorer.restarted", "scorer": self.name},
+        )
+
+
+class Workers:
+    """All isolated scorers, one process each however often policies name them. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._scorers: dict[tuple[str, str, str], IsolatedScorer] = {}
+
+    def scorer(self, name: str, source: str, options: Options) -> IsolatedScorer:
+        """The scorer, started if it was not yet.
+
+        Raises:
+            WorkerError: It can't be made, and why.
+        """
+        key = (name, source, json.dumps(dict(options), sort_keys=True))
+        with self._lock:
+            if key not in self._scorers:
+                self._scorers[key] = IsolatedScorer(name, source, options)
+            return self._scorers[key]
+
+    def close(self) -> None:
+        """Kill all of them."""
+        with self._lock:
+            scorers, self._scorers = self._scorers, {}
+        for scorer in scorers.values():
+            scorer.close()
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import Scorer
+
+    def _conforms(scorer: IsolatedScorer) -> Scorer:
+        return scorer

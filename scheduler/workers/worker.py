@@ -1,0 +1,105 @@
+"""The worker's side: loads one scorer and answers for it until the server is gone.
+
+``python -m edgeyard.scheduler.workers.worker FD SOURCE OPTIONS``: FD is its end of the connection,
+SOURCE ``module:attribute`` or ``/path/to/file.py:attribute``, OPTIONS JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.workers.frames import Frame, receive, send, unpickled
+
+_PR_SET_PDEATHSIG = 1
+_MOST_MEMORY_BYTES = 4 << 30
+"""Address space: room for a batch of 10,000 by 10,000 and a network, not for a whole machine."""
+
+_MOST_ASK_BYTES = 2 << 30
+
+
+def main(words: list[str]) -> int:
+    """Serve; returns when the server closes the connection."""
+    fd, source, options = int(words[0]), words[1], json.loads(words[2])
+    _limit()
+    link = socket.socket(fileno=fd)
+    # Whatever the scorer prints goes nowhere: this process has one thing to say, on the link.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    try:
+        scorer = load(source)(**options)
+        told = {"objective": str(scorer.objective), "kind": str(scorer.kind)}
+    except Exception as error:
+        send(link, Frame.FAILED, _words(error))
+        return 1
+    send(link, Frame.HELLO, json.dumps(told).encode())
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            _, data = receive(link, most_bytes=_MOST_ASK_BYTES)
+            asked: Any = unpickled(data)
+            _answer(link, scorer, *asked)
+    return 0
+
+
+def load(source: str) -> Callable[..., Any]:
+    """What makes the scorer.
+
+    Raises:
+        ImportError: There is no such module or file.
+        AttributeError: It has no such attribute.
+    """
+    place, _, attribute = source.rpartition(":")
+    if not place.endswith(".py"):
+        return getattr(importlib.import_module(place), attribute)  # type: ignore[no-any-return]
+    path = Path(place)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} can't be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return getattr(module, attribute)  # type: ignore[no-any-return]
+
+
+def _answer(link: socket.socket, scorer: Any, batch: Batch, pairs: Pairs) -> None:
+    try:
+        scores = np.ascontiguousarray(scorer.score(batch, pairs))
+        if scores.dtype.kind != "f":
+            raise TypeError(f"scores of type {scores.dtype}")
+        told = scores.astype("<f4").tobytes()
+    except Exception as error:
+        send(link, Frame.FAILED, _words(error))
+    else:
+        send(link, Frame.SCORES, told)
+
+
+def _words(error: Exception) -> bytes:
+    return f"{type(error).__name__}: {error}"[:1000].encode("utf-8", "replace")
+
+
+def _limit() -> None:
+    """End with the server, and take no more than is fair."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    least = _MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, _MOST_MEMORY_BYTES)
+    resource.setrlimit(resource.RLIMIT_AS, (least, least))
+    os.nice(5)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,137 @@
+"""Scorers that are services: columns out, numbers back, within address rules and time."""
+
+import io
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+import pytest
+
+from edgeyard.benchmark_api.fetch import AddressRules
+from edgeyard.benchmark_api.remote_scorer import RemoteScorer, RemoteScorers
+from edgeyard.errors import UrlRefused
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.testing import all_pairs, sample_batch
+from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.framework.runner import PluginRunner
+
+BATCH = sample_batch(40, 30)
+PAIRS = all_pairs(BATCH)
+LOCAL = AddressRules(["127.0.0.1"])
+
+
+def npy(scores: Any) -> bytes:
+    file = io.BytesIO()
+    np.save(file, scores, allow_pickle=True)
+    return file.getvalue()
+
+
+@contextmanager
+def service(answer: Callable[[Any], bytes], status: int = 200) -> Iterator[str]:
+    """Its URL; it answers what ``answer`` makes of the columns."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            said = answer(np.load(io.BytesIO(body), allow_pickle=False))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, name="service", args=(0.05,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/score"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_service_gets_columns_and_its_numbers_come_back() -> None:
+    def prefer_ram(columns: Any) -> bytes:
+        ram = columns["board_ram_bytes"] / columns["board_ram_bytes"].max()
+        assert set(columns["board_uid"]) == set(BATCH.snapshot.uids)
+        assert len(columns["pair_run_s"]) == len(columns["pair_failure_rate"])
+        return npy(ram[columns["pair_board"]].astype(np.float32))
+
+    with service(prefer_ram) as url:
+        scorer = RemoteScorer("lab", url, {"objective": "size", "kind": "heuristic"}, LOCAL)
+        found = PluginRunner().score(Seat(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS)
+    assert found is not None
+    assert (found.objective, found.kind) == ("size", ScorerKind.HEURISTIC)
+    ram = BATCH.snapshot.ram_bytes / BATCH.snapshot.ram_bytes.max()
+    assert np.allclose(found.scores, ram[PAIRS.boards])
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "cause", "detail"),
+    [
+        (npy(np.zeros(len(PAIRS))), 500, "raised", "it answered 500"),
+        (b"not an array", 200, "raised", ""),
+        (npy(np.array([{"a": 1}], dtype=object)), 200, "raised", "allow_pickle"),
+        (npy(np.zeros(len(PAIRS), dtype=np.int64)), 200, "raised", "no array of floats"),
+        (npy(np.zeros(3, dtype=np.float32)), 200, "nonsense", "shape (3,)"),
+        (npy(np.full(len(PAIRS), 7.0, dtype=np.float32)), 200, "nonsense", "outside 0..1"),
+        (b"\0" * (20 * len(PAIRS)), 200, "raised", "an answer of more than"),
+    ],
+)
+def test_an_answer_that_is_none_is_refused(
+    said: bytes, status: int, cause: str, detail: str
+) -> None:
+    with service(lambda columns: said, status) as url:
+        scorer = RemoteScorer("lab", url, {}, LOCAL)
+        runner = PluginRunner()
+        assert runner.score(Seat(scorer=scorer, budget_s=10.0), 1.0, BATCH, PAIRS) is None
+    (fault,) = runner.faults
+    assert fault.cause == cause
+    assert detail in fault.detail
+
+
+def test_a_service_that_stalls_holds_nobody_up() -> None:
+    goes_on = threading.Event()
+
+    def stall(columns: Any) -> bytes:
+        goes_on.wait(30.0)
+        return b""
+
+    with service(stall) as url:
+        scorer = RemoteScorer("lab", url, {}, LOCAL)
+        runner = PluginRunner()
+        for _ in range(2):
+            assert runner.score(Seat(scorer=scorer, budget_s=0.1), 1.0, BATCH, PAIRS) is None
+        goes_on.set()
+    assert [fault.cause for fault in runner.faults] == ["timed_out", "timed_out"]
+
+
+def test_a_private_address_is_asked_only_where_the_operator_allows_it() -> None:
+    for url in ("http://localhost:9/score", "http://127.0.0.1:9/", "http://[::ffff:10.0.0.1]/"):
+        with pytest.raises(UrlRefused):
+            RemoteScorer("lab", url, {}, AddressRules())
+    inside = RemoteScorer(
+        "lab", "http://models.example.org/", {}, AddressRules(), lambda host, port: ["10.0.0.1"]
+    )
+    with pytest.raises(UrlRefused):
+        inside.score(BATCH, replace(PAIRS, budget_s=5.0))
+    with pytest.raises(ValueError, match="colour"):
+        RemoteScorer("lab", "https://example.org/score", {"colour": "red"}, AddressRules())
+
+
+def test_a_policy_names_a_service_by_its_url() -> None:
+    with service(lambda columns: npy(np.zeros(len(columns["pair_board"])))) as url:
+        known = registry(entry_points=False, remote=RemoteScorers(LOCAL).scorer)
+        choice = ScorerChoice(name="lab", weight=1.0, url=url, options={"kind": "ilp"})
+        (seat,) = known.resolve(replace(load_policy("default"), scorers=(choice,))).scorers
+        assert seat.scorer.kind is ScorerKind.ILP
+        assert PluginRunner().score(replace(seat, budget_s=10.0), 1.0, BATCH, PAIRS) is not None
