@@ -21,7 +21,7 @@ class FamilyFilter:
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
         fits = by_value(batch, batch.families, lambda family: has_family(batch, family))
-        return (~fits).astype(np.uint8)
+        return (~fits).view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

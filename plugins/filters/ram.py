@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.sizes import size_text
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, alike
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
@@ -21,7 +21,8 @@ class RamFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        return (batch.ram_bytes[:, None] > batch.snapshot.ram_bytes[None, :]).astype(np.uint8)
+        asked = alike(batch.ram_bytes)[:, None]
+        return (asked > batch.snapshot.ram_bytes[None, :]).view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

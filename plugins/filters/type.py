@@ -22,7 +22,7 @@ class TypeFilter:
         """See `Filter.admit`."""
         pairs = tuple(zip(batch.engines, batch.types, strict=True))
         fits = by_value(batch, pairs, lambda pair: supports(batch, *pair))
-        return (~fits).astype(np.uint8)
+        return (~fits).view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

@@ -78,29 +78,38 @@ def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner)
         answers.append((answer, before, refusals))
     codes = np.zeros(batch.shape, dtype=np.uint8)
     # The last writer wins: first what is not now, then what is never, each from last to first.
+    written: list[int] = []
     for never in (False, True):
         for answer, before, refusals in reversed(answers):
-            _write(codes, answer, before, [refusal.never is never for refusal in refusals])
+            written += _write(
+                codes, answer, before, [refusal.never is never for refusal in refusals]
+            )
     fits = codes == FITS
     possible = fits.copy()
-    for code, reason in enumerate(reasons, start=1):
-        if not reason.refusal.never:
+    for code in written:
+        if not reasons[code - 1].refusal.never:
             possible |= codes == code
     return Feasibility(codes=codes, reasons=tuple(reasons), fits=fits, possible=possible)
 
 
 def _write(
     codes: NDArray[np.uint8], answer: NDArray[np.uint8], before: int, wanted: list[bool]
-) -> None:
-    """Put a filter's answers, of the refusals that are wanted, over what is in the table."""
+) -> list[int]:
+    """Put a filter's answers, of the refusals that are wanted, over what is in the table.
+
+    Returns:
+        The codes that were written: most filters refuse nobody.
+    """
+    written = []
     for place, each in enumerate(wanted):
-        if not each:
+        # With one refusal an answer is 0 or 1 already: a look at it is no work.
+        refused = answer.view(np.bool_) if len(wanted) == 1 else answer == place + 1
+        if not each or not refused.any():
             continue
-        refused = answer == place + 1
-        if not refused.any():
-            continue
-        code = np.uint8(before + place + 1)
+        code = before + place + 1
         if answer.shape[0] == 1 and codes.shape[0] > 1:
             codes[:, np.flatnonzero(refused[0])] = code
         else:
-            np.copyto(codes, code, where=refused)
+            np.copyto(codes, np.uint8(code), where=refused)
+        written.append(code)
+    return written

@@ -26,6 +26,7 @@ from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 _Value = TypeVar("_Value", bound=Hashable)
 _Derived = TypeVar("_Derived")
+_Number = TypeVar("_Number", np.int64, np.float64)
 _Floating = TypeVar("_Floating", np.float32, np.float64)
 
 
@@ -265,15 +266,20 @@ def by_value(
         fits: Shape (boards,) for one value; asked once a value.
 
     Returns:
-        Shape (classes, boards).
+        Shape (classes, boards); (1, boards) where all classes have the same value.
     """
     rows: dict[_Value, int] = {}
     row_of_class = np.array([rows.setdefault(value, len(rows)) for value in values], dtype=np.intp)
     if not rows:
         return np.zeros(batch.shape, dtype=bool)
     if len(rows) == 1:
-        return np.broadcast_to(fits(next(iter(rows))), batch.shape)
+        return fits(next(iter(rows)))[None, :]
     return np.stack([fits(value) for value in rows])[row_of_class]
+
+
+def alike(column: NDArray[_Number]) -> NDArray[_Number]:
+    """A class column; its first cell alone where all are the same: a table of it is a row then."""
+    return column[:1] if len(column) and (column == column[0]).all() else column
 
 
 def has_family(batch: Batch, family: str) -> NDArray[np.bool_]:
