@@ -144,7 +144,12 @@ def start(
 
 
 @contextmanager
-def edgeyard(data_dir: Path, *, python: Path | None = None, **environment: str) -> Iterator[Server]:
+def edgeyard(
+    data_dir: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    python: Path | None = None,
+) -> Iterator[Server]:
     """A server for the length of a ``with`` block; arguments as of `start`."""
     server = start(data_dir, environment, python=python)
     try:

@@ -58,13 +58,15 @@ def server(
     )
     with edgeyard(
         data_dir,
-        EDGEYARD_CLUSTER="nomad",
-        EDGEYARD_DRIVER="raw_exec",
-        EDGEYARD_INVENTORY=str(inventory),
-        EDGEYARD_NOMAD_ADDRESS=cluster.address,
-        EDGEYARD_NOMAD_TOKEN=cluster.token,
-        EDGEYARD_NOMAD_NAMESPACE=cluster.namespace,
-        **environment,
+        {
+            "EDGEYARD_CLUSTER": "nomad",
+            "EDGEYARD_DRIVER": "raw_exec",
+            "EDGEYARD_INVENTORY": str(inventory),
+            "EDGEYARD_NOMAD_ADDRESS": cluster.address,
+            "EDGEYARD_NOMAD_TOKEN": cluster.token,
+            "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
+            **environment,
+        },
     ) as running:
         yield running
 

@@ -104,9 +104,7 @@ def _demo(clone: Path, environment: dict[str, str], *options: str) -> str:
 
 
 @pytest.mark.xdist_group("clone")
-def test_the_demo_runs_from_a_fresh_clone(
-    clone: Path, clean_environment: dict[str, str]
-) -> None:
+def test_the_demo_runs_from_a_fresh_clone(clone: Path, clean_environment: dict[str, str]) -> None:
     assert "resnet50" in _demo(clone, clean_environment)
 
 

@@ -37,7 +37,7 @@ def server(
     clear(nomad_cluster)
     folder = tmp_path_factory.mktemp("server")
     settings = settings_of(nomad_cluster, folder / "inventory.json", without={STRANGER})
-    with edgeyard(folder / "data", **settings, EDGEYARD_START_LEAD_S="60") as running:
+    with edgeyard(folder / "data", {**settings, "EDGEYARD_START_LEAD_S": "60"}) as running:
         yield running
     clear(nomad_cluster)
 

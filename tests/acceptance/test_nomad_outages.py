@@ -106,14 +106,16 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     try:
         with edgeyard(
             folder / "data",
-            EDGEYARD_CLUSTER="nomad",
-            EDGEYARD_DRIVER="raw_exec",
-            EDGEYARD_INVENTORY=str(inventory),
-            EDGEYARD_NOMAD_ADDRESS=nomad.address,
-            EDGEYARD_NOMAD_NAMESPACE=nomad.namespace,
-            # All rights, since a Nomad that lost its data knows no other token.
-            EDGEYARD_NOMAD_TOKEN=nomad.management,
-            EDGEYARD_BOARD_GRACE_S="1",
+            {
+                "EDGEYARD_CLUSTER": "nomad",
+                "EDGEYARD_DRIVER": "raw_exec",
+                "EDGEYARD_INVENTORY": str(inventory),
+                "EDGEYARD_NOMAD_ADDRESS": nomad.address,
+                "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
+                # All rights, since a Nomad that lost its data knows no other token.
+                "EDGEYARD_NOMAD_TOKEN": nomad.management,
+                "EDGEYARD_BOARD_GRACE_S": "1",
+            },
         ) as server:
             yield Lab(nomad, server, usb)
     finally:

@@ -40,12 +40,14 @@ def server(nomad_cluster: LoopbackNomad, board: BehindHost, tmp_path: Path) -> I
     try:
         with edgeyard(
             tmp_path / "data",
-            EDGEYARD_CLUSTER="nomad",
-            EDGEYARD_DRIVER="raw_exec",
-            EDGEYARD_INVENTORY=str(inventory),
-            EDGEYARD_NOMAD_ADDRESS=nomad_cluster.address,
-            EDGEYARD_NOMAD_TOKEN=nomad_cluster.token,
-            EDGEYARD_NOMAD_NAMESPACE=nomad_cluster.namespace,
+            {
+                "EDGEYARD_CLUSTER": "nomad",
+                "EDGEYARD_DRIVER": "raw_exec",
+                "EDGEYARD_INVENTORY": str(inventory),
+                "EDGEYARD_NOMAD_ADDRESS": nomad_cluster.address,
+                "EDGEYARD_NOMAD_TOKEN": nomad_cluster.token,
+                "EDGEYARD_NOMAD_NAMESPACE": nomad_cluster.namespace,
+            },
         ) as running:
             yield running
     finally:

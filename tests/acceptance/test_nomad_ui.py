@@ -28,7 +28,7 @@ def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
 ) -> None:
     clear(nomad_cluster)
     settings = settings_of(nomad_cluster, tmp_path / "inventory.json")
-    with edgeyard(tmp_path / "data", **settings) as server:
+    with edgeyard(tmp_path / "data", settings) as server:
         body = {
             "model": server.upload(squeezenet)["name"],
             "runtime": "ort",

@@ -21,8 +21,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One that trusts its network and may fetch from this machine."""
     with edgeyard(
         tmp_path_factory.mktemp("open") / "data",
-        EDGEYARD_TRUSTED_NETWORK="true",
-        EDGEYARD_ALLOW_HOSTS="127.0.0.1",
+        {"EDGEYARD_TRUSTED_NETWORK": "true", "EDGEYARD_ALLOW_HOSTS": "127.0.0.1"},
     ) as running:
         yield running
 
@@ -159,7 +158,7 @@ def test_events_stream_until_the_end(open_server: Server, squeezenet: Path) -> N
 def test_the_main_path_runs_on_postgresql(
     postgres_url: str, tmp_path: Path, squeezenet: Path
 ) -> None:
-    with edgeyard(tmp_path / "data", EDGEYARD_DATABASE_URL=postgres_url) as server:
+    with edgeyard(tmp_path / "data", {"EDGEYARD_DATABASE_URL": postgres_url}) as server:
         stored = server.upload(squeezenet)
         benchmark_id = submit(server, description(str(stored["name"]), nb_inference=5))
         assert server.wait(benchmark_id)["status"] == "completed"

@@ -74,8 +74,8 @@ def test_the_example_package_is_installed_tested_and_decides(
 
     with edgeyard(
         tmp_path / "data",
+        {"EDGEYARD_POLICY": str(EXAMPLE / "even-wear.toml")},
         python=environment / "bin/python",
-        EDGEYARD_POLICY=str(EXAMPLE / "even-wear.toml"),
     ) as server:
         client = {"EDGEYARD_URL": server.url, "EDGEYARD_TOKEN": server.token}
         asked = ("--model", str(squeezenet), "--runtime", "ort", "--type", "TYPE1", "--wait")
