@@ -57,6 +57,7 @@ _ROUTERS = (
     keeping.router,
     credits.router,
     policies.router,
+    policies.own,
     scorers.router,
     schedules.router,
     accounts.router,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Protocol
 
 from edgeyard.benchmark_api.fetch import AddressRules
@@ -13,6 +14,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.model.benchmark import JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
@@ -84,6 +86,12 @@ class EngineDoor(Protocol):
         Raises:
             NotFound: No cycle has looked at it yet.
         """
+        ...
+
+    def shadows(
+        self, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[tuple[int, Compared]]:
+        """What shadow policies decided beside recorded cycles, newest first; with their numbers."""
         ...
 
     def forecast(self, benchmark_id: str) -> Forecast | None:

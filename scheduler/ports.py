@@ -31,6 +31,7 @@ from edgeyard.scheduler.model.records import (
     DownloadGrant,
     Event,
     PolicyActivation,
+    PolicyOverride,
     PolicySeat,
     Report,
     ResultFile,
@@ -488,6 +489,12 @@ class Cycles(Protocol):
         """Cycles of numbers above ``after``, decided within [since, until), lowest first."""
         ...
 
+    def shadows(
+        self, *, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[CycleHead]:
+        """Cycles of shadow policies, decided within [since, until), newest first."""
+        ...
+
     def explain(self, benchmark_id: str, explained: Explained) -> None:
         """Say which cycle explains a benchmark from now on."""
         ...
@@ -506,6 +513,14 @@ class Cycles(Protocol):
 
     def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
         """The policies that operators put to work."""
+        ...
+
+    def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
+        """Have one benchmark decided by a policy of its own; None: no longer."""
+        ...
+
+    def overrides(self) -> Mapping[str, PolicyOverride]:
+        """Policies of their own, of benchmarks that wait for a board; by benchmark."""
         ...
 
 

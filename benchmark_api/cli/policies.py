@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -17,14 +18,21 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     local_time,
+    plain,
     show,
     table,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.replaying import Since, Until, utc
 from edgeyard.errors import InvalidInput
 
 Name = Annotated[str, typer.Argument(metavar="POLICY", help="A name, or a TOML file.")]
 Other = Annotated[str, typer.Argument(metavar="OTHER", help="A name, or a TOML file.")]
+
+OneBenchmark = Annotated[
+    str | None,
+    typer.Option("--for", metavar="BENCHMARK", help="Only this benchmark; operators' right."),
+]
 
 _COLUMNS = (
     Column(title="POLICY", of=field("name"), whole=True),
@@ -32,6 +40,12 @@ _COLUMNS = (
     Column(title="DOES", of=lambda row: _does(row)),
     Column(title="SINCE", of=lambda row: local_time(row.get("since"))),
     Column(title="FROM", of=field("source"), shorten=True),
+)
+_OVERRIDES = (
+    Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
+    Column(title="DECIDED BY", of=lambda row: f"{row.get('policy')}/{row.get('version')}"),
+    Column(title="SINCE", of=lambda row: local_time(row.get("since"))),
+    Column(title="FROM", of=field("by_user_id"), shorten=True),
 )
 _DOES = {"active": "decides", "shadow": "decides in the shadow"}
 
@@ -45,8 +59,14 @@ def _does(row: Row) -> str:
 def policies_list(session: Session) -> None:
     """List policies, and which of them decides."""
     answer = session.client.api.get("/v1/policies")
-    items = answer.get("items") if isinstance(answer, dict) else None
-    emit(session.output, items if isinstance(items, list) else [], _COLUMNS, "no policies")
+    found = answer if isinstance(answer, dict) else {}
+    if session.output is Output.JSON:
+        emit_json(found)
+        return
+    emit(session.output, _rows(found.get("items")), _COLUMNS, "no policies")
+    if overrides := _rows(found.get("overrides")):
+        typer.echo()
+        emit(session.output, overrides, _OVERRIDES, "")
 
 
 def policies_show(session: Session, policy: Name) -> None:
@@ -84,10 +104,18 @@ def policies_activate(
     shadow: Annotated[
         bool, typer.Option("--shadow", help="Only beside the active one: nothing comes of it.")
     ] = False,
+    benchmark: OneBenchmark = None,
 ) -> None:
-    """Let a policy decide, from the next cycle on."""
+    """Let a policy decide, from the next cycle on.
+
+    With --for it decides that benchmark alone, before all others get their turn.
+    """
     path = Path(policy)
     body = {"text": _file(path)} if path.is_file() else {"name": policy}
+    if benchmark is not None:
+        _one(session, benchmark, shadow=shadow, body=body)
+        session.say(f"{benchmark} is decided by {policy} from now on")
+        return
     seat = "shadow" if shadow else "active"
     answer = session.client.api.request(
         "PUT",
@@ -106,12 +134,87 @@ def policies_deactivate(
     shadow: Annotated[
         bool, typer.Option("--shadow", help="The one that decides in the shadow.")
     ] = False,
+    benchmark: OneBenchmark = None,
 ) -> None:
-    """Go back to the policy of the server's settings."""
+    """Go back to the policy of the server's settings; with --for to the active one."""
+    if benchmark is not None:
+        _one(session, benchmark, shadow=shadow, body=None)
+        session.say(f"{benchmark} is decided with all others again")
+        return
     session.client.api.request("DELETE", f"/v1/policies/{'shadow' if shadow else 'active'}")
     session.say(
         "nothing decides in the shadow" if shadow else "the policy of the settings decides again"
     )
+
+
+def policies_compare(session: Session, since: Since = None, until: Until = None) -> None:
+    """Tell what the shadow policy decided otherwise.
+
+    Of the newest 1,000 cycles that it decided too. "Expected" sums up how long the benchmarks that
+    both placed were expected to run, on the boards of each.
+    """
+    answer = session.client.api.get("/v1/policies/comparison", params=_times(since, until))
+    cycles = _rows(answer.get("cycles") if isinstance(answer, dict) else None)
+    if session.output is Output.JSON:
+        emit_json({"cycles": cycles})
+        return
+    if not cycles:
+        session.say(
+            "no cycle was decided in the shadow; let a policy: "
+            "edgeyard policies activate POLICY --shadow"
+        )
+        return
+    for name in sorted({str(each["policy"]) for each in cycles}):
+        _show_compared(name, [each for each in cycles if each["policy"] == name])
+
+
+def _show_compared(name: str, cycles: list[Row]) -> None:
+    same = sum(not each["differences"] and not each["reordered"] for each in cycles)
+    typer.echo(f"{name} in the shadow: {len(cycles)} cycles, {same} decided the same")
+
+    def total(key: str) -> float:
+        return sum(float(str(each[key])) for each in cycles)
+
+    typer.echo(
+        f"placements {total('placed_then'):.0f}, shadow {total('placed_now'):.0f}; "
+        f"expected {total('expected_then_s'):.1f} s, shadow {total('expected_now_s'):.1f} s; "
+        f"{total('reordered'):.0f} places in the queue differ"
+    )
+    rows = [
+        {"cycle": each["seq"], "at": each["decided_at"], **difference}
+        for each in cycles
+        for difference in _rows(each["differences"])
+    ]
+    if rows:
+        columns = (
+            Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
+            Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
+            Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
+            Column(title="WENT TO", of=lambda row: str(row["then"] or "waited")),
+            Column(title="SHADOW", of=lambda row: str(row["now"] or "waits")),
+        )
+        show(table(rows, columns, console().width))
+
+
+def _times(since: datetime | None, until: datetime | None) -> dict[str, str]:
+    given = {"since": utc(since), "until": utc(until)}
+    return {name: when.isoformat() for name, when in given.items() if when is not None}
+
+
+def _one(session: Session, benchmark: str, *, shadow: bool, body: Mapping[str, str] | None) -> None:
+    from edgeyard.benchmark_api.sdk.http import part
+
+    if shadow:
+        raise InvalidInput.at("", "--shadow goes without --for: a shadow decides whole cycles")
+    path = f"/v1/benchmarks/{part(benchmark)}/policy"
+    if body is None:
+        session.client.api.request("DELETE", path)
+    else:
+        session.client.api.request("PUT", path, make_body=lambda: {"json": body}, idempotent=True)
+
+
+def _rows(items: object) -> list[Row]:
+    return items if isinstance(items, list) else []
 
 
 def _fetched(session: Session, name: str) -> Row:
@@ -166,6 +269,7 @@ def add_to(app: typer.Typer) -> None:
         "diff": policies_diff,
         "activate": policies_activate,
         "deactivate": policies_deactivate,
+        "compare": policies_compare,
     }
     for name, function in verbs.items():
         verb(group, name)(function)

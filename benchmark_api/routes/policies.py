@@ -2,26 +2,86 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from edgeyard.benchmark_api.auth import Operator, Submitter
+from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
-from edgeyard.errors import ConfigError, InvalidInput, NotFound
-from edgeyard.scheduler.framework.policy import built_in_policies, read_policy
-from edgeyard.scheduler.model.records import Event, PolicyActivation, PolicySeat
+from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
+from edgeyard.scheduler.framework.policy import Policy, built_in_policies, read_policy
+from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.records import Event, PolicyActivation, PolicyOverride, PolicySeat
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
+from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/v1/policies", tags=["policies"])
+own = APIRouter(prefix="/v1/benchmarks", tags=["policies"])
+"""Of a benchmark that is decided by a policy of its own."""
+
+MOST_CYCLES = 10_000
 
 
 @router.get("", responses=answers(200, shapes.Policies))
 def policies(caller: Submitter, context: Ctx) -> Response:
-    """Policies that Edgeyard brings and those that were activated, with what each is doing."""
-    return answer({"items": list(_known(context).values())})
+    """Policies that Edgeyard brings and those that were activated, with what each is doing.
+
+    `overrides`: benchmarks that wait and are decided by a policy of their own.
+    """
+    with context.services.store.read() as uow:
+        overrides = [
+            each
+            for each in uow.cycles.overrides().values()
+            if caller.may_see(uow.benchmarks.get(each.benchmark_id).user_id)
+        ]
+    return answer(
+        {
+            "items": list(_known(context).values()),
+            "overrides": [
+                {
+                    "benchmark_id": each.benchmark_id,
+                    "policy": each.name,
+                    "version": each.version,
+                    "since": time_to_json(each.at),
+                    "by_user_id": each.by_user_id,
+                }
+                for each in overrides
+            ],
+        }
+    )
+
+
+@router.get("/comparison", responses=answers(200, shapes.Comparison))
+def comparison(
+    caller: Operator,
+    context: Ctx,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: Annotated[int, Query(ge=1, le=MOST_CYCLES)] = 1000,
+) -> Response:
+    """What shadow policies decided in recorded cycles, beside what was done; newest first."""
+    try:
+        found = context.services.engine.shadows(_utc(since), _utc(until), limit)
+    except ConfigError as error:
+        raise InvalidInput.at("", "; ".join(error.problems)) from error
+    return answer(
+        {
+            "cycles": [
+                {**asdict(each), "seq": seq, "decided_at": time_to_json(each.decided_at)}
+                for seq, each in found
+            ]
+        }
+    )
+
+
+def _utc(when: datetime | None) -> datetime | None:
+    return when if when is None or when.tzinfo else when.replace(tzinfo=UTC)
 
 
 @router.get("/{name}", responses=answers(200, shapes.PolicyText))
@@ -39,13 +99,8 @@ def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Re
 
     It is checked first, and taken up by the next cycle; its text is kept as it is now.
     """
-    asked = parse(PolicyIn, body.tree())
+    text, chosen = _asked(body, context)
     services = context.services
-    try:
-        text = asked.text if asked.text is not None else read_policy(_built_in(asked.name))
-        chosen = services.policies.check(text, asked.name or "text")
-    except ConfigError as error:
-        raise InvalidInput.at("/text", "; ".join(error.problems)) from error
     now = services.clock.now()
     with services.store.write() as uow:
         uow.cycles.activate(
@@ -86,6 +141,69 @@ def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
         )
     services.engine.wake()
     return Response(status_code=204)
+
+
+@own.put("/{benchmark_id}/policy", status_code=204, openapi_extra=accepts("PolicyIn"))
+def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
+    """Have one benchmark decided by a policy of its own, before all others, from now on."""
+    text, chosen = _asked(body, context)
+    services = context.services
+    now = services.clock.now()
+    made = PolicyOverride(
+        benchmark_id=benchmark_id,
+        name=chosen.name,
+        version=chosen.version,
+        text=text,
+        by_user_id=caller.user_id,
+        at=now,
+    )
+    with services.store.write() as uow:
+        benchmark = uow.benchmarks.get(benchmark_id)
+        if benchmark.status in TERMINAL:
+            raise Conflict(f"benchmark {benchmark_id} has ended: it is {benchmark.status}")
+        uow.cycles.override(benchmark_id, made)
+        _log_override(uow, caller, benchmark_id, now, chosen)
+    services.engine.wake()
+    return Response(status_code=204)
+
+
+@own.delete("/{benchmark_id}/policy", status_code=204)
+def no_override(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
+    """Have it decided by the active policy again, with all others."""
+    services = context.services
+    with services.store.write() as uow:
+        uow.benchmarks.get(benchmark_id)
+        uow.cycles.override(benchmark_id, None)
+        _log_override(uow, caller, benchmark_id, services.clock.now(), None)
+    services.engine.wake()
+    return Response(status_code=204)
+
+
+def _log_override(
+    uow: UnitOfWork, caller: Caller, benchmark_id: str, now: datetime, chosen: Policy | None
+) -> None:
+    uow.log.append(
+        Event(
+            at=now,
+            kind="policy.override",
+            benchmark_id=benchmark_id,
+            user_id=caller.user_id,
+            data={
+                "policy": None if chosen is None else chosen.name,
+                "version": None if chosen is None else chosen.version,
+            },
+        )
+    )
+
+
+def _asked(body: Body, context: Context) -> tuple[str, Policy]:
+    """The policy's text that a request means, and the policy."""
+    asked = parse(PolicyIn, body.tree())
+    try:
+        text = asked.text if asked.text is not None else read_policy(_built_in(asked.name))
+        return text, context.services.policies.check(text, asked.name or "text")
+    except ConfigError as error:
+        raise InvalidInput.at("/text", "; ".join(error.problems)) from error
 
 
 def _built_in(name: str | None) -> str:

@@ -8,7 +8,7 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.wire import (
@@ -45,7 +45,9 @@ def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt])
             attempt_to_json(attempt) | {"cluster_page": services.cluster.page_of(attempt.job_id)}
             for attempt in attempts
         ],
-        "forecast": forecast(services, benchmark.benchmark_id),
+        "forecast": None
+        if benchmark.status in TERMINAL
+        else forecast(services, benchmark.benchmark_id),
         "links": links(services, benchmark.benchmark_id),
     }
 

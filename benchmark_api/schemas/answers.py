@@ -423,10 +423,50 @@ class PolicyText(Policy):
     text: str
 
 
+class OtherBoard(TypedDict):
+    """A benchmark that went to another board: ``then`` really, ``now`` in the shadow."""
+
+    benchmark_id: str
+    then: str | None
+    now: str | None
+
+
+class ComparedCycle(TypedDict):
+    """A cycle and what the shadow ``policy`` decided in it."""
+
+    seq: int
+    decided_at: str
+    policy: str
+    pending: int
+    placed_then: int
+    placed_now: int
+    reordered: int
+    differences: list[OtherBoard]
+    expected_then_s: float
+    expected_now_s: float
+
+
+class Comparison(TypedDict):
+    """Cycles in which a policy decided in the shadow, newest first."""
+
+    cycles: list[ComparedCycle]
+
+
+class PolicyOverride(TypedDict):
+    """A benchmark that waits, and the policy of its own that decides it."""
+
+    benchmark_id: str
+    policy: str
+    version: int
+    since: str
+    by_user_id: str
+
+
 class Policies(TypedDict):
     """All that the server knows."""
 
     items: list[Policy]
+    overrides: list[PolicyOverride]
 
 
 class Scorer(TypedDict):

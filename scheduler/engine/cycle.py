@@ -20,7 +20,7 @@ from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
 from edgeyard.scheduler.engine.policies import Chosen, Policies
-from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
+from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key, recalled
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
@@ -51,6 +51,10 @@ _T = TypeVar("_T")
 
 PLACED_TOGETHER = 100
 """Placements of one commit: while hundreds were written nobody else could write."""
+
+_ANOTHER_S = Waiting(
+    reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
+)
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 """``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
@@ -128,7 +132,8 @@ class Cycle:
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._recorder = Recorder()
         self._scorekeeper = Scorekeeper()
-        self._recorded: tuple[object, ...] = ()
+        self._recorded: dict[str, tuple[object, ...]] = {}
+        self._own: Mapping[str, Chosen] = {}
         self._last_seq: int | None = None
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
@@ -157,11 +162,38 @@ class Cycle:
         with self._store.read() as uow:
             self._reload(uow)
             shadow = self._choose(uow)
+            self._own = {} if self._policies is None else self._policies.own(uow)
+            settles = self._scorekeeper.settles(uow, now)
+        self.preempted = ()
+        prepared: list[str] = []
+        for chosen in dict.fromkeys(self._own.values()):
+            prepared += self._turn(chosen, now)[0]
+        main = Chosen(policy=self._policy, plugins=self._plugins)
+        mains, given, result = self._turn(main, now)
+        self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
+        self.decided = result.decided
+        if shadow is not None and self._last_seq is not None:
+            self._decide_beside(given, shadow, self._last_seq)
+        if settles:
+            with self._store.write() as uow:
+                self._scorekeeper.settle(uow, self._policy, self._plugins, now)
+        self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
+        return (*prepared, *mains)
+
+    def _turn(
+        self, chosen: Chosen, now: datetime
+    ) -> tuple[tuple[str, ...], CycleInput, CycleResult]:
+        """Decide all that this policy is to decide, and commit.
+
+        Returns:
+            Job ids of the attempts that were prepared, what was given, and what came of it.
+        """
+        with self._store.read() as uow:
+            self._reload(uow)
             drained, holders = board_holds(uow)
             knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
-            knowledge = self._scorekeeper.recall(uow, knowledge, self._policy, now)
-            settles = self._scorekeeper.settles(uow, now)
-            waiting_room = self._pending(uow)
+            knowledge = self._scorekeeper.recall(uow, knowledge, chosen.policy, now)
+            waiting_room = self._pending(uow, chosen)
             running = self._running(uow)
         overdue = {
             benchmark_id: why
@@ -178,18 +210,10 @@ class Cycle:
             knowledge=knowledge,
             seed=self._seed,
         )
-        result = decide(given, self._policy, self._plugins, monotonic_s=self._clock.monotonic_s)
-        self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
-        self.decided = result.decided
-        prepared = self._commit(given, result, overdue)
-        if shadow is not None and self._last_seq is not None:
-            self._decide_beside(given, shadow, self._last_seq)
-        if settles:
-            with self._store.write() as uow:
-                self._scorekeeper.settle(uow, self._policy, self._plugins, now)
-        self._tell(result)
-        self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
-        return prepared
+        result = decide(given, chosen.policy, chosen.plugins, monotonic_s=self._clock.monotonic_s)
+        prepared = self._commit(given, result, overdue, chosen)
+        self._tell(result, chosen.plugins)
+        return prepared, given, result
 
     def _choose(self, uow: UnitOfWork) -> Chosen | None:
         """Take up the policy that operators want; returns the one to decide beside it."""
@@ -228,7 +252,8 @@ class Cycle:
             drained, holders = board_holds(uow)
             knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
             knowledge = recalled(uow, knowledge, self._policy, now)
-            waiting_room = [*self._pending(uow), candidate]
+            active = Chosen(policy=self._policy, plugins=self._plugins)
+            waiting_room = [*self._pending(uow, active), candidate]
             running = self._running(uow)
         return decide(
             CycleInput(
@@ -264,10 +289,23 @@ class Cycle:
         self._live = live
         self._explained = {key: value for key, value in self._explained.items() if key in live}
 
-    def _pending(self, uow: UnitOfWork) -> list[PendingBenchmark]:
+    def _decides(self, chosen: Chosen, benchmark_id: str) -> bool:
+        """Whether this policy decides that benchmark: its own does, the active one the others."""
+        own = self._own.get(benchmark_id)
+        return chosen.policy is (self._policy if own is None else own.policy)
+
+    def _pending(self, uow: UnitOfWork, chosen: Chosen) -> list[PendingBenchmark]:
+        """All that wait; whom another policy decides keeps its promises, but is not placed."""
         found = [
             live.pending for live in self._live.values() if live.benchmark.status is Status.PENDING
         ]
+        if self._own:
+            found = [
+                each
+                if self._decides(chosen, each.benchmark_id)
+                else replace(each, not_ready=each.not_ready or _ANOTHER_S)
+                for each in found
+            ]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
         if not campaigns:
             return found
@@ -327,12 +365,18 @@ class Cycle:
         return len(preempted) >= most
 
     def _commit(
-        self, given: CycleInput, result: CycleResult, overdue: Mapping[str, tuple[str, bool]]
+        self,
+        given: CycleInput,
+        result: CycleResult,
+        overdue: Mapping[str, tuple[str, bool]],
+        chosen: Chosen,
     ) -> tuple[str, ...]:
         now = self._clock.now()
         told: dict[str, tuple[Waiting, int]] = {}
         missed: dict[str, Waiting] = {}
         for benchmark_id, found in result.waiting.items():
+            if self._own and not self._decides(chosen, benchmark_id):
+                continue
             waiting, over = found, False
             if benchmark_id not in result.never:
                 waiting, over = self._pins.look(self._live[benchmark_id].benchmark, found, now)
@@ -342,12 +386,12 @@ class Cycle:
             if self._explained.get(benchmark_id) != said:
                 told[benchmark_id] = said
         self._pins.forget_all_but(self._live)
-        self.preempted = ()
         news = bool(result.placements or result.preemptions or told or missed or overdue)
         news = news or self._scorekeeper.has_news(result)
+        key = policy_key(chosen.policy)
         shape = _shape(given)
         self._last_seq = None
-        if not news and shape == self._recorded:
+        if not news and shape == self._recorded.get(key):
             return ()
         record = self._recorder.record(given, result)
         attempts: list[Attempt] = []
@@ -382,13 +426,13 @@ class Cycle:
                 if current.status is Status.PENDING and not current.unpinned:
                     lifecycle.unavailable(uow, current, waiting, now)
             placed = {each.benchmark_id: each.number for each in attempts}
-            self._scorekeeper.keep(uow, self._policy, self._plugins, result, placed, now)
-        self._recorded = shape
+            self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
+        self._recorded[key] = shape
         self._explained |= told
-        self.preempted = tuple(preempted)
+        self.preempted += tuple(preempted)
         counts = {"placed": len(attempts), "preempted": len(preempted), "waiting": len(told)}
         for name, count in counts.items():
-            self._observe("decisions_total", count, {"policy": self._policy.name, "result": name})
+            self._observe("decisions_total", count, {"policy": chosen.policy.name, "result": name})
         return tuple(each.job_id for each in attempts)
 
     def _prepare_all(
@@ -434,11 +478,11 @@ class Cycle:
         )
         return attempt
 
-    def _tell(self, result: CycleResult) -> None:
+    def _tell(self, result: CycleResult, plugins: Plugins) -> None:
         """Logs and figures of the plugins."""
         for fault in (*result.faults, *result.overruns):
             logger.error("plugin failed", extra={"event": "plugin.fault", "fault": str(fault)})
-        for seat in self._plugins.scorers:
+        for seat in plugins.scorers:
             name = seat.scorer.name
             if name in result.seconds:
                 self._observe("scorer_seconds", result.seconds[name], {"scorer": name})

@@ -1,13 +1,17 @@
-"""Explanations of benchmarks, made from recorded cycles when somebody asks."""
+"""What recorded cycles tell when somebody asks: of a benchmark, and of a shadow policy."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 
+from edgeyard.errors import NotFound
 from edgeyard.scheduler.decide.changes import Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.record import given_of, policy_of, result_of
+from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.ports import Store
@@ -43,6 +47,28 @@ class Explanations:
             assert known is not None
             found = known[1].explanation(benchmark_id)
         return found if explained.waiting is None else replace(found, waiting=explained.waiting)
+
+    def shadows(
+        self, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[tuple[int, Compared]]:
+        """What shadows decided beside the cycles decided within [since, until), newest first.
+
+        Raises:
+            ConfigError: A plugin of a recorded policy is no longer installed.
+        """
+        with self._store.read() as uow:
+            heads = uow.cycles.shadows(since=since, until=until, limit=limit)
+        found = []
+        for head in heads:
+            assert head.shadow_of is not None
+            with self._store.read() as uow:
+                try:
+                    record, shadow = uow.cycles.get(head.shadow_of), uow.cycles.get(head.seq)
+                except NotFound:  # dropped by age meanwhile
+                    continue
+            compared = beside(record, shadow, self._registry)
+            found.append((head.shadow_of, replace(compared, policy=shadow.policy)))
+        return found
 
     def changes(self, benchmark_id: str) -> Changes | None:
         """What would let it start sooner, by deciding its cycle again.

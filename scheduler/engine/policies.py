@@ -15,7 +15,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Chosen:
     """A policy with its plugins, ready to decide."""
 
@@ -46,6 +46,7 @@ class Policies:
         self._adjust = adjust
         self.configured = self._chosen(configured)
         self._made: dict[PolicySeat, tuple[PolicyActivation, Chosen | None]] = {}
+        self._texts: dict[str, Chosen | None] = {}
 
     def check(self, text: str, source: str) -> Policy:
         """A policy that could be activated.
@@ -70,6 +71,26 @@ class Policies:
         active = self._of(PolicySeat.ACTIVE, activated) or self.configured
         return active, self._of(PolicySeat.SHADOW, activated)
 
+    def own(self, uow: UnitOfWork) -> Mapping[str, Chosen]:
+        """Who decides benchmarks that wait and have a policy of their own; by benchmark.
+
+        The same object for the same policy.
+        """
+        found: dict[str, Chosen] = {}
+        texts: dict[str, Chosen | None] = {}
+        for benchmark_id, override in uow.cycles.overrides().items():
+            if override.text not in texts:
+                texts[override.text] = (
+                    self._texts[override.text]
+                    if override.text in self._texts
+                    else self._usable(override.name, override.text, benchmark_id)
+                )
+            chosen = texts[override.text]
+            if chosen is not None:
+                found[benchmark_id] = chosen
+        self._texts = texts
+        return found
+
     def _of(
         self, seat: PolicySeat, activated: Mapping[PolicySeat, PolicyActivation]
     ) -> Chosen | None:
@@ -78,16 +99,19 @@ class Policies:
             return None
         made = self._made.get(seat)
         if made is None or made[0] != activation:
-            try:
-                chosen = self._chosen(parse_policy(activation.text, source=activation.name))
-            except ConfigError as error:
-                logger.error(
-                    "an activated policy can't be used",
-                    extra={"event": "policy.unusable", "seat": seat.value, "why": str(error)},
-                )
-                chosen = None
+            chosen = self._usable(activation.name, activation.text, seat.value)
             self._made[seat] = made = (activation, chosen)
         return made[1]
+
+    def _usable(self, name: str, text: str, seat: str) -> Chosen | None:
+        try:
+            return self._chosen(parse_policy(text, source=name))
+        except ConfigError as error:
+            logger.error(
+                "an activated policy can't be used",
+                extra={"event": "policy.unusable", "seat": seat, "why": str(error)},
+            )
+            return None
 
     def _chosen(self, policy: Policy) -> Chosen:
         policy = self._adjust(policy)

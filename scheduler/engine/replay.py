@@ -1,4 +1,4 @@
-"""Recorded cycles decided again: by their own policy, or by another.
+"""Recorded cycles decided again, by their own policy or another; and beside what a shadow decided.
 
 Each cycle is taken as it was recorded: what another policy would have done in one cycle does not
 change the boards and the queue of the next. For that, simulate.
@@ -6,9 +6,10 @@ change the boards and the queue of the next. For that, simulate.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder, faults_of, given_of, policy_of, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, Scorer, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins, Registry
@@ -38,26 +40,40 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """A cycle that was decided again.
+class Compared:
+    """A cycle that was decided twice.
 
     Attributes:
-        same: The decision is the same, byte for byte: order, verdicts, scores and boards.
         pending: How many benchmarks waited.
         placed_then: How many were placed in the record.
-        placed_now: How many are placed in the replay.
+        placed_now: How many are placed by the other decision.
         reordered: How many have another place in the queue.
         differences: Of those with another board, by id.
+        expected_then_s: Of those that both placed and whose run times can be told: the sum of what
+            was expected on the boards of the record.
+        expected_now_s: As before, on the boards of the other decision.
     """
 
     decided_at: datetime
     policy: str
-    same: bool
     pending: int
     placed_then: int
     placed_now: int
     reordered: int
     differences: tuple[Difference, ...]
+    expected_then_s: float
+    expected_now_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed(Compared):
+    """A cycle that was decided again.
+
+    Attributes:
+        same: The decision is the same, byte for byte: order, verdicts, scores and boards.
+    """
+
+    same: bool
 
 
 def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None) -> Replayed:
@@ -77,12 +93,48 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     then = result_of(record, registry.resolve(own))
     plugins = recorded(record, then, registry.resolve(chosen))
     now = decide(given, chosen, plugins)
+    return Replayed(
+        **_compared(record, then, now),
+        same=Recorder().record(given, now).digest == record.digest,
+    )
+
+
+def beside(record: CycleRecord, shadow: CycleRecord, registry: Registry) -> Compared:
+    """What a shadow decided in the same cycle.
+
+    Args:
+        record: The cycle as it was acted upon.
+        shadow: The same as the shadow decided it; neither is decided again.
+        registry: Of the plugins.
+
+    Raises:
+        ConfigError: A plugin of a policy is not installed.
+    """
+    then, now = (result_of(each, registry.resolve(policy_of(each))) for each in (record, shadow))
+    return Compared(**_compared(record, then, now))
+
+
+class _Comparison(TypedDict):
+    decided_at: datetime
+    policy: str
+    pending: int
+    placed_then: int
+    placed_now: int
+    reordered: int
+    differences: tuple[Difference, ...]
+    expected_then_s: float
+    expected_now_s: float
+
+
+def _compared(record: CycleRecord, then: CycleResult, now: CycleResult) -> _Comparison:
     before, after = _boards(then), _boards(now)
     ranks = {benchmark_id: rank for rank, benchmark_id in enumerate(then.order)}
-    return Replayed(
+    both = sorted(before.keys() & after.keys())
+    expected = np.array([_expected_s(then, both, before), _expected_s(then, both, after)])
+    known = ~np.isnan(expected).any(axis=0)
+    return _Comparison(
         decided_at=record.decided_at,
         policy=record.policy,
-        same=Recorder().record(given, now).digest == record.digest,
         pending=len(then.order),
         placed_then=len(before),
         placed_now=len(after),
@@ -96,6 +148,22 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
             for benchmark_id in sorted(before.keys() | after.keys())
             if before.get(benchmark_id) != after.get(benchmark_id)
         ),
+        expected_then_s=float(expected[0, known].sum()),
+        expected_now_s=float(expected[1, known].sum()),
+    )
+
+
+def _expected_s(
+    result: CycleResult, benchmark_ids: Sequence[str], boards: Mapping[str, str]
+) -> NDArray[np.float64]:
+    """Shape (benchmarks,): how long each was expected to run on its board; NaN: nobody knew."""
+    decided = result.decided
+    row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
+    jobs = [decided.row_of_id[each] for each in benchmark_ids]
+    return run_times(
+        decided.batch,
+        decided.batch.class_of_job[jobs],
+        np.array([row_of_uid[boards[each]] for each in benchmark_ids], dtype=np.intp),
     )
 
 

@@ -22,9 +22,10 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from queue import Empty, Queue
 
 from apscheduler.schedulers.background import BackgroundScheduler
@@ -41,6 +42,7 @@ from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.preview import Preview, preview
 from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
+from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
@@ -172,6 +174,12 @@ class Engine:
             NotFound: No cycle has looked at it yet.
         """
         return self._parts.explanations.changes(benchmark_id)
+
+    def shadows(
+        self, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[tuple[int, Compared]]:
+        """What shadow policies decided beside recorded cycles, newest first. Any thread."""
+        return self._parts.explanations.shadows(since, until, limit)
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
         """When it is expected to start and end; None where that can't be told. Any thread."""

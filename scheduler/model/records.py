@@ -172,6 +172,18 @@ class PolicyActivation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyOverride:
+    """The policy by which an operator has one benchmark decided; fields as of its activation."""
+
+    benchmark_id: str
+    name: str
+    version: int
+    text: str
+    by_user_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
     """Where a user wants to be told what became of their benchmarks.
 

@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, cast
 from sqlalchemy import Select, delete, func, insert, select
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
-from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat
+from edgeyard.scheduler.model.records import PolicyActivation, PolicyOverride, PolicySeat
 from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import (
     activations,
+    benchmarks,
     cycle_parts,
     cycles,
     explanations,
     part_contents,
+    policy_overrides,
 )
 from edgeyard.scheduler.store.transaction import Transaction
 
@@ -108,14 +110,18 @@ class SqlCycles:
             limit: At most so many.
             shadows: Those of shadow policies too.
         """
-        wanted: Select[tuple[object, ...]] = select(cycles).where(cycles.c.seq > after)
-        if since is not None:
-            wanted = wanted.where(cycles.c.decided_at >= since)
-        if until is not None:
-            wanted = wanted.where(cycles.c.decided_at < until)
+        wanted = _within(since, until).where(cycles.c.seq > after)
         if not shadows:
             wanted = wanted.where(cycles.c.shadow_of.is_(None))
         rows = self._tx.rows(wanted.order_by(cycles.c.seq).limit(limit))
+        return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
+
+    def shadows(
+        self, *, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[CycleHead]:
+        """Cycles of shadow policies, decided within [since, until), newest first."""
+        wanted = _within(since, until).where(cycles.c.shadow_of.is_not(None))
+        rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
     def explain(self, benchmark_id: str, explained: Explained) -> None:
@@ -162,6 +168,32 @@ class SqlCycles:
             for row in self._tx.rows(select(activations))
         ]
         return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
+
+    def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
+        """Have one benchmark decided by a policy of its own; None: no longer."""
+        self._tx.run(
+            delete(policy_overrides).where(policy_overrides.c.benchmark_id == benchmark_id)
+        )
+        if override is not None:
+            self._tx.insert(policy_overrides, flat_row(override))
+
+    def overrides(self) -> Mapping[str, PolicyOverride]:
+        """Policies of their own, of benchmarks that wait for a board; by benchmark."""
+        rows = self._tx.rows(
+            select(policy_overrides)
+            .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)
+            .where(benchmarks.c.status == Status.PENDING.value)
+        )
+        return {cast(str, row["benchmark_id"]): PolicyOverride(**row) for row in rows}  # type: ignore[arg-type]
+
+
+def _within(since: datetime | None, until: datetime | None) -> Select[tuple[object, ...]]:
+    wanted: Select[tuple[object, ...]] = select(cycles)
+    if since is not None:
+        wanted = wanted.where(cycles.c.decided_at >= since)
+    if until is not None:
+        wanted = wanted.where(cycles.c.decided_at < until)
+    return wanted
 
 
 if TYPE_CHECKING:

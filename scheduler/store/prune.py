@@ -20,6 +20,7 @@ from edgeyard.scheduler.store.tables import (
     explanations,
     grants,
     part_contents,
+    policy_overrides,
     remembered,
     reward_rounds,
 )
@@ -36,12 +37,13 @@ def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
         .where(events.c.at < before, or_(events.c.benchmark_id.is_(None), ~live))
         .order_by(events.c.seq)
     )
-    old_explanations = select(explanations.c.benchmark_id).where(
-        exists().where(
-            benchmarks.c.benchmark_id == explanations.c.benchmark_id,
-            benchmarks.c.ended_at < before,
-            benchmarks.c.status.in_([status.value for status in TERMINAL]),
-        )
+    long_ended = select(benchmarks.c.benchmark_id).where(
+        benchmarks.c.ended_at < before,
+        benchmarks.c.status.in_([status.value for status in TERMINAL]),
+    )
+    old_explanations, old_overrides = (
+        select(each.c.benchmark_id).where(each.c.benchmark_id.in_(long_ended))
+        for each in (explanations, policy_overrides)
     )
     dead_grants = select(grants.c.name).where(
         ~exists().where(
@@ -65,6 +67,7 @@ def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
     for table, key, old in (
         (events, events.c.seq, old_events),
         (explanations, explanations.c.benchmark_id, old_explanations),
+        (policy_overrides, policy_overrides.c.benchmark_id, old_overrides),
         (grants, grants.c.name, dead_grants),
         (cycles, cycles.c.seq, old_cycles),
         (cycle_parts, cycle_parts.c.seq, cut_parts),

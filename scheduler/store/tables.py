@@ -468,6 +468,17 @@ activations = Table(
     Column("at", UtcTime, nullable=False),
 )
 
+policy_overrides = Table(
+    "policy_overrides",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+)
+
 part_contents = Table(
     "part_contents",
     metadata,

@@ -19,6 +19,9 @@ pytestmark = [
     pytest.mark.xdist_group("nomad"),
 ]
 
+UI_PATIENCE_S = 120.0
+"""Nomad's UI is some megabytes of JavaScript, which a busy machine takes its time to start."""
+
 PICTURE = Path(__file__).parents[2] / "build/nomad-job.png"
 """That of the docs, docs/images/nomad-job.png, was once this one."""
 
@@ -56,12 +59,14 @@ def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
             "bootstrap-job",
             *(run[key].split("-")[0] for key in ("ID", "NodeID")),
         ]
-        eventually(lambda: told(browser, *shown), f"it shows {', '.join(shown)}")
+        eventually(lambda: told(browser, *shown), f"it shows {', '.join(shown)}", UI_PATIENCE_S)
         browser.screenshot(PICTURE)
         assert PICTURE.read_bytes().startswith(b"\x89PNG")
         server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
         eventually(
-            lambda: told(browser, "Stopped", "1 complete"), "it shows the end without a reload"
+            lambda: told(browser, "Stopped", "1 complete"),
+            "it shows the end without a reload",
+            UI_PATIENCE_S,
         )
     clear(nomad_cluster)
 

@@ -31,6 +31,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.changes import Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
@@ -146,6 +147,11 @@ class FakeEngine:
             deadline=NOON,
             reachable_deadline=NOON,
         )
+
+    def shadows(
+        self, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[tuple[int, Compared]]:
+        return ()
 
     def queue(self) -> FakeQueue:
         return FakeQueue(order=self.order)

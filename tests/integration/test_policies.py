@@ -1,7 +1,7 @@
 """Which policy decides: shown, compared, changed while the server runs, and tried in the shadow."""
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
@@ -9,13 +9,20 @@ import pytest
 
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.record import policy_of
+from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.rating import ScorerState
-from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat
+from edgeyard.scheduler.model.records import (
+    BoardOverride,
+    PolicyActivation,
+    PolicyOverride,
+    PolicySeat,
+)
 from tests.builders import records as make
 from tests.builders.api import Api, running
-from tests.builders.engine import A, Lab
+from tests.builders.engine import A, B, Lab
 
 DEFAULT = (files("edgeyard.scheduler.framework") / "policies" / "default.toml").read_text()
 
@@ -165,3 +172,134 @@ def test_scorers_are_told_with_their_weights_and_what_was_learned(api: Api) -> N
     assert (after["weight"], after["mean_reward"], after["faults"]) == (0.25, 0.5, 3)
     assert after["benched_until"] == "2100-01-01T00:00:00Z"
     assert "3 faults in a row" in str(after["bench_reason"])
+
+
+def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None:
+    """The active policy admits nobody; the one of its own does, and keeps it from nobody else."""
+    lab = Lab(tmp_path, A, B, policies=Policies(registry(), load_policy("default")))
+    first, second = lab.submit(), lab.submit()
+    own = DEFAULT.replace('name = "default"', 'name = "own"').replace(
+        'binding = "auto"', 'binding = "loose"'
+    )
+    with lab.store.write() as uow:
+        uow.cycles.override(
+            second,
+            PolicyOverride(
+                benchmark_id=second, name="own", version=1, text=own, by_user_id="op", at=make.NOW
+            ),
+        )
+    assert len(lab.cycle.run()) == 2
+    assert lab.cycle.queue.policy == "default"
+    assert [attempt.binding for attempt in lab.attempts(second)] == [Binding.LOOSE]
+    assert [attempt.binding for attempt in lab.attempts(first)] != [Binding.LOOSE]
+    with lab.store.read() as uow:
+        policies = {
+            each: uow.cycles.get(uow.cycles.explained(each).seq).policy for each in (first, second)
+        }
+        assert policies == {first: "default/1", second: "own/1"}
+        assert not uow.cycles.overrides()  # of those that wait
+    assert lab.attempts(first)[0].target_uid != lab.attempts(second)[0].target_uid
+
+
+def test_a_policy_of_its_own_that_no_longer_works_leaves_it_to_the_active_one(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
+    benchmark_id = lab.submit()
+    with lab.store.write() as uow:
+        gone = DEFAULT.replace("least_loaded", "uninstalled")
+        uow.cycles.override(
+            benchmark_id,
+            PolicyOverride(
+                benchmark_id=benchmark_id,
+                name="gone",
+                version=1,
+                text=gone,
+                by_user_id="op",
+                at=make.NOW,
+            ),
+        )
+    lab.cycle.run()
+    assert lab.attempts(benchmark_id)
+
+
+def test_a_start_that_was_promised_holds_against_policies_of_their_own(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
+    soon = lab.clock.now() + timedelta(seconds=60)
+    lab.submit(target_uid=A, start_time=soon)
+    other = lab.submit()  # may run for 100 s
+    with lab.store.write() as uow:
+        uow.cycles.override(
+            other,
+            PolicyOverride(
+                benchmark_id=other,
+                name="native",
+                version=1,
+                text=_built_in("native"),
+                by_user_id="op",
+                at=make.NOW,
+            ),
+        )
+    lab.cycle.run()
+    assert not lab.attempts(other)
+    waiting = lab.show(other).waiting
+    assert waiting is not None
+    assert waiting.reason is WaitingReason.RESERVED
+
+
+def test_operators_alone_give_a_benchmark_a_policy(api: Api) -> None:
+    api.upload()
+    benchmark_id = api.submit()
+    path = f"/v1/benchmarks/{benchmark_id}/policy"
+    assert api.as_().put(path, json={"name": "native"}).status_code == 403
+    operator = api.as_("operator")
+    assert operator.put(path, json={"name": "nonesuch"}).status_code == 422
+    assert (
+        operator.put(path.replace(benchmark_id, "b-no"), json={"name": "native"}).status_code == 404
+    )
+    assert operator.put(path, json={"name": "native"}).status_code == 204
+    [override] = operator.get("/v1/policies").json()["overrides"]
+    assert (override["benchmark_id"], override["policy"]) == (benchmark_id, "native")
+    assert operator.delete(path).status_code == 204
+    assert operator.get("/v1/policies").json()["overrides"] == []
+    kinds = [
+        (each["kind"], each["data"]["policy"])
+        for each in operator.get(f"/v1/benchmarks/{benchmark_id}/events").json()["items"]
+        if each["kind"] == "policy.override"
+    ]
+    assert kinds == [("policy.override", "native"), ("policy.override", None)]
+
+
+def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B, policies=Policies(registry(), load_policy("default")))
+    early = lab.submit(user_priority=1)
+    lab.clock.forward(1)
+    late = lab.submit(user_priority=9)
+    fifo = DEFAULT.replace('name = "default"', 'name = "own"').replace(
+        'queue_policy = "priority_age"', 'queue_policy = "fifo"'
+    )
+    assert fifo.count("fifo") > DEFAULT.count("fifo")
+    with lab.store.write() as uow:
+        uow.lab.set_override(
+            BoardOverride(
+                target_uid=B, drained=True, reason="one board", by_user_id="op", at=make.NOW
+            )
+        )
+        uow.cycles.activate(
+            PolicyActivation(
+                seat=PolicySeat.SHADOW, name="own", version=1, text=fifo, by_user_id="op",
+                at=make.NOW,
+            )
+        )  # fmt: skip
+    lab.cycle.run()
+    [(seq, compared)] = Explanations(lab.store, registry()).shadows(None, None, 9)
+    with lab.store.read() as uow:
+        [active] = uow.cycles.page(limit=9)
+    assert (seq, compared.policy) == (active.seq, "own/1")
+    assert (compared.pending, compared.placed_then, compared.placed_now) == (2, 1, 1)
+    assert compared.reordered == 2
+    assert {each.benchmark_id: (each.then, each.now) for each in compared.differences} == {
+        late: (A, None),
+        early: (None, A),
+    }
+    assert not Explanations(lab.store, registry()).shadows(None, compared.decided_at, 9)

@@ -27,7 +27,8 @@ def main(argv: list[str]) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if file_bytes:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-    for number in (_signal.SIGPIPE, _signal.SIGXFSZ):  # Python ignores them; the task starts clean
+    # The task starts clean, whatever Python or who started the server (nohup, a shell's &) ignores.
+    for number in _signal.valid_signals() - {_signal.SIGKILL, _signal.SIGSTOP}:
         _signal.signal(number, _signal.SIG_DFL)
     try:
         os.execvp(command, argv[3:])

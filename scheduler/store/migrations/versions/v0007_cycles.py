@@ -34,6 +34,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("seat", name="pk_activations"),
     )
     op.create_table(
+        "policy_overrides",
+        sa.Column("benchmark_id", sa.Text(), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("by_user_id", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["benchmark_id"], ["benchmarks.benchmark_id"], name="fk_policy_overrides_benchmark_id"
+        ),
+        sa.PrimaryKeyConstraint("benchmark_id", name="pk_policy_overrides"),
+    )
+    op.create_table(
         "part_contents",
         sa.Column("sha256", sa.Text(), nullable=False),
         sa.Column("data", sa.LargeBinary(), nullable=False),
