@@ -363,7 +363,11 @@ def installed_engines() -> tuple[BoardEngine, ...]:
 
 def render_settings(settings: Settings, public_url: str) -> RenderSettings:
     """What the operator decides about every job."""
-    command = settings.raw_exec_command or (sys.executable, "-m", "edgeyard.devices.runner")
+    command = settings.raw_exec_command or (
+        (sys.executable, "-m", "edgeyard.devices.runner")
+        if settings.cluster == "embedded"
+        else ("edgeyard-runner",)  # hosts are other machines
+    )
     password = settings.docker_auth_password
     render = RenderSettings(
         public_url=public_url,

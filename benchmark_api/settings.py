@@ -232,7 +232,9 @@ class Settings(BaseSettings):
         None, description="Password at the image's registry."
     )
     raw_exec_command: Words = Field(
-        (), description="Command of the runner for raw_exec, comma-separated; default: this one."
+        (),
+        description="Command of the runner for raw_exec, comma-separated; default: on Nomad "
+        "edgeyard-runner, as hosts' PATH finds it, else this server's own.",
     )
 
     # Nomad

@@ -18,6 +18,9 @@ ORT = {"ort": ["TYPE1", "TYPE2"]}
 BOTH = {"ort": ["TYPE1"], "tflite": ["TYPE1", "TYPE3"]}
 GIB = 2**30
 
+RUNNER = f"{sys.executable},-m,edgeyard.devices.runner"
+"""The hosts are this machine."""
+
 _PLUGIN = """#!{python}
 # Edgeyard's own plugin, which tells some boards' further attributes beside what it knows.
 from edgeyard.devices.edgedevice import service
@@ -103,6 +106,7 @@ def settings_of(
     return {
         "EDGEYARD_CLUSTER": "nomad",
         "EDGEYARD_DRIVER": "raw_exec",
+        "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
         "EDGEYARD_INVENTORY": str(inventory),
         "EDGEYARD_NOMAD_ADDRESS": cluster.address,
         "EDGEYARD_NOMAD_TOKEN": cluster.token,

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -61,6 +62,7 @@ def server(
         {
             "EDGEYARD_CLUSTER": "nomad",
             "EDGEYARD_DRIVER": "raw_exec",
+            "EDGEYARD_RAW_EXEC_COMMAND": f"{sys.executable},-m,edgeyard.devices.runner",
             "EDGEYARD_INVENTORY": str(inventory),
             "EDGEYARD_NOMAD_ADDRESS": cluster.address,
             "EDGEYARD_NOMAD_TOKEN": cluster.token,

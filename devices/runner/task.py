@@ -70,8 +70,16 @@ def run_task(spec: RunSpec, board: BoardFacts, channel: Channel) -> int:
 
 
 def out_of_memory(board: BoardFacts) -> str:
-    """The sentence for a run that hit its memory limit."""
-    limit = f" of {board.ram_bytes} bytes" if board.ram_bytes else ""
+    """The sentence for a run that hit its memory limit: the board's, or its job's if lower."""
+    job_mib = os.environ.get("NOMAD_MEMORY_LIMIT", "")
+    if board.ssh is None and job_mib.isdigit():
+        job_bytes = int(job_mib) * 1024**2
+        if board.ram_bytes is None or job_bytes < board.ram_bytes:
+            return (
+                f"the run needed more memory than the {job_mib} MiB that its job may use; "
+                "the lab's operator sets nomad_memory_mib"
+            )
+    limit = f" of {board.ram_bytes // 1024**2} MiB" if board.ram_bytes else ""
     return f"the run needed more memory than the board's limit{limit}; use a smaller model or input"
 
 

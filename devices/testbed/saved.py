@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,9 @@ SETTINGS = "server.toml"
 
 MEMORY_MIB = 2048
 """Nomad's own 300 is enforced, also with raw_exec, and too little for most networks."""
+
+START_LEAD_S = 60.0
+"""So that Nomad itself starts what has a start time, to the second."""
 
 _STATE = "testbed.json"
 _MANAGEMENT = "management.token"
@@ -73,11 +77,13 @@ def save(testbed: LoopbackNomad, inventory: Inventory | None = None) -> None:
     settings = {
         "cluster": "nomad",
         "driver": "raw_exec",
+        "raw_exec_command": [sys.executable, "-m", "edgeyard.devices.runner"],
         "inventory": str(folder / INVENTORY),
         "nomad_address": testbed.address,
         "nomad_namespace": testbed.namespace,
         "nomad_token": testbed.token,
         "nomad_memory_mib": MEMORY_MIB,
+        "start_lead_s": START_LEAD_S,
     }
     if testbed.tls is not None:
         settings |= {

@@ -133,13 +133,17 @@ class Reconciler:
                 failure = attempt.stopping or Failure(
                     category=FailureCategory.CLUSTER, sentence="its job was stopped in the cluster"
                 )
-            if job.stopped and job.started_at is None and attempt.started_at is None:
+            if job.stopped and _never_began(attempt, job):
                 never = attempt.stopping or Failure(
                     category=FailureCategory.CLUSTER,
                     sentence="its job was stopped before it began",
                 )
                 self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, never, now))
-            elif failure is not None and self._missed_us(attempt, job, failure):
+            elif failure is not None and (
+                self._missed_us(attempt, job, failure)
+                # its host was lost: whatever became of it, the benchmark had no try there
+                or (failure.category is FailureCategory.BOARD_FAULT and _never_began(attempt, job))
+            ):
                 self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, failure, now))
             elif attempt.task_ended_at is None:
                 ended_at = job.ended_at or now
@@ -291,6 +295,11 @@ class Reconciler:
                 "attempt changed meanwhile",
                 extra={"event": "reconcile.conflict", "job_id": attempt.job_id},
             )
+
+
+def _never_began(attempt: Attempt, job: JobState) -> bool:
+    """Whether neither the cluster nor the task itself told of a start."""
+    return job.started_at is None and attempt.started_at is None and attempt.result_at is None
 
 
 def _due(attempt: Attempt, benchmark: Benchmark) -> datetime:

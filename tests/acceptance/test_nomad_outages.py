@@ -19,7 +19,7 @@ from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from tests.builders.cluster import TOKEN, a_job, eventually, listening
-from tests.nomad_cluster import entry, nomad_binary
+from tests.nomad_cluster import RUNNER, entry, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad-outages")]
 
@@ -104,22 +104,23 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
     nomad = testbed.up(folder / "nomad", nomad_binary(), hosts)
     try:
-        with edgeyard(
-            folder / "data",
-            {
-                "EDGEYARD_CLUSTER": "nomad",
-                "EDGEYARD_DRIVER": "raw_exec",
-                "EDGEYARD_INVENTORY": str(inventory),
-                "EDGEYARD_NOMAD_ADDRESS": nomad.address,
-                "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
-                # All rights, since a Nomad that lost its data knows no other token.
-                "EDGEYARD_NOMAD_TOKEN": nomad.management,
-                "EDGEYARD_BOARD_GRACE_S": "1",
-            },
-        ) as server:
+        with edgeyard(folder / "data", settings(nomad, inventory, nomad.token)) as server:
             yield Lab(nomad, server, usb)
     finally:
         nomad.down()
+
+
+def settings(nomad: LoopbackNomad, inventory: Path, token: str) -> dict[str, str]:
+    return {
+        "EDGEYARD_CLUSTER": "nomad",
+        "EDGEYARD_DRIVER": "raw_exec",
+        "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
+        "EDGEYARD_INVENTORY": str(inventory),
+        "EDGEYARD_NOMAD_ADDRESS": nomad.address,
+        "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
+        "EDGEYARD_NOMAD_TOKEN": token,
+        "EDGEYARD_BOARD_GRACE_S": "1",
+    }
 
 
 @pytest.fixture
@@ -166,6 +167,22 @@ def test_a_host_whose_agent_is_killed_fails_its_benchmark_which_runs_on_the_othe
     eventually(lambda: not tasks & tasks_of(client.folder), "the old task is gone", PATIENCE_S)
 
 
+def test_a_host_that_dies_before_a_task_began_costs_no_try(lab: Lab) -> None:
+    client = lab.nomad.clients[1]
+    client.kill()
+    benchmark_id = lab.submit(target_uid=SECOND, max_retries=0, nb_inference=5)
+
+    def told() -> bool:
+        found = lab.attempts(benchmark_id)
+        return bool(found) and found[0]["state"] == "ended"
+
+    eventually(told, "Nomad gives the host up", PATIENCE_S)
+    assert "was lost before it began" in lab.attempts(benchmark_id)[0]["failure"]["sentence"]
+    assert lab.server.show(benchmark_id)["status"] == "pending"
+    client.start()
+    assert lab.server.wait(benchmark_id, timeout_s=PATIENCE_S)["status"] == "completed"
+
+
 def test_a_nomad_server_that_restarts_costs_nothing(lab: Lab) -> None:
     benchmark_id = lab.running(max_retries=0)
     lab.nomad.server.kill()
@@ -177,8 +194,20 @@ def test_a_nomad_server_that_restarts_costs_nothing(lab: Lab) -> None:
     lab.cancel(benchmark_id)
 
 
-def test_a_nomad_server_that_lost_its_data_costs_an_attempt(lab: Lab) -> None:
-    """The last one here: the cluster is another one afterwards."""
+def test_a_nomad_server_that_lost_its_data_costs_an_attempt(built: Lab, tmp_path: Path) -> None:
+    """The last one here: the cluster is another one afterwards, and knows no token but one."""
+    built.all_idle()
+    assert built.server.end() == 0
+    inventory = tmp_path / "inventory.json"
+    inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
+    rights = settings(built.nomad, inventory, built.nomad.management)
+    with edgeyard(tmp_path / "data", rights) as server:
+        lab = Lab(built.nomad, server, built.usb)
+        lab.all_idle()
+        _loses_its_data(lab)
+
+
+def _loses_its_data(lab: Lab) -> None:
     access = NomadAccess(
         address=lab.nomad.address, token=lab.nomad.management, namespace=lab.nomad.namespace
     )

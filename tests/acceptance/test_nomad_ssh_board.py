@@ -13,7 +13,7 @@ from deploy.process import Server, edgeyard
 from edgeyard.devices.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.sshd import BehindHost, board_behind_host
-from tests.nomad_cluster import HOSTS, clear, entry
+from tests.nomad_cluster import HOSTS, RUNNER, clear, entry
 
 pytestmark = [pytest.mark.nomad, pytest.mark.ssh, pytest.mark.xdist_group("nomad")]
 
@@ -43,6 +43,7 @@ def server(nomad_cluster: LoopbackNomad, board: BehindHost, tmp_path: Path) -> I
             {
                 "EDGEYARD_CLUSTER": "nomad",
                 "EDGEYARD_DRIVER": "raw_exec",
+                "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
                 "EDGEYARD_INVENTORY": str(inventory),
                 "EDGEYARD_NOMAD_ADDRESS": nomad_cluster.address,
                 "EDGEYARD_NOMAD_TOKEN": nomad_cluster.token,

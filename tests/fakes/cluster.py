@@ -89,9 +89,14 @@ class FakeCluster:
             self.jobs[job_id], run=JobRun.RUNNING, target_uid=uid, started_at=self._now()
         )
 
-    def end(self, job_id: str, failure: Failure | None = None) -> None:
+    def end(self, job_id: str, failure: Failure | None = None, *, began: bool = True) -> None:
+        job = self.jobs[job_id]
         self.jobs[job_id] = replace(
-            self.jobs[job_id], run=JobRun.ENDED, failure=failure, ended_at=self._now()
+            job,
+            run=JobRun.ENDED,
+            failure=failure,
+            started_at=job.started_at or (self._now() if began else None),
+            ended_at=self._now(),
         )
 
     def _reach(self) -> None:

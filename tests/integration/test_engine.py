@@ -294,7 +294,7 @@ def test_a_job_whose_files_were_not_to_be_had_while_we_were_away_costs_no_retry(
     benchmark_id = lab.submit(max_retries=0)
     lab.turn()
     gone = Failure(category=FailureCategory.CLUSTER, sentence="net.onnx could not be downloaded")
-    lab.cluster.end(lab.attempts(benchmark_id)[0].job_id, gone)
+    lab.cluster.end(lab.attempts(benchmark_id)[0].job_id, gone, began=False)
     lab.clock.forward(3)
     lab.reconciler.run(after_restart=True)
     lab.turn()
@@ -304,6 +304,23 @@ def test_a_job_whose_files_were_not_to_be_had_while_we_were_away_costs_no_retry(
     lab.cluster.end(second.job_id, gone)
     lab.turn()
     assert lab.show(benchmark_id).status is Status.FAILED
+
+
+def test_a_host_that_is_lost_before_the_task_began_costs_no_retry(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    lab.turn()
+    gone = Failure(category=FailureCategory.BOARD_FAULT, sentence="the host was lost")
+    lab.cluster.end(lab.attempts(benchmark_id)[0].job_id, gone, began=False)
+    lab.reconciler.run()
+    lab.turn()
+    first, second = lab.attempts(benchmark_id)
+    assert (first.counts, first.started_at, first.failure) == (False, None, gone)
+    assert second.target_uid != first.target_uid
+    lab.cluster.start(second.job_id, B)
+    lab.reconciler.run()
+    lab.cluster.end(second.job_id, gone)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.FAILED  # this time it ran
 
 
 def test_a_result_that_is_safe_survives_the_loss_of_its_job(lab: Lab) -> None:

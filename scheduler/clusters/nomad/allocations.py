@@ -148,7 +148,8 @@ def _failure(
         sentence = "a more urgent job took its board"
         return Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
     if allocation.get("ClientStatus") == "lost":
-        sentence = f"the host {host} was lost while it ran"
+        began = moment(task.get("StartedAt")) is not None
+        sentence = f"the host {host} was lost {'while it ran' if began else 'before it began'}"
         return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)
     if _was_drained(allocation) and any(each.get("Type") == "Killing" for each in events):
         sentence = f"the host {host} was drained while it ran"
@@ -167,7 +168,10 @@ def _terminated(event: Json) -> Failure | None:
     details = _details(event)
     out_of_memory = details.get("oom_killed") == "true"
     if out_of_memory:
-        sentence = "the task was killed: it needed more memory than its job may use"
+        sentence = (
+            "the task was killed: it needed more memory than its job may use; "
+            "the lab's operator sets nomad_memory_mib"
+        )
         return Failure(category=FailureCategory.OUT_OF_MEMORY, sentence=sentence)
     status, number = (_number(details.get(name)) for name in ("exit_code", "signal"))
     return failure_of(status, signal_number=number)
