@@ -41,6 +41,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
     Preemption,
 )
+from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
@@ -143,7 +144,7 @@ class Cycle:
     def look(self) -> None:
         """Ask the cluster for its boards."""
         try:
-            self._twin.refresh(self._nodes.hosts(), self._clock.now())
+            self._twin.refresh(self._nodes.hosts(), self._clock.now(), self._nodes.loads())
         except ClusterUnreachable as error:
             self._twin.missed(str(error))
             logger.warning(
@@ -191,7 +192,7 @@ class Cycle:
         with self._store.read() as uow:
             self._reload(uow)
             drained, holders = board_holds(uow)
-            knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
+            knowledge = self._gathered(uow, now)
             knowledge = self._scorekeeper.recall(uow, knowledge, chosen.policy, now)
             waiting_room = self._pending(uow, chosen)
             running = self._running(uow)
@@ -250,7 +251,7 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
-            knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
+            knowledge = self._gathered(uow, now)
             knowledge = recalled(uow, knowledge, self._policy, now)
             active = Chosen(policy=self._policy, plugins=self._plugins)
             waiting_room = [*self._pending(uow, active), candidate]
@@ -268,6 +269,10 @@ class Cycle:
             self._plugins,
             monotonic_s=self._clock.monotonic_s,
         )
+
+    def _gathered(self, uow: UnitOfWork, now: datetime) -> Knowledge:
+        runs = self._past.read(uow, now)
+        return gather(uow, now, runs, self._most_run_s, self._twin.loads(now))
 
     def _reload(self, uow: UnitOfWork) -> None:
         """Bring the cache of live benchmarks up to date: only what changed is read."""
