@@ -251,6 +251,7 @@ class Engine:
             if benchmark_id not in self._fetching:
                 self._fetching.add(benchmark_id)
                 self._fetches.put(benchmark_id)
+        self._guarded("shadow", self._parts.cycle.decide_beside)
 
     def _forecast_loop(self) -> None:
         took: list[float] = [0.0]
