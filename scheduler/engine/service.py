@@ -3,7 +3,8 @@
 ======== ===========================================================================
 thread   what it does
 ======== ===========================================================================
-cycle    the only one that places benchmarks; wakes on news and every second
+cycle    the only one that places benchmarks; wakes on news and every second;
+         then decides the same again by the shadow policy, if there is one
 dispatch hands prepared attempts to the cluster
 watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
