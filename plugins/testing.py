@@ -257,7 +257,7 @@ def sample_snapshot(count: int, seed: int = 0) -> Snapshot:
 def sample_knowledge(
     snapshot: Snapshot, jobs: Sequence[PendingBenchmark], seed: int = 0
 ) -> Knowledge:
-    """A past of some boards, loads of some hosts, models that some boards have.
+    """A past of some boards, loads of some hosts.
 
     Some boards are leased, now or soon, some in quarantine, and users are bounded.
     """
@@ -281,7 +281,6 @@ def sample_knowledge(
     ]
     return Knowledge(
         runs=History(sorted(runs, key=lambda run: run.ended_at)),
-        cached={uid: frozenset({"0" * 64}) for uid in snapshot.uids[::3]},
         host_loads={
             host: HostLoad(cpu=float(rng.random()), memory=float(rng.random()))
             for host in sorted(set(snapshot.hosts))[::2]

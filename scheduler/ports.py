@@ -19,7 +19,7 @@ from edgeyard.devices.model import Host
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status
-from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.knowledge import HostLoad, Lease
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
@@ -152,6 +152,14 @@ class Cluster(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """How busy a host was, and when that was measured."""
+
+    load: HostLoad
+    at: datetime
+
+
 class NodeSource(Protocol):
     """Tells what boards there are."""
 
@@ -161,6 +169,10 @@ class NodeSource(Protocol):
         Raises:
             ClusterUnreachable: Nothing is known.
         """
+        ...
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        """The newest load of each host by its name, of those that told one; never waits."""
         ...
 
 

@@ -20,7 +20,7 @@ namespace "edgeyard" {
   }
 }
 
-# boards: devices of nodes, and events when they change
+# boards: devices of nodes, and events when they change; how busy nodes are
 node {
   policy = "read"
 }

@@ -1,4 +1,4 @@
-"""Boards that have the model already."""
+"""Boards on which the model ran lately."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.model.history import History
 
 KEPT = 3
-"""Models that a host's caches are taken to hold still, a board."""
+"""Runs after which what a board's caches hold of a model is taken to be gone."""
 
 
 class Locality:
-    """1 where the board has the model, 0 where it has others.
+    """1 where the model is among those of the board's last `KEPT` runs, 0 where it is not.
 
-    It has what its host says it keeps, and the models of its last `KEPT` runs. Abstains for boards
-    of which neither is known, and for benchmarks whose model is not here yet.
+    Each run fetches its files anew and they go with it, so what is near is not the file: it is what
+    engine, driver and system of the board still hold of the model (compiled kernels, tuned plans).
+    Abstains for boards that ran nothing, and for benchmarks whose model is not here yet.
     """
 
     name = "locality"
@@ -28,14 +29,11 @@ class Locality:
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
-        of_runs = batch.knowledge.runs.derived(_LastModels).of
-        cached = batch.knowledge.cached
-        known = np.zeros(batch.shape[1], dtype=np.bool_)
+        warm = batch.knowledge.runs.derived(_LastModels).of
+        known = np.array([uid in warm for uid in batch.snapshot.uids], dtype=np.bool_)
         having: dict[str, list[int]] = {}
-        for board, uid in enumerate(batch.snapshot.uids):
-            models = {*cached.get(uid, ()), *of_runs.get(uid, ())}
-            known[board] = uid in cached or uid in of_runs
-            for model in models:
+        for board in np.flatnonzero(known).tolist():
+            for model in warm[batch.snapshot.uids[board]]:
                 having.setdefault(model, []).append(board)
         score = np.where(known[pairs.boards], np.float32(0.0), np.float32(np.nan))
         for row, kind in enumerate(batch.kinds):
@@ -48,11 +46,12 @@ class Locality:
 
 
 class _LastModels:
-    """The models of each board's last runs."""
+    """The models of each board's last runs that began: others never reached it."""
 
     def __init__(self, history: History) -> None:
         self.of: dict[str, set[str]] = {}
-        boards, kinds = history.columns.boards, history.columns.kinds
+        began = ~np.isnan(history.columns.run_s)
+        boards, kinds = history.columns.boards[began], history.columns.kinds[began]
         latest = np.lexsort((-np.arange(len(boards)), boards))
         first = np.searchsorted(boards[latest], boards[latest], side="left")
         for run in latest[np.arange(len(latest)) - first < KEPT].tolist():

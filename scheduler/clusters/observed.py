@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from edgeyard.devices.model import Host
 from edgeyard.errors import EdgeyardError
-from edgeyard.scheduler.ports import Cluster, JobState, LogChunk, NodeSource
+from edgeyard.scheduler.ports import Cluster, JobState, LoadReport, LogChunk, NodeSource
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 
@@ -59,6 +59,10 @@ class ObservedCluster:
         """See `NodeSource.hosts`."""
         with self._watched("hosts"):
             return self._inner.hosts()
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        """See `NodeSource.loads`: what is known already, so nothing to time."""
+        return self._inner.loads()
 
     def page_of(self, job_id: str) -> str | None:
         """See `Cluster.page_of`."""

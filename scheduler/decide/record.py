@@ -38,7 +38,7 @@ from edgeyard.scheduler.framework.runner import Fault, PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import EPOCH, History, PastRun
-from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 
 _T = TypeVar("_T")
@@ -105,12 +105,14 @@ class Recorder:
             result: From `edgeyard.scheduler.decide.cycle.decide`.
         """
         policy, decided = result.decided.policy, result.decided
-        knowledge = replace(given.knowledge, cached=_sorted(given.knowledge.cached))
+        loads = given.knowledge.host_loads
+        knowledge = replace(given.knowledge, host_loads={})
         parts = [
             ("policy", self._pack("policy", policy, lambda: _pack(_settled(policy)))),
             ("snapshot", self._pack("snapshot", given.snapshot, lambda: _pack(given.snapshot))),
             ("pending", self._pending(given.pending)),
             ("holders", _pack(_rows(given.holders))),
+            ("loads", self._pack("loads", loads, lambda: _pack(loads))),
             ("knowledge", _pack((knowledge, given.seed))),
             *self._days(given.knowledge.runs),
             (OUTCOME, _pack(_outcome(decided))),
@@ -172,7 +174,11 @@ def given_of(record: CycleRecord) -> CycleInput:
         pending=_of_rows(parts["pending"], PendingBenchmark),
         now=record.decided_at,
         holders=_of_rows(parts["holders"], BoardHolder),
-        knowledge=replace(knowledge, runs=History(runs)),
+        knowledge=replace(
+            knowledge,
+            runs=History(runs),
+            host_loads=_unpack(parts["loads"], dict[str, HostLoad]),
+        ),
         seed=seed,
     )
 

@@ -41,6 +41,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
     Preemption,
 )
+from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
@@ -71,6 +72,15 @@ class _Live:
     benchmark: Benchmark
     pending: PendingBenchmark
     queued_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """A cycle that a shadow is to decide too."""
+
+    given: CycleInput
+    shadow: Chosen
+    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,7 @@ class Cycle:
         self._recorded: dict[str, tuple[object, ...]] = {}
         self._own: Mapping[str, Chosen] = {}
         self._last_seq: int | None = None
+        self._beside: _Beside | None = None
         self._seed = 0
         self.queue = QueueView("", policy.name, ())
         self.decided: Decided | None = None
@@ -143,7 +154,7 @@ class Cycle:
     def look(self) -> None:
         """Ask the cluster for its boards."""
         try:
-            self._twin.refresh(self._nodes.hosts(), self._clock.now())
+            self._twin.refresh(self._nodes.hosts(), self._clock.now(), self._nodes.loads())
         except ClusterUnreachable as error:
             self._twin.missed(str(error))
             logger.warning(
@@ -151,7 +162,7 @@ class Cycle:
             )
 
     def run(self) -> tuple[str, ...]:
-        """Decide once and commit.
+        """Decide once and commit. What a shadow would have decided is left to `decide_beside`.
 
         Returns:
             Job ids of the attempts that were prepared: to be dispatched.
@@ -165,6 +176,7 @@ class Cycle:
             self._own = {} if self._policies is None else self._policies.own(uow)
             settles = self._scorekeeper.settles(uow, now)
         self.preempted = ()
+        self._beside = None
         prepared: list[str] = []
         for chosen in dict.fromkeys(self._own.values()):
             prepared += self._turn(chosen, now)[0]
@@ -173,7 +185,7 @@ class Cycle:
         self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
         self.decided = result.decided
         if shadow is not None and self._last_seq is not None:
-            self._decide_beside(given, shadow, self._last_seq)
+            self._beside = _Beside(given, shadow, self._last_seq)
         if settles:
             with self._store.write() as uow:
                 self._scorekeeper.settle(uow, self._policy, self._plugins, now)
@@ -191,7 +203,7 @@ class Cycle:
         with self._store.read() as uow:
             self._reload(uow)
             drained, holders = board_holds(uow)
-            knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
+            knowledge = self._gathered(uow, now)
             knowledge = self._scorekeeper.recall(uow, knowledge, chosen.policy, now)
             waiting_room = self._pending(uow, chosen)
             running = self._running(uow)
@@ -228,12 +240,27 @@ class Cycle:
             self._policy, self._plugins = active.policy, active.plugins
         return shadow
 
-    def _decide_beside(self, given: CycleInput, shadow: Chosen, seq: int) -> None:
-        """Record what another policy would have decided; nothing comes of it."""
-        result = decide(given, shadow.policy, shadow.plugins)
+    def decide_beside(self) -> None:
+        """Record what the shadow would have decided in the last cycle; nothing comes of it.
+
+        Apart from `run`, so that a shadow that takes long holds up no attempt of that cycle. It has
+        its own weights and is asked only of scorers that are not benched under it.
+        """
+        last, self._beside = self._beside, None
+        if last is None:
+            return
+        policy, plugins, now = last.shadow.policy, last.shadow.plugins, last.given.now
+        with self._store.read() as uow:
+            knowledge = self._scorekeeper.recall(uow, last.given.knowledge, policy, now)
+        given = replace(last.given, knowledge=knowledge)
+        result = decide(given, policy, plugins, monotonic_s=self._clock.monotonic_s)
         record = self._recorder.record(given, result)
         with self._store.write() as uow:
-            uow.cycles.keep(record, shadow_of=seq)
+            uow.cycles.keep(record, shadow_of=last.seq)
+            # Under the name and version of the one that decides, they would be held against it.
+            if policy_key(policy) != policy_key(self._policy):
+                self._scorekeeper.keep(uow, policy, plugins, result, {}, now)
+        self._tell(result, plugins)
 
     def fetching(self) -> tuple[str, ...]:
         """Pending benchmarks that miss a file."""
@@ -250,7 +277,7 @@ class Cycle:
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
-            knowledge = gather(uow, now, self._past.read(uow, now), self._most_run_s)
+            knowledge = self._gathered(uow, now)
             knowledge = recalled(uow, knowledge, self._policy, now)
             active = Chosen(policy=self._policy, plugins=self._plugins)
             waiting_room = [*self._pending(uow, active), candidate]
@@ -268,6 +295,10 @@ class Cycle:
             self._plugins,
             monotonic_s=self._clock.monotonic_s,
         )
+
+    def _gathered(self, uow: UnitOfWork, now: datetime) -> Knowledge:
+        runs = self._past.read(uow, now)
+        return gather(uow, now, runs, self._most_run_s, self._twin.loads(now))
 
     def _reload(self, uow: UnitOfWork) -> None:
         """Bring the cache of live benchmarks up to date: only what changed is read."""

@@ -83,13 +83,17 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
         record: The cycle.
         registry: Of the plugins.
         policy: Another policy; None: its own. Scorers that answered then give the same answers,
-            also those whose answers depend on time or on another machine.
+            also those whose answers depend on time or on another machine. What was learned of
+            scorers belongs to the recorded policy: another one begins with the weights that it
+            states, and with nobody benched.
 
     Raises:
         ConfigError: A plugin of a policy is not installed.
     """
     given, own = given_of(record), policy_of(record)
     chosen = own if policy is None else policy
+    if chosen != own:
+        given = replace(given, knowledge=replace(given.knowledge, weights={}, benched={}))
     then = result_of(record, registry.resolve(own))
     plugins = recorded(record, then, registry.resolve(chosen))
     now = decide(given, chosen, plugins)

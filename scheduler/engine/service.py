@@ -3,7 +3,8 @@
 ======== ===========================================================================
 thread   what it does
 ======== ===========================================================================
-cycle    the only one that places benchmarks; wakes on news and every second
+cycle    the only one that places benchmarks; wakes on news and every second;
+         then decides the same again by the shadow policy, if there is one
 dispatch hands prepared attempts to the cluster
 watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
@@ -251,6 +252,7 @@ class Engine:
             if benchmark_id not in self._fetching:
                 self._fetching.add(benchmark_id)
                 self._fetches.put(benchmark_id)
+        self._guarded("shadow", self._parts.cycle.decide_beside)
 
     def _forecast_loop(self) -> None:
         took: list[float] = [0.0]

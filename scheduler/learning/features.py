@@ -163,8 +163,14 @@ COLUMNS: Mapping[str, Column] = {
     "log_board_threads": Column(
         Along.BOARD, "log2 of the attribute cpu.threads; missing where it is not told", _threads
     ),
-    "host_cpu": Column(Along.BOARD, "load of the host's CPUs, 0-1", _host_load("cpu")),
-    "host_memory": Column(Along.BOARD, "load of the host's memory, 0-1", _host_load("memory")),
+    "host_cpu": Column(
+        Along.BOARD,
+        "load of the host's CPUs, 0-1; missing where it told none lately",
+        _host_load("cpu"),
+    ),
+    "host_memory": Column(
+        Along.BOARD, "load of the host's memory, 0-1; missing as before", _host_load("memory")
+    ),
     "host_busy": Column(Along.BOARD, "share of the host's boards that are busy", _host_busy),
     "log_history_s": Column(
         Along.PAIR,

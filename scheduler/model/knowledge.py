@@ -54,11 +54,11 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """How busy a host is.
+    """How busy a host is, with all that runs there: benchmarks too.
 
     Attributes:
-        cpu: 0-1.
-        memory: 0-1.
+        cpu: Share of its CPUs' time that was used, 0-1.
+        memory: Share of its memory that programs could not get, 0-1.
     """
 
     cpu: float
@@ -86,8 +86,7 @@ class Knowledge:
         leases: Present and future ones.
         promises: Starts that were promised.
         quarantined: By target_uid, why it is set aside.
-        cached: Per target_uid, SHA-256 of the models that it already has.
-        host_loads: By host; unknown ones are missing.
+        host_loads: By host; those that did not tell lately are missing.
         weights: Of scorers, by name, as learned so far under this policy version.
         benched: By scorer that is not asked after repeated faults, why and until when.
     """
@@ -99,7 +98,6 @@ class Knowledge:
     leases: tuple[Lease, ...] = ()
     promises: tuple[Promise, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    cached: Mapping[str, frozenset[str]] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     benched: Mapping[str, str] = field(default_factory=dict)

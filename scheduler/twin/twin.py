@@ -7,12 +7,14 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import numpy as np
 
 from edgeyard.devices.model import Board, Host
 from edgeyard.scheduler.model.decision import Snapshot
+from edgeyard.scheduler.model.knowledge import HostLoad
+from edgeyard.scheduler.ports import LoadReport
 from edgeyard.scheduler.twin.comparison import Comparison, compare
 from edgeyard.scheduler.twin.joined import BoardState as BoardState
 from edgeyard.scheduler.twin.joined import BoardView as BoardView
@@ -25,6 +27,14 @@ _ASIDE = frozenset({BoardState.IDLE, BoardState.BUSY})
 """What quarantine comes before; what is worse is told instead."""
 
 _NOBODY: Mapping[str, str] = {}
+_NO_LOADS: Mapping[str, LoadReport] = {}
+
+LOAD_MAX_AGE = timedelta(minutes=1)
+"""An older load of a host is none."""
+
+LOAD_STEPS = 20
+"""Loads are told in twentieths: what differs by less places nothing otherwise, and would make every
+recorded cycle another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +76,14 @@ class Twin:
         self._known: _Known | None = None
         self._unusable: dict[str, tuple[datetime, str]] = {}
         self._trouble = "the cluster has not answered yet"
+        self._reports = _NO_LOADS
+        self._loads: Mapping[str, HostLoad] = {}
         self._lock = threading.Lock()
 
-    def refresh(self, hosts: Sequence[Host], at: datetime) -> None:
-        """Take the cluster's answer in."""
+    def refresh(
+        self, hosts: Sequence[Host], at: datetime, loads: Mapping[str, LoadReport] = _NO_LOADS
+    ) -> None:
+        """Take the cluster's answer in, and how busy hosts were, by their names."""
         with self._lock:
             before = self._known.joined if self._known else self._nothing
         joined = before.joined(self._stated, hosts, self._unknown)
@@ -86,6 +100,7 @@ class Twin:
                 if not board.healthy
             }
             self._known = _Known(tuple(hosts), at, joined)
+            self._reports = loads
             self._trouble = ""
             new, self._warned = others - self._warned, others
         if self._unknown is not UnknownDevices.ALLOW:
@@ -114,6 +129,18 @@ class Twin:
         """Since when the board's own ready host has found it unusable, and why; else None."""
         with self._lock:
             return self._unusable.get(target_uid)
+
+    def loads(self, now: datetime) -> Mapping[str, HostLoad]:
+        """Of hosts that told within `LOAD_MAX_AGE`, by name; the same object while it is equal."""
+        with self._lock:
+            found = {
+                host: _in_steps(report.load)
+                for host, report in sorted(self._reports.items())
+                if now - report.at <= LOAD_MAX_AGE
+            }
+            if found != self._loads:
+                self._loads = found
+            return self._loads
 
     @property
     def trouble(self) -> str:
@@ -198,6 +225,13 @@ class Twin:
             conflicts=conflicts,
             guarded=self._guarded,
         )
+
+
+def _in_steps(load: HostLoad) -> HostLoad:
+    return HostLoad(
+        cpu=round(load.cpu * LOAD_STEPS) / LOAD_STEPS,
+        memory=round(load.memory * LOAD_STEPS) / LOAD_STEPS,
+    )
 
 
 def _now(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from edgeyard.devices.model import Board
 from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import HclError, JobExists, JobRefused, NotFound
-from edgeyard.scheduler.clusters.local import LocalCluster
+from edgeyard.scheduler.clusters.local import LocalCluster, load
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.hcl.job import DeviceConstraint
@@ -242,6 +243,16 @@ def test_events_begin_with_look_at_everything_and_name_what_changed(lab: Submitt
     assert next(events) == "benchmark-1"
     stop.set()
     assert set(events) <= {"benchmark-1", ""}
+
+
+def test_hosts_tell_how_busy_they_are(lab: Submitter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "LOOK_EVERY", timedelta(milliseconds=50))
+    names = {host.name for host in lab.cluster.hosts() if host.boards}
+    eventually(lambda: lab.cluster.loads().keys() == names, "every host told its load")
+    for report in lab.cluster.loads().values():
+        assert 0.0 <= report.load.cpu <= 1.0
+        assert 0.0 < report.load.memory < 1.0
+        assert report.at <= datetime.now(UTC)
 
 
 def test_hosts_show_which_board_is_taken_and_how_far(lab: Submitter) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
 from edgeyard.scheduler.model.benchmark import Failure
-from edgeyard.scheduler.ports import JobRun, JobState, LogChunk
+from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk
 
 
 def board(uid: str, **changes: object) -> Board:
@@ -36,12 +36,16 @@ class FakeCluster:
         self.secrets: dict[str, Mapping[str, str]] = {}
         self.stopped: list[str] = []
         self.dispatched: list[str] = []
+        self.host_loads: dict[str, LoadReport] = {}
         self.reachable = True
         self.answers_after_the_effect = True
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
         return (Host("host-1", "host", True, tuple(self.boards)),)
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        return self.host_loads
 
     def check(self, hcl: str) -> None:
         self._reach()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
@@ -11,7 +12,11 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import Conflict
+from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.explanations import Explanations
+from edgeyard.scheduler.engine.replay import replay
+from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Binding,
@@ -21,7 +26,9 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
+from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.model.records import BoardOverride
+from edgeyard.scheduler.ports import LoadReport
 from tests.builders.engine import A, B, Lab
 
 
@@ -451,3 +458,32 @@ def test_a_queue_time_out_counts_from_the_last_time_in_the_queue(lab: Lab) -> No
     lab.reconciler.run()
     lab.turn()
     assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_a_scorer_of_hosts_loads_answers_and_the_record_keeps_what_it_was_told(
+    tmp_path: Path,
+) -> None:
+    choice = ScorerChoice(name="host_load", weight=1.0, budget_s=math.inf)
+    policy = replace(load_policy("default"), name="quiet", scorers=(choice,))
+    lab = Lab(tmp_path, A, B, policy=policy)
+
+    def tell(cpu: float) -> None:
+        load = HostLoad(cpu=cpu, memory=0.1)
+        lab.cluster.host_loads = {"host": LoadReport(load=load, at=lab.clock.now())}
+
+    def parts() -> list[str]:
+        benchmark_id = lab.submit()
+        lab.cycle.run()
+        explanation = Explanations(lab.store, registry()).of(benchmark_id)
+        scores.append([verdict.scores.get("host_load") for verdict in explanation.verdicts])
+        with lab.store.read() as uow:
+            record = uow.cycles.get(uow.cycles.explained(benchmark_id).seq)
+        assert replay(record, registry()).same
+        return [hashlib.sha256(data).hexdigest() for name, data in record.parts if name == "loads"]
+
+    scores: list[list[float | None]] = []
+    tell(0.39)
+    first = parts()
+    tell(0.41)
+    assert parts() == first  # what barely changed is stored once
+    assert scores[0] == [pytest.approx(0.6)] * 2

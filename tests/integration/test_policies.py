@@ -5,14 +5,21 @@ from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.decide.record import policy_of
+from edgeyard.scheduler.decide.record import given_of, policy_of
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.rewards import BENCH_AFTER
+from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import ScorerState
 from edgeyard.scheduler.model.records import (
     BoardOverride,
@@ -96,8 +103,12 @@ def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: P
                     seat=seat, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
                 )
             )
-    lab.cycle.run()
+    assert lab.cycle.run()
     assert lab.cycle.queue.policy == "native"
+    with lab.store.read() as uow:
+        assert len(uow.cycles.page(limit=9, shadows=True)) == 1  # what is placed goes out first
+    for _ in range(2):
+        lab.cycle.decide_beside()  # once a cycle
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)
         [_, shadow] = uow.cycles.page(limit=9, shadows=True)
@@ -270,6 +281,53 @@ def test_operators_alone_give_a_benchmark_a_policy(api: Api) -> None:
     assert kinds == [("policy.override", "native"), ("policy.override", None)]
 
 
+def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_name(
+    tmp_path: Path,
+) -> None:
+    class Slow:
+        name, objective, kind = "slow", "load", ScorerKind.HEURISTIC
+
+        def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+            lab.clock.forward(10)
+            return np.ones(len(pairs), dtype=np.float32)
+
+    known = registry(entry_points=False)
+    known.add(Kind.SCORER, "slow", Slow)
+    lab = Lab(tmp_path, A, B, policies=Policies(known, load_policy("default")))
+    scorer = '[[scorers]]\nname = "least_loaded"\nweight = 1.0\n'
+    assert scorer in DEFAULT
+    text = DEFAULT.replace('name = "default"', 'name = "own"').replace(
+        scorer, scorer + '[[scorers]]\nname = "slow"\nweight = 1.0\nbudget_s = 1.0\n'
+    )
+    with lab.store.write() as uow:
+        uow.cycles.activate(
+            PolicyActivation(
+                seat=PolicySeat.SHADOW, name="own", version=1, text=text, by_user_id="op",
+                at=make.NOW,
+            )
+        )  # fmt: skip
+        for policy, weight in (("default/1", 0.9), ("own/1", 0.2)):
+            uow.scoring.save(ScorerState(policy=policy, scorer="least_loaded", weight=weight))
+
+    def shadow() -> Knowledge:
+        """Of the next one."""
+        lab.submit()
+        lab.cycle.run()
+        lab.cycle.decide_beside()
+        with lab.store.read() as uow:
+            [newest] = uow.cycles.shadows(since=None, until=None, limit=1)
+            return given_of(uow.cycles.get(newest.seq)).knowledge
+
+    assert shadow().weights == {"least_loaded": 0.2}
+    for _ in range(BENCH_AFTER - 1):
+        assert not shadow().benched
+    assert "10 s of 1 s" in shadow().benched["slow"]
+    with lab.store.read() as uow:
+        assert "slow" not in uow.scoring.states("default/1")
+        for head in uow.cycles.page(limit=9):
+            assert given_of(uow.cycles.get(head.seq)).knowledge.weights == {"least_loaded": 0.9}
+
+
 def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A, B, policies=Policies(registry(), load_policy("default")))
     early = lab.submit(user_priority=1)
@@ -292,6 +350,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
             )
         )  # fmt: skip
     lab.cycle.run()
+    lab.cycle.decide_beside()
     [(seq, compared)] = Explanations(lab.store, registry()).shadows(None, None, 9)
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)

@@ -16,6 +16,7 @@ from edgeyard.scheduler.framework.policy import Policy, parse_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Kind, Registry
 from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.record import CycleRecord
 from tests.builders.decision import policy
 
@@ -89,6 +90,27 @@ def test_another_policy_tells_what_it_would_have_done(plugins: Registry) -> None
     [difference] = again.differences
     assert difference == Difference(benchmark_id="b-1", then=difference.then, now=None)
     assert difference.then in BOARDS.uids
+
+
+def test_what_was_learned_is_the_recorded_policy_s_and_no_other_one_s(plugins: Registry) -> None:
+    of = whimsical(whim=1.0, least_loaded=1.0)
+    learned = Knowledge(weights={"whim": 0.1}, benched={"least_loaded": "failed three times"})
+    given = CycleInput(snapshot=BOARDS, pending=[pending("b-1")], now=NOW, knowledge=learned)
+    record = Recorder().record(given, decide(given, of, plugins.resolve(of)))
+    told: list[Knowledge] = []
+
+    class Listener(Whim):
+        name = "listener"
+
+        def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+            told.append(batch.knowledge)
+            return super().score(batch, pairs)
+
+    plugins.add(Kind.SCORER, "listener", Listener)
+    assert replay(record, plugins).same
+    assert replay(record, plugins, of).same
+    replay(record, plugins, whimsical(listener=1.0))
+    assert [(each.weights, each.benched) for each in told] == [({}, {})]
 
 
 def _text(policy: str) -> str:

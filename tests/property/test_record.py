@@ -53,7 +53,6 @@ def cycles(draw: st.DrawFn) -> CycleInput:
         holders=holders,
         knowledge=Knowledge(
             runs=History(runs),
-            cached={"rpi4b-0001-0001": frozenset({"ab" * 32, "cd" * 32, "ef" * 32})},
             host_loads={"pi-host": HostLoad(cpu=0.5, memory=0.1)},
             leases=(
                 Lease(

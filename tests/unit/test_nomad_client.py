@@ -418,6 +418,66 @@ class TestNodes:
         assert whole.call_count == 2
 
 
+CORE = {"CPU": "cpu0", "Idle": 75.0, "System": 5.0, "Total": 25.0, "User": 20.0}
+STATS = {"CPU": [CORE, CORE | {"Idle": 25.0}], "Memory": {"Available": 3 << 30, "Total": 4 << 30}}
+
+
+class TestLoads:
+    @pytest.fixture
+    def asked(self, cluster: NomadCluster, nomad: respx.Router) -> respx.Route:
+        nodes = [
+            node(device(), ID=f"node-{name}", Name=name, **changes)
+            for name, changes in (("a", {}), ("b", {}), ("down", {"Status": "down"}))
+        ]
+        nodes.append(node(ID="node-bare", Name="bare"))
+        nomad.get("/v1/nodes").respond(json=nodes)
+        nomad.get("/v1/allocations").respond(json=[])
+        cluster.hosts()
+        return nomad.get("/v1/client/stats")
+
+    def test_come_from_what_ready_hosts_of_boards_measure(
+        self, cluster: NomadCluster, asked: respx.Route
+    ) -> None:
+        asked.respond(json=STATS)
+        assert cluster.loads() == {}  # nobody waits for hosts
+        eventually(lambda: cluster.loads().keys() == {"a", "b"}, "both told")
+        load = cluster.loads()["a"].load
+        assert (load.cpu, load.memory) == (0.5, 0.25)
+        requests = [call.request.url.params["node_id"] for call in asked.calls]
+        assert sorted(requests) == ["node-a", "node-b"]
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            httpx.Response(500, text="No path to node"),
+            httpx.Response(200, text="<html>"),
+            httpx.Response(200, text="[" * 100_000),
+            httpx.Response(200, json=[]),
+            httpx.Response(200, json=STATS | {"CPU": []}),
+            httpx.Response(200, json=STATS | {"CPU": [CORE | {"Idle": -1}]}),
+            httpx.Response(200, json=STATS | {"CPU": ["idle"]}),
+            httpx.Response(200, json=STATS | {"Memory": {"Available": 10**400, "Total": 1}}),
+            httpx.Response(200, json=STATS | {"Memory": {"Available": 1, "Total": 0}}),
+            httpx.Response(200, json=STATS | {"Memory": None}),
+            httpx.ReadTimeout("slow"),
+        ],
+    )
+    def test_are_none_of_a_host_that_does_not_tell(
+        self, cluster: NomadCluster, asked: respx.Route, bad: httpx.Response | Exception
+    ) -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            if request.url.params["node_id"] == "node-b":
+                return httpx.Response(200, json=STATS)
+            if isinstance(bad, Exception):
+                raise bad
+            return bad
+
+        asked.side_effect = answer
+        cluster.loads()
+        eventually(lambda: cluster.loads().keys() == {"b"}, "the other told")
+        assert cluster.hosts()  # the circuit is closed, whatever hosts do
+
+
 class TestAnEmptyDatabase:
     def test_that_meets_live_jobs_of_ours_shows_no_board_and_cancels_nothing(
         self, nomad: respx.Router

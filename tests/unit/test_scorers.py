@@ -32,7 +32,7 @@ def scores(
     return np.round(found.reshape(batch.shape), 4).tolist()  # type: ignore[no-any-return]
 
 
-def runs(*told: tuple[str, float, str | None]) -> Knowledge:
+def runs(*told: tuple[str, float | None, str | None]) -> Knowledge:
     return Knowledge(
         runs=History(
             PastRun(
@@ -73,13 +73,14 @@ def test_a_board_that_fails_scores_lower_than_one_that_does_not() -> None:
     assert a < b
 
 
-def test_boards_that_have_the_model_come_first() -> None:
-    known = Knowledge(cached={A: frozenset({MODEL}), B: frozenset({"b" * 64})})
-    ((a, b, c),) = scores("locality", three(), known)
-    assert (a, b) == (1.0, 0.0)
+def test_boards_on_which_the_model_ran_lately_come_first() -> None:
+    past = runs((A, 1.0, None), (B, 1.0, None), (C, None, "board_fault"))  # C: it never began
+    other = pending(model_sha256="b" * 64)
+    ((a, b, c),) = scores("locality", three(), past)
+    assert (a, b) == (1.0, 1.0)
     assert np.isnan(c)
-    assert scores("locality", three(), runs((B, 1.0, None)))[0][1] == 1.0
-    assert np.isnan(scores("locality", three(), known, pending(model_sha256=None))).all()
+    assert list(scores("locality", three(), past, other)[0][:2]) == [0.0, 0.0]
+    assert np.isnan(scores("locality", three(), past, pending(model_sha256=None))).all()
 
 
 def test_a_busy_host_scores_low_and_one_that_does_not_tell_not_at_all() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +11,8 @@ from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.plugins.testing import board, pending
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.knowledge import HostLoad
+from edgeyard.scheduler.ports import LoadReport
 from edgeyard.scheduler.twin.comparison import compare
 from edgeyard.scheduler.twin.twin import BoardState, Twin, UnknownDevices
 from tests.builders.decision import cycle, places
@@ -52,6 +54,20 @@ def test_cores_that_the_inventory_says_are_shared_stay_so_where_hosts_do_not_tel
     snapshot = twin.snapshot(NOW, drained={}, holders={B: "benchmark-1"})
     assert dict(zip(snapshot.uids, snapshot.busy, strict=True)) == {A: True, B: True}
     assert snapshot.reasons[0] == f"its cores are in use by {B}"
+
+
+def test_loads_are_told_in_steps_for_a_minute_and_are_the_same_while_they_say_the_same() -> None:
+    def report(cpu: float, at: datetime) -> LoadReport:
+        return LoadReport(load=HostLoad(cpu=cpu, memory=0.5), at=at)
+
+    twin, later = Twin([board(A)]), NOW + timedelta(seconds=40)
+    assert not twin.loads(NOW)
+    twin.refresh([], NOW, {"h1": report(0.42, NOW), "h2": report(0.99, NOW)})
+    first = twin.loads(NOW)
+    assert first == {"h1": HostLoad(cpu=0.4, memory=0.5), "h2": HostLoad(cpu=1.0, memory=0.5)}
+    twin.refresh([], later, {"h1": report(0.38, later), "h2": report(0.98, NOW)})
+    assert twin.loads(later) is first
+    assert twin.loads(NOW + timedelta(seconds=61)).keys() == {"h1"}
 
 
 def test_a_version_that_nobody_states_is_no_difference() -> None:

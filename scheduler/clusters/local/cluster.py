@@ -19,6 +19,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.local.admission import LocalJob, admit
 from edgeyard.scheduler.clusters.local.boards import BoardPool
 from edgeyard.scheduler.clusters.local.download import Downloader
+from edgeyard.scheduler.clusters.local.load import MachineLoad
 from edgeyard.scheduler.clusters.local.task import (
     Ending,
     Task,
@@ -30,7 +31,7 @@ from edgeyard.scheduler.clusters.local.task import (
 )
 from edgeyard.scheduler.hcl.parse import parse_job, warm_up
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
-from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LogChunk, NodeSource
+from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogChunk, NodeSource
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +91,7 @@ class LocalCluster:
         self._closed = False
         self._change = threading.Condition(threading.RLock())
         self._downloader = Downloader()
+        self._load = MachineLoad(now)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep()
         self._timer = threading.Thread(target=self._start_due, name="local-timer")
@@ -214,6 +216,11 @@ class LocalCluster:
         }
         boards = pool.views(running, progress)
         return (Host(host_id=HOST_ID, name=HOST_ID, ready=True, boards=boards),)
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        """This machine's: its boards share it, and whatever else runs here."""
+        report = self._load.look()
+        return {} if report is None else {HOST_ID: report}
 
     def reload(self, boards: Sequence[Board]) -> None:
         """Take another set of boards; what runs on one that is gone runs to its end."""

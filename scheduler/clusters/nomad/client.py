@@ -239,6 +239,25 @@ class NomadClient:
         }
         return _objects(self._get("/v1/allocations", params, json.loads)[0])
 
+    def stats(self, node_id: str, timeout_s: float) -> Json:
+        """What a node's client measures of its machine; asked once, whatever else Nomad does.
+
+        A node that is slow or gone says nothing of Nomad, so it neither trips nor feels the
+        circuit breaker.
+        """
+        try:
+            response = self._http.get(
+                "/v1/client/stats", params=self._here({"node_id": node_id}), timeout=timeout_s
+            )
+            if response.status_code >= HTTPStatus.BAD_REQUEST:
+                reason = f"Nomad answered {response.status_code}: {_one_line(response.text)}"
+                raise ClusterUnreachable(reason)
+            return _object(response.json())
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ClusterUnreachable(no_answer(error)) from error
+        except (ValueError, RecursionError) as error:
+            raise ClusterUnreachable(f"its answer can't be read: {error}") from error
+
     def agent(self) -> Json:
         """The agent that is asked, about itself."""
         return _object(self._get("/v1/agent/self", {}, json.loads)[0])

@@ -37,12 +37,13 @@ from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, is_live
+from edgeyard.scheduler.clusters.nomad.loads import LoadWatch
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import moment_of
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
-from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LogChunk, NodeSource
+from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogChunk, NodeSource
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class NomadCluster:
         self._hosts_read_s = -_HOSTS_FRESH_S
         self._blank = blank
         self._at_home = False
+        self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
         self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
 
     # --- Cluster ---
@@ -234,6 +236,7 @@ class NomadCluster:
     def close(self) -> None:
         """End the threads and drop the connections; Nomad's jobs go on."""
         self._housekeeper.close()
+        self._load_watch.close()
         self._client.close()
 
     def page_of(self, job_id: str) -> str | None:
@@ -253,6 +256,14 @@ class NomadCluster:
         with self._lock:
             self._hosts, self._hosts_read_s = hosts, time.monotonic()
         return hosts
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        """What nodes told last of their machines; asking them goes on in the background."""
+        return self._load_watch.latest()
+
+    def _known_hosts(self) -> tuple[Host, ...]:
+        with self._lock:
+            return self._hosts
 
     def _all_nodes(self) -> tuple[Host, ...]:
         """As of now; read whole only when Nomad says that a node changed."""

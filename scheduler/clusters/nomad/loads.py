@@ -1,0 +1,127 @@
+"""How busy Nomad's nodes are, asked in the background: no cycle ever waits for a node."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+from edgeyard.devices.model import Host
+from edgeyard.errors import ClusterUnreachable
+from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
+from edgeyard.scheduler.model.knowledge import HostLoad
+from edgeyard.scheduler.ports import LoadReport
+
+logger = logging.getLogger(__name__)
+
+ASK_EVERY_S = 15.0
+"""Between two rounds: a node is never asked more often."""
+
+PATIENCE_S = 2.0
+"""A node that takes longer has no load this round."""
+
+ASKED_TOGETHER = 8
+
+_MOST = 2.0**63  # bytes of memory, percents: anything beyond is no measurement
+
+
+class LoadWatch:
+    """One thread, started when loads are first wanted; `close` joins it.
+
+    Nodes with boards that are ready are asked; what a node told stays until it tells anew or is
+    no longer among them, with the time at which it came.
+    """
+
+    def __init__(
+        self,
+        client: NomadClient,
+        hosts: Callable[[], Sequence[Host]],
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._client = client
+        self._hosts = hosts
+        self._now = now
+        self._lock = threading.Lock()
+        self._reports: Mapping[str, LoadReport] = {}
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def latest(self) -> Mapping[str, LoadReport]:
+        """By name of host; at once. Any thread."""
+        with self._lock:
+            if self._thread is None and not self._stop.is_set():
+                self._thread = threading.Thread(target=self._run, name="nomad-loads")
+                self._thread.start()
+            return self._reports
+
+    def close(self) -> None:
+        """End the thread; a node that is being asked is waited for."""
+        self._stop.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _run(self) -> None:
+        with ThreadPoolExecutor(ASKED_TOGETHER, thread_name_prefix="nomad-load") as pool:
+            while not self._stop.is_set():
+                try:
+                    self._ask(pool)
+                except Exception:
+                    logger.exception("asking for loads broke", extra={"event": "nomad.loads"})
+                self._stop.wait(ASK_EVERY_S)
+
+    def _ask(self, pool: ThreadPoolExecutor) -> None:
+        """One round."""
+        asked = [host for host in self._hosts() if host.ready and host.boards]
+        before = self._reports
+        told = {
+            host.name: report
+            for host, report in zip(asked, pool.map(self._of, asked), strict=True)
+            if report is not None
+        }
+        kept = {host.name: before[host.name] for host in asked if host.name in before}
+        with self._lock:
+            self._reports = kept | told
+
+    def _of(self, host: Host) -> LoadReport | None:
+        if self._stop.is_set():
+            return None
+        try:
+            load = load_of(self._client.stats(host.host_id, PATIENCE_S))
+        except ClusterUnreachable as error:
+            logger.debug(
+                "a node did not tell its load",
+                extra={"event": "nomad.no_load", "host": host.name, "reason": str(error)},
+            )
+            return None
+        return None if load is None else LoadReport(load=load, at=self._now())
+
+
+def load_of(stats: Json) -> HostLoad | None:
+    """What ``/v1/client/stats`` says of a machine; None where it says no such thing."""
+    cores, memory = stats.get("CPU"), stats.get("Memory")
+    if not isinstance(cores, list) or not cores or not isinstance(memory, Mapping):
+        return None
+    idle = [_number(core.get("Idle")) if isinstance(core, Mapping) else None for core in cores]
+    available, total = _number(memory.get("Available")), _number(memory.get("Total"))
+    known = [each for each in idle if each is not None]
+    if len(known) < len(idle) or available is None or not total:
+        return None
+    return HostLoad(
+        cpu=_share(1.0 - sum(known) / len(known) / 100.0), memory=_share(1.0 - available / total)
+    )
+
+
+def _number(value: object) -> float | None:
+    """A plain one that is not negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0.0 <= value < _MOST else None
+
+
+def _share(value: float) -> float:
+    return min(max(value, 0.0), 1.0)
