@@ -33,9 +33,16 @@ async def livez() -> Response:
 
 
 @router.get("/v1/version", responses=answers(200, shapes.Version))
-async def version() -> Response:
-    """Version of the server; no I/O."""
-    return JSONResponse({"version": __version__})
+async def version(context: Ctx) -> Response:
+    """Version of the server, its cluster, and the URL that hosts reach it by; no I/O."""
+    services = context.services
+    return JSONResponse(
+        {
+            "version": __version__,
+            "cluster": services.settings.cluster,
+            "public_url": services.public_url,
+        }
+    )
 
 
 @router.get("/readyz", responses=answers(200, dict) | answers(503, dict))

@@ -20,6 +20,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
 from edgeyard.benchmark_api.cli.results import compared
+from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
     ID,
     LONG_ID,
@@ -763,6 +764,42 @@ def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:
     assert "0 problems" in result.stderr
     findings = json.loads(run("doctor", "--json").stdout)
     assert {one["check"] for one in findings} >= {"settings", "server", "clock", "token", "boards"}
+
+
+def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _healthy(server)
+    asked: list[str | None] = []
+
+    def nomad_findings(settings: object, *, probe: bool, public_url: str | None) -> list[Finding]:
+        asked.append(public_url)
+        missing = Finding(check="board missing", state="warning", found="rpi5-0001-0001", fix="x")
+        return [Finding(check="nomad boards", state="ok", found="1 of 2"), missing]
+
+    monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.nomad_findings", nomad_findings)
+    plain = json.loads(run("doctor", "--json").stdout)
+    assert "nomad" not in {one["check"] for one in plain}  # an old server that does not tell
+    told = {"version": __version__, "cluster": "nomad", "public_url": "http://lab.test:1"}
+    server.on("GET", "/v1/version", told)
+    (hint,) = [one for one in json.loads(run("doctor", "--json").stdout) if one["check"] == "nomad"]
+    assert hint["state"] == "unknown"
+    assert "--config" in hint["fix"]
+    assert asked == []
+    findings = json.loads(run("doctor", "--nomad", "--json").stdout)
+    # The missing board is told once, by the look at Nomad.
+    assert [one["check"] for one in findings if one["check"].startswith("board")] == [
+        "boards",
+        "board missing",
+    ]
+    assert "0 problems, 1 warning\n" in run("doctor", "--nomad").stderr
+    server.on("GET", "/v1/version", {"version": __version__})
+    run("doctor", "--nomad")
+    server.on("GET", "/v1/version", {**told, "cluster": "embedded"})
+    other = json.loads(run("doctor", "--nomad", "--json").stdout)
+    assert "server settings" in {one["check"] for one in other if one["state"] == "warning"}
+    run("doctor", "--nomad", "--url", "http://127.0.0.1:9")
+    assert asked == ["http://lab.test:1", "http://lab.test:1", server.url, None, None]
 
 
 @pytest.mark.parametrize(
