@@ -238,7 +238,7 @@ def _clock(response: httpx.Response, before: datetime, after: datetime) -> Itera
 
 
 def _ready(client: Client) -> Iterator[Finding]:
-    """What the server says of its own parts; it answers 503 where one is not well."""
+    """What the server says of its own parts; it answers 503 where one stops its work."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
@@ -254,7 +254,7 @@ def _ready(client: Client) -> Iterator[Finding]:
         good, found = _said(said)
         yield Finding(
             check=str(name),
-            state="ok" if good else "problem",
+            state="ok" if good else "warning" if told.get("status") == "ready" else "problem",
             found=found,
             fix="" if good else _READY_FIXES.get(str(name), "see the server's log"),
         )

@@ -824,6 +824,15 @@ def test_doctor_tells_what_to_do(server: FakeServer, path: str, answer: Answer, 
     assert told in " ".join(result.stdout.split())
 
 
+def test_doctor_warns_of_a_cluster_that_falls_silent(server: FakeServer) -> None:
+    _healthy(server)
+    checks = {"cluster": "not answering for 7 s: Nomad failed 6 times in a row"}
+    server.on("GET", "/readyz", {"status": "ready", "checks": checks})
+    states = {one["check"]: one for one in json.loads(run("doctor", "--json").stdout)}
+    assert states["cluster"]["state"] == "warning"
+    assert "not answering for 7 s" in states["cluster"]["found"]
+
+
 def test_doctor_sees_another_version_and_another_clock(server: FakeServer) -> None:
     _healthy(server)
     late = {"Date": "Sat, 21 Nov 2020 08:00:00 GMT"}
