@@ -488,6 +488,48 @@ def test_events_are_a_line_each(server: FakeServer) -> None:
     assert json.loads(run("events", ID, "--json").stdout) == event
 
 
+def test_long_events_are_wrapped_and_hide_nothing_in_json(server: FakeServer) -> None:
+    data = {"attempt": 1, "job_id": f"benchmark-{LONG_ID}", "reason": "a long sentence " * 9}
+    event = {"seq": 1, "at": "2026-11-21T08:00:00Z", "kind": "attempt.state", "data": data}
+    server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
+    text = run("events", ID).stdout
+    assert fits(text)
+    assert " ".join(text.split()).endswith(f"attempt=1 reason={data['reason']}".strip())
+    server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
+    assert json.loads(run("events", ID, "--json").stdout) == event
+
+
+def test_show_ends_with_the_page_of_the_newest_job_in_one_line(server: FakeServer) -> None:
+    shown = benchmark()
+    server.on("GET", ONE, shown)
+    assert "page" not in run("show", ID).stdout  # the embedded cluster has none
+    page = f"http://nomad.lab.example:4646/ui/jobs/benchmark-{LONG_ID}@edgeyard"
+    newest = {**shown["attempts"][0], "number": 2, "cluster_page": page}
+    server.on("GET", ONE, {**shown, "attempts": [*shown["attempts"], newest]})
+    assert run("show", ID).stdout.splitlines()[-1] == page
+    assert len(page) > 80
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_show_tells_the_retries_also_when_there_are_none(server: FakeServer, retries: int) -> None:
+    shown = benchmark()
+    server.on(
+        "GET", ONE, {**shown, "description": {**shown["description"], "max_retries": retries}}
+    )
+    assert f"max_retries {retries}" in " ".join(run("show", ID).stdout.split())
+
+
+def test_a_start_that_was_handed_over_early_is_in_the_headline(server: FakeServer) -> None:
+    shown = benchmark(status="scheduled")
+    for start, said in (("2226-11-21T08:00:00Z", True), ("2026-01-01T08:00:00Z", False)):
+        server.on(
+            "GET", ONE, {**shown, "description": {**shown["description"], "start_time": start}}
+        )
+        headline = run("show", ID).stdout.splitlines()[1]
+        assert headline.startswith("SCHEDULED")
+        assert ("starts at 2226-11-21" in headline) is said
+
+
 def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     items = [
         {"position": 0, "benchmark_id": LONG_ID, "priority": 80,
