@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -298,22 +298,27 @@ def nomad_access(settings: Settings) -> NomadAccess:
     )
 
 
-def nomad_findings(settings: Settings, *, probe: bool) -> Iterator[Finding]:
+def nomad_findings(
+    settings: Settings, *, probe: bool, public_url: str | None = None
+) -> Iterator[Finding]:
     """What a look at Nomad finds, with the server's own settings and token.
 
     Args:
+        public_url: What the running server tells of its own; None: what the settings say.
         probe: Run a job of a moment on every host, to see whether it reaches the server.
 
     Raises:
         ConfigError: The inventory can't be used.
     """
     inventory = inventory_provider(settings).load()
-    public_url = settings.public_url or f"http://{_url_host(settings.host)}:{settings.port}"
+    stated = settings.public_url or f"http://{_url_host(settings.host)}:{settings.port}"
+    docker = settings.chosen_driver == "docker"
     return examine(
         nomad_access(settings),
         driver=settings.chosen_driver,
-        image=(settings.docker_image or "") if settings.chosen_driver == "docker" else "",
-        public_url=public_url,
+        image=(settings.docker_image or "") if docker else "",
+        runner=() if docker else _runner(settings),
+        public_url=public_url or stated,
         boards=partial(board_findings, inventory.boards, settings.unknown_devices),
         probe=probe,
     )
@@ -363,11 +368,7 @@ def installed_engines() -> tuple[BoardEngine, ...]:
 
 def render_settings(settings: Settings, public_url: str) -> RenderSettings:
     """What the operator decides about every job."""
-    command = settings.raw_exec_command or (
-        (sys.executable, "-m", "edgeyard.devices.runner")
-        if settings.cluster == "embedded"
-        else ("edgeyard-runner",)  # hosts are other machines
-    )
+    command = _runner(settings)
     password = settings.docker_auth_password
     render = RenderSettings(
         public_url=public_url,
@@ -390,6 +391,15 @@ def render_settings(settings: Settings, public_url: str) -> RenderSettings:
         cpu_mhz=settings.nomad_cpu_mhz,
         memory_mib=settings.nomad_memory_mib,
     )
+
+
+def _runner(settings: Settings) -> Sequence[str]:
+    """The runner's command with raw_exec."""
+    if settings.raw_exec_command:
+        return settings.raw_exec_command
+    if settings.cluster == "embedded":
+        return (sys.executable, "-m", "edgeyard.devices.runner")
+    return ("edgeyard-runner",)  # hosts are other machines
 
 
 def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:

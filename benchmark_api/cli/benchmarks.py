@@ -12,6 +12,7 @@ from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
     age,
+    console,
     emit,
     emit_csv,
     emit_json,
@@ -203,20 +204,36 @@ def events(
 ) -> None:
     """Print what happened to a benchmark.
 
-    With -o json one object a line.
+    With -o json one object a line, with all of its data.
     """
     import json
 
+    width = console().width
     for event in session.client.events(benchmark_id, follow=follow):
         if session.output is Output.JSON:
             line = json.dumps(event, ensure_ascii=False)
         else:
-            data = event.get("data")
-            facts = data.items() if isinstance(data, dict) else ()
-            told = " ".join(f"{key}={plain(value)}" for key, value in facts if value is not None)
-            line = f"{local_time(event.get('at'))}  {event.get('kind')}  {told}"
+            line = _event_lines(event, width)
         sys.stdout.write(printable(line) + "\n")
         sys.stdout.flush()
+
+
+def _event_lines(event: Row, width: int) -> str:
+    """One event, wrapped below what it is; ids of jobs are in ``show`` and in JSON."""
+    import textwrap
+
+    data = event.get("data")
+    facts = data.items() if isinstance(data, dict) else ()
+    told = (
+        f"{key}={plain(value)}" for key, value in facts if value is not None and key != "job_id"
+    )
+    return textwrap.fill(
+        " ".join(told),
+        width,
+        initial_indent=f"{local_time(event.get('at'))}  {event.get('kind')}  ",
+        subsequent_indent=" " * 21,  # below the kind
+        break_on_hyphens=False,
+    )
 
 
 def cancel(

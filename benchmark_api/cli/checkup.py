@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_CLOCK_DIFFERENCE_S = 30.0
 """Deadlines and start times are stated on one clock and kept on the other."""
 LEAST_FREE_BYTES = 2 * 2**30
+_ONE_BOARD, _COMPARED = "board", "nomad boards"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -54,13 +55,18 @@ def doctor(
     Settings, token, server and its parts, boards, engines; on the server's machine also Nomad:
     version, rights, namespace, hosts, clocks, drivers. Exit 1 where something is broken.
     """
-    findings = [*examine(session), *examine_nomad(nomad, config, probe)]
+    findings, server = examine(session)
+    looked = list(examine_nomad(nomad, config, probe, server))
+    if any(finding.check == _COMPARED for finding in looked):
+        # Nomad's own answer tells of each board, and why.
+        findings = [finding for finding in findings if finding.check != _ONE_BOARD]
+    findings += looked
     rows = [asdict(finding) for finding in findings]
     emit(session.output, rows, _COLUMNS, "")
     problems = sum(finding.state == "problem" for finding in findings)
     if session.output is Output.TABLE:
         warnings = sum(finding.state == "warning" for finding in findings)
-        session.say(f"\n{problems} problems, {warnings} warnings")
+        session.say(f"\n{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}")
     if problems:
         raise typer.Exit(1)
 
@@ -75,44 +81,69 @@ _COLUMNS = (
 )
 
 
-def examine(session: Session) -> Iterator[Finding]:
-    """All findings, in the order in which trouble should be looked for."""
+def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
+    """All findings, in the order in which trouble should be looked for.
+
+    Returns:
+        Also what the server told of itself, ``cluster`` and ``public_url``; empty where it did not
+        answer.
+    """
     try:
         client = session.client
     except ConfigError as error:
-        yield Finding(
-            check="settings", state="problem", found=str(error), fix="correct the file or variable"
-        )
-        return
-    yield from _settings(client)
-    yield _disk_here()
-    reached = _server(client)
-    yield from reached[0]
-    if reached[1] is None:
-        return
-    yield from _ready(client)
+        fix = "correct the file or variable"
+        return [Finding(check="settings", state="problem", found=str(error), fix=fix)], {}
+    findings = [*_settings(client), _disk_here()]
+    said, told = _server(client)
+    findings += said
+    if not told:
+        return findings, told
+    findings += _ready(client)
     token = _token(client)
-    yield token
+    findings.append(token)
     if token.state != "problem":
-        yield from _boards(client)
+        findings += _boards(client)
+    return findings, {"public_url": client.settings.url, **told}
 
 
-def examine_nomad(wanted: bool | None, config: Path | None, probe: bool) -> Iterator[Finding]:
+def examine_nomad(
+    wanted: bool | None, config: Path | None, probe: bool, server: Mapping[str, object]
+) -> Iterator[Finding]:
     """What the server would find at Nomad.
 
     Args:
         wanted: None: if the settings here name it.
+        server: What the running one told of itself, if it did.
     """
     if wanted is False:
         return
     from edgeyard.benchmark_api.settings import Settings
 
+    runs_on = plain(server.get("cluster"))
     try:
         settings = Settings.load(config)
         if wanted or settings.cluster == "nomad":
             from edgeyard.benchmark_api.bootstrap import nomad_findings  # the whole server
 
-            yield from nomad_findings(settings, probe=probe)
+            public_url = plain(server.get("public_url")) or None
+            if runs_on not in ("", "nomad"):
+                yield Finding(
+                    check="server settings",
+                    state="warning",
+                    found=f"the server that answers works on its {runs_on} cluster: these settings "
+                    "are not its own",
+                    fix="name the server that has them: --url, or EDGEYARD_URL",
+                )
+                public_url = None
+            yield from nomad_findings(settings, probe=probe, public_url=public_url)
+        elif runs_on == "nomad":
+            yield Finding(
+                check="nomad",
+                state="unknown",
+                found="the server works on one; its settings are not here, so it was not looked at",
+                fix="on the server's machine: edgeyard doctor --config FILE, or --nomad where "
+                "EDGEYARD_NOMAD_* are set",
+            )
     except ConfigError as error:
         yield Finding(
             check="server settings",
@@ -120,6 +151,10 @@ def examine_nomad(wanted: bool | None, config: Path | None, probe: bool) -> Iter
             found=str(error),
             fix="correct the file or variable",
         )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _settings(client: Client) -> Iterator[Finding]:
@@ -153,8 +188,8 @@ def _disk_here() -> Finding:
     )
 
 
-def _server(client: Client) -> tuple[list[Finding], httpx.Response | None]:
-    """Whether it answers, its version and its clock."""
+def _server(client: Client) -> tuple[list[Finding], Mapping[str, object]]:
+    """Whether it answers, its version and its clock; and what it told of itself."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     before = datetime.now(UTC)
@@ -163,11 +198,11 @@ def _server(client: Client) -> tuple[list[Finding], httpx.Response | None]:
         told = response.json()
     except (ClientError, ValueError) as error:
         fix = "start it (edgeyard up --data-dir DIR), or correct the URL"
-        return [Finding(check="server", state="problem", found=str(error), fix=fix)], None
+        return [Finding(check="server", state="problem", found=str(error), fix=fix)], {}
     after = datetime.now(UTC)
-    theirs = plain(told.get("version")) if isinstance(told, Mapping) else ""
-    findings = [_version(theirs), *_clock(response, before, after)]
-    return findings, response
+    told = told if isinstance(told, Mapping) else {}
+    theirs = plain(told.get("version"))
+    return [_version(theirs), *_clock(response, before, after)], {"version": theirs, **told}
 
 
 def _version(theirs: str) -> Finding:
@@ -203,7 +238,7 @@ def _clock(response: httpx.Response, before: datetime, after: datetime) -> Itera
 
 
 def _ready(client: Client) -> Iterator[Finding]:
-    """What the server says of its own parts; it answers 503 where one is not well."""
+    """What the server says of its own parts; it answers 503 where one stops its work."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
@@ -219,7 +254,7 @@ def _ready(client: Client) -> Iterator[Finding]:
         good, found = _said(said)
         yield Finding(
             check=str(name),
-            state="ok" if good else "problem",
+            state="ok" if good else "warning" if told.get("status") == "ready" else "problem",
             found=found,
             fix="" if good else _READY_FIXES.get(str(name), "see the server's log"),
         )
@@ -301,7 +336,7 @@ def _boards(client: Client) -> Iterator[Finding]:
     yield Finding(
         check="inventory",
         state="ok" if count else "problem",
-        found=f"{count} boards expected",
+        found=f"{_counted(count, 'board')} expected",
         fix="" if count else "name the boards in the inventory: unknown ones are never used",
     )
 
@@ -315,7 +350,7 @@ def _board(board: Mapping[str, object]) -> Finding:
     }
     reason = plain(board.get("reason"))
     return Finding(
-        check="board",
+        check=_ONE_BOARD,
         state="warning",
         found=f"{uid} is {state}" + (f": {reason}" if reason else ""),
         fix=fixes[state],

@@ -76,15 +76,15 @@ def console() -> Console:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print for people."""
+    """Print for people; a bare string is one line however long it is: URLs have to be copied."""
     out = console()
     if out.is_terminal:
         for part in parts:
-            out.print(part)
+            out.print(part, soft_wrap=isinstance(part, str))
         return
     with out.capture() as captured:
         for part in parts:
-            out.print(part)
+            out.print(part, soft_wrap=isinstance(part, str))
     lines = captured.get().splitlines()
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))  # Rich fills lines up
 

@@ -34,6 +34,8 @@ MOST_BOARDS = 30
 OTHER_FAMILY = "no_such_family"
 
 _SHOWN_FIRST = ("model", "runtime", "benchmark_type", "target", "target_uid")
+_SAID_AT_ZERO = frozenset({"max_retries"})
+"""Of these, "none" is no default and has to be seen."""
 _HIDDEN = frozenset({"model_url", "dataset_urls"})
 
 
@@ -60,7 +62,11 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     told = {name: plain(asked.get(name)) for name in order if name not in _HIDDEN}
     yield Text("\nRequest", style="bold")
     yield facts_table(
-        {name: text for name, text in told.items() if text and text not in ("0", "{}")}
+        {
+            name: text
+            for name, text in told.items()
+            if text and (name in _SAID_AT_ZERO or text not in ("0", "{}"))
+        }
     )
     files = raw.get("files")
     if isinstance(files, list) and files:
@@ -70,6 +76,10 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     if isinstance(attempts, list) and attempts:
         yield Text("\nAttempts", style="bold")
         yield table(attempts, _ATTEMPT_COLUMNS, console().width)
+        page = plain(attempts[-1].get("cluster_page"))
+        if page:
+            yield Text("\nIts page in the cluster's UI", style="bold")
+            yield printable(page)
 
 
 def forecast_facts(forecast: object) -> dict[str, str]:

@@ -33,43 +33,55 @@ async def livez() -> Response:
 
 
 @router.get("/v1/version", responses=answers(200, shapes.Version))
-async def version() -> Response:
-    """Version of the server; no I/O."""
-    return JSONResponse({"version": __version__})
+async def version(context: Ctx) -> Response:
+    """Version of the server, its cluster, and the URL that hosts reach it by; no I/O."""
+    services = context.services
+    return JSONResponse(
+        {
+            "version": __version__,
+            "cluster": services.settings.cluster,
+            "public_url": services.public_url,
+        }
+    )
 
 
 @router.get("/readyz", responses=answers(200, dict) | answers(503, dict))
 def readyz(context: Ctx, verbose: Flag = False) -> Response:
-    """Whether submissions are taken and placed; ``verbose`` says what is wrong."""
+    """Whether submissions are taken and placed; ``verbose`` says what is wrong, also before that
+    stops them."""
     checks = dict(_checks(context.services))
-    ready = not any(checks.values())
+    ready = all(ok for ok, _ in checks.values())
     told: dict[str, object] = {"status": "ready" if ready else "not ready"}
     if verbose:
-        told["checks"] = {name: problem or "ok" for name, problem in checks.items()}
+        told["checks"] = {name: said for name, (_, said) in checks.items()}
     headers = {} if ready else {"Retry-After": "5"}
     return answer(told, 200 if ready else 503, headers)
 
 
-def _checks(services: Services) -> Iterator[tuple[str, str]]:
-    """Each thing that readiness needs, with what is wrong with it or ""."""
+def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str]]]:
+    """Each thing that readiness needs: whether it is good enough, and what is said of it."""
     try:
         services.store.ping()
-        yield "database", ""
+        yield "database", (True, "ok")
     except EdgeyardError as error:
-        yield "database", str(error)
+        yield "database", (False, str(error))
     try:
         free = services.files.free_bytes()
-        yield "files", "" if free >= MIN_FREE_BYTES else f"only {size_text(free)} are left"
+        told = "ok" if free >= MIN_FREE_BYTES else f"only {size_text(free)} are left"
+        yield "files", (free >= MIN_FREE_BYTES, told)
     except (EdgeyardError, OSError) as error:
-        yield "files", str(error)
-    age_s = services.engine.twin_age_s()
-    trouble = services.engine.trouble()
+        yield "files", (False, str(error))
+    yield "cluster", _cluster(services)
+
+
+def _cluster(services: Services) -> tuple[bool, str]:
+    """Good enough as long as what is known of the boards may be used; trouble is told at once."""
+    age_s, trouble = services.engine.twin_age_s(), services.engine.trouble()
     if math.isinf(age_s):
-        yield "cluster", trouble or "it has not answered yet"
-    elif age_s > services.twin_max_age_s:
-        yield "cluster", f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
-    else:
-        yield "cluster", ""
+        return False, trouble or "it has not answered yet"
+    if age_s > services.twin_max_age_s:
+        return False, f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
+    return True, f"not answering for {age_s:.0f} s: {trouble}" if trouble else "ok"
 
 
 @router.get("/metrics", responses=content(200, "text/plain", "Prometheus' text format."))

@@ -645,6 +645,8 @@ class Version(TypedDict):
     """Of the server."""
 
     version: str
+    cluster: Literal["embedded", "nomad"]
+    public_url: str
 
 
 class Uploaded(TypedDict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -66,6 +66,8 @@ def state_line(benchmark: Benchmark) -> str:
     facts: list[str] = []
     if benchmark.status == "pending":
         facts += [str(benchmark.waiting_reason)] if benchmark.waiting_reason else []
+    elif benchmark.status == "scheduled":
+        facts += _start_to_come(benchmark)
     elif benchmark.status == "running":
         head = " ".join(filter(None, [head, benchmark.phase, _bar(benchmark.phase)]))
         facts += [f"{benchmark.progress:.0f} %"] if benchmark.progress is not None else []
@@ -85,6 +87,17 @@ def state_line(benchmark: Benchmark) -> str:
 def _bar(phase: str | None) -> str:
     step = _STEPS.get(phase or "")
     return f"{'█' * step}{'░' * (_STEP_COUNT - step)} {step}/{_STEP_COUNT}" if step else ""
+
+
+def _start_to_come(benchmark: Benchmark) -> list[str]:
+    """Of one that was handed over ahead of its time."""
+    stated = benchmark.description.get("start_time")
+    if not isinstance(stated, str):
+        return []
+    start = datetime.fromisoformat(stated)
+    return (
+        [f"starts at {start.astimezone():%Y-%m-%d %H:%M:%S}"] if start > datetime.now(UTC) else []
+    )
 
 
 def _took(benchmark: Benchmark) -> list[str]:

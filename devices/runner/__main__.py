@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import ContextManager, Dict, List, Mapping, Optional
 
+from edgeyard import __version__
 from edgeyard.devices.model import SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.devices.runner.progress import ProgressCalls, ProgressFile
@@ -79,6 +80,9 @@ def main() -> None:
         from edgeyard.devices.runner.behind_host import serve
 
         sys.exit(serve(Path(sys.argv[2])))
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"edgeyard-runner {__version__}\n")
+        sys.exit(EXIT_OK)
     sys.exit(run(os.environ))
 
 

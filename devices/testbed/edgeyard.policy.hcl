@@ -29,3 +29,8 @@ node {
 agent {
   policy = "read"
 }
+
+# whether Nomad itself preempts batch jobs: edgeyard doctor alone asks; nothing can be changed by it
+operator {
+  policy = "read"
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from edgeyard.devices.model import Board, Host
-from edgeyard.scheduler.model.finding import Finding
+from edgeyard.scheduler.model.finding import Finding, by_reason, named
 from edgeyard.scheduler.twin.comparison import compare
 
 _MOST_SHOWN = 20  # of each kind
@@ -23,24 +23,29 @@ def board_findings(
     missing = {each.target_uid for each in found.missing}
     here = len(expected) - len(missing)
     yield Finding(
-        check="boards",
+        check="nomad boards",
         state="ok" if here else "problem",
         found=f"{here} of {len(expected)} expected boards are there",
         fix="" if here else "name the lab's boards in the inventory, or start their hosts",
     )
-    used = "they are never used" if unknown_devices == "deny" else "they are used nevertheless"
-    kinds = (
-        ("board missing", found.missing, "start its host, or take it from the inventory"),
-        ("board differs", found.differing, "correct the inventory or the host's boards file"),
+    yield from _warnings(
+        "board missing",
+        [
+            f"{named(uids)}: {reason}"
+            for reason, uids in by_reason(
+                (each.target_uid, each.reason) for each in found.missing
+            ).items()
+        ],
+        "start its host, or take it from the inventory",
     )
-    for check, findings, fix in kinds:
-        lines = [f"{each.target_uid}: {each.reason}" for each in findings]
-        yield from _warnings(check, lines, fix)
+    used = "they are never used" if unknown_devices == "deny" else "they are used nevertheless"
+    lines = [f"{each.target_uid}: {each.reason}" for each in found.differing]
+    yield from _warnings("board differs", lines, "correct the inventory or the host's boards file")
     if unknown_devices != "allow":
         by_host: dict[str, list[str]] = {}
         for each in found.unknown:
             by_host.setdefault(each.host, []).append(each.target_uid)
-        lines = [f"on {host}, {used}: {', '.join(uids)}" for host, uids in by_host.items()]
+        lines = [f"on {host}, {used}: {named(uids)}" for host, uids in by_host.items()]
         yield from _warnings("board unknown", lines, "add them to the inventory if they are yours")
     lines = [
         f"{board.target_uid} on {host.name}: {board.health_reason}"

@@ -36,12 +36,12 @@ SEED_DESCRIPTION = JobDescription(
     nb_inference=20,
     job_completion_threshold=90,
 )
-SEED_SETTINGS = RenderSettings(
+PLATFORM_SETTINGS = RenderSettings(
     public_url="http://10.200.0.1:42777",
     auth_username="registry-user",
     auth_password="CANARY-registry-password",
 )
-SEED_START = datetime(2025, 8, 13, 7, 17, 30, tzinfo=UTC)
+PLATFORM_START = datetime(2025, 8, 13, 7, 17, 30, tzinfo=UTC)
 
 RAW_EXEC = RenderSettings(
     public_url="http://127.0.0.1:1",

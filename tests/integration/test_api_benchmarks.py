@@ -541,6 +541,18 @@ def test_readiness_follows_the_twin(api: Api) -> None:
     assert client.get("/livez").is_success
 
 
+def test_a_cluster_that_falls_silent_is_told_before_it_stops_the_work(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.engine, "age_s", 7.0)
+    monkeypatch.setattr(api.engine, "trouble", lambda: "Nomad failed 6 times in a row")
+    answer = api.as_(None).get("/readyz?verbose")
+    assert answer.status_code == 200
+    told = {"database": "ok", "files": "ok"}
+    told["cluster"] = "not answering for 7 s: Nomad failed 6 times in a row"
+    assert answer.json() == {"status": "ready", "checks": told}
+
+
 def test_every_known_label_is_exported_from_the_start(api: Api) -> None:
     api.submit()
     text = api.as_(None).get("/metrics").text

@@ -53,11 +53,13 @@ def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_pa
     warned = {each["check"] for each in findings if each["state"] == "warning"}
     assert warned == {"board unknown"}
     assert "client-0" in checks["board unknown"]["found"] + str(findings)
-    assert checks["boards"]["found"] == "4 of 4 expected boards are there"
+    assert checks["nomad boards"]["found"] == "4 of 4 expected boards are there"
     assert checks["public url"]["found"] == f"{url} is reached by client-0, client-1, client-2"
     assert checks["driver"]["found"] == "raw_exec on 3 of 3 hosts"
-    assert checks["clock"]["found"] == "agrees with ours: client-0, client-1, client-2"
-    assert checks["preemption"]["state"] == "unknown"
+    clocks = checks["nomad clock"]["found"]
+    assert clocks == "as ours: the server, client-0, client-1, client-2"
+    assert checks["preemption"]["state"] == "ok"
+    assert checks["runner"]["found"].endswith(": on client-0, client-1, client-2")
     assert checks["nomad version"]["state"] == "ok"
 
     # The same for people, with a token that may see the hosts alone.
@@ -66,12 +68,22 @@ def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_pa
     body = {"Name": "poor", "Type": "client", "Policies": ["poor"]}
     token = nomad_cluster.call("POST", "/v1/acl/token", body)
     assert isinstance(token, dict)
+    missing = "/opt/none/edgeyard-runner"
+    with file_server({"livez": b"alive"}) as url:
+        without = {"EDGEYARD_PUBLIC_URL": url, "EDGEYARD_RAW_EXEC_COMMAND": missing}
+        output = run("--json", **settings, **without)
+    (found,) = [each for each in json.loads(output) if each["check"] == "runner"]
+    assert found["state"] == "problem"
+    assert found["found"].startswith(f"{missing} does not start on client-0, client-1, client-2: ")
+    assert "could not be found" in found["found"]
+
     text = run("--no-probe", **{**settings, "EDGEYARD_NOMAD_TOKEN": token["SecretID"]})
     assert all(len(line) <= 80 for line in text.splitlines())
     denied = [line.split()[1:3] for line in text.splitlines() if line.startswith("problem")]
     shown = {" ".join(words) for words in denied}
     assert {"right list-jobs", "right read-job", "right submit-job", "right agent"} <= shown
     assert "namespace edgeyard" in shown
+    assert 'operator { policy = "read" }' in " ".join(text.split())
     assert str(token["SecretID"]) not in text
 
     # Nothing stays.

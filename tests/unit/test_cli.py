@@ -20,6 +20,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
 from edgeyard.benchmark_api.cli.results import compared
+from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
     ID,
     LONG_ID,
@@ -487,6 +488,48 @@ def test_events_are_a_line_each(server: FakeServer) -> None:
     assert json.loads(run("events", ID, "--json").stdout) == event
 
 
+def test_long_events_are_wrapped_and_hide_nothing_in_json(server: FakeServer) -> None:
+    data = {"attempt": 1, "job_id": f"benchmark-{LONG_ID}", "reason": "a long sentence " * 9}
+    event = {"seq": 1, "at": "2026-11-21T08:00:00Z", "kind": "attempt.state", "data": data}
+    server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
+    text = run("events", ID).stdout
+    assert fits(text)
+    assert " ".join(text.split()).endswith(f"attempt=1 reason={data['reason']}".strip())
+    server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
+    assert json.loads(run("events", ID, "--json").stdout) == event
+
+
+def test_show_ends_with_the_page_of_the_newest_job_in_one_line(server: FakeServer) -> None:
+    shown = benchmark()
+    server.on("GET", ONE, shown)
+    assert "page" not in run("show", ID).stdout  # the embedded cluster has none
+    page = f"http://nomad.lab.example:4646/ui/jobs/benchmark-{LONG_ID}@edgeyard"
+    newest = {**shown["attempts"][0], "number": 2, "cluster_page": page}
+    server.on("GET", ONE, {**shown, "attempts": [*shown["attempts"], newest]})
+    assert run("show", ID).stdout.splitlines()[-1] == page
+    assert len(page) > 80
+
+
+@pytest.mark.parametrize("retries", [0, 1, 3])
+def test_show_tells_the_retries_also_when_there_are_none(server: FakeServer, retries: int) -> None:
+    shown = benchmark()
+    server.on(
+        "GET", ONE, {**shown, "description": {**shown["description"], "max_retries": retries}}
+    )
+    assert f"max_retries {retries}" in " ".join(run("show", ID).stdout.split())
+
+
+def test_a_start_that_was_handed_over_early_is_in_the_headline(server: FakeServer) -> None:
+    shown = benchmark(status="scheduled")
+    for start, said in (("2226-11-21T08:00:00Z", True), ("2026-01-01T08:00:00Z", False)):
+        server.on(
+            "GET", ONE, {**shown, "description": {**shown["description"], "start_time": start}}
+        )
+        headline = run("show", ID).stdout.splitlines()[1]
+        assert headline.startswith("SCHEDULED")
+        assert ("starts at 2226-11-21" in headline) is said
+
+
 def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     items = [
         {"position": 0, "benchmark_id": LONG_ID, "priority": 80,
@@ -765,6 +808,42 @@ def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:
     assert {one["check"] for one in findings} >= {"settings", "server", "clock", "token", "boards"}
 
 
+def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _healthy(server)
+    asked: list[str | None] = []
+
+    def nomad_findings(settings: object, *, probe: bool, public_url: str | None) -> list[Finding]:
+        asked.append(public_url)
+        missing = Finding(check="board missing", state="warning", found="rpi5-0001-0001", fix="x")
+        return [Finding(check="nomad boards", state="ok", found="1 of 2"), missing]
+
+    monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.nomad_findings", nomad_findings)
+    plain = json.loads(run("doctor", "--json").stdout)
+    assert "nomad" not in {one["check"] for one in plain}  # an old server that does not tell
+    told = {"version": __version__, "cluster": "nomad", "public_url": "http://lab.test:1"}
+    server.on("GET", "/v1/version", told)
+    (hint,) = [one for one in json.loads(run("doctor", "--json").stdout) if one["check"] == "nomad"]
+    assert hint["state"] == "unknown"
+    assert "--config" in hint["fix"]
+    assert asked == []
+    findings = json.loads(run("doctor", "--nomad", "--json").stdout)
+    # The missing board is told once, by the look at Nomad.
+    assert [one["check"] for one in findings if one["check"].startswith("board")] == [
+        "boards",
+        "board missing",
+    ]
+    assert "0 problems, 1 warning\n" in run("doctor", "--nomad").stderr
+    server.on("GET", "/v1/version", {"version": __version__})
+    run("doctor", "--nomad")
+    server.on("GET", "/v1/version", {**told, "cluster": "embedded"})
+    other = json.loads(run("doctor", "--nomad", "--json").stdout)
+    assert "server settings" in {one["check"] for one in other if one["state"] == "warning"}
+    run("doctor", "--nomad", "--url", "http://127.0.0.1:9")
+    assert asked == ["http://lab.test:1", "http://lab.test:1", server.url, None, None]
+
+
 @pytest.mark.parametrize(
     ("path", "answer", "told"),
     [
@@ -785,6 +864,15 @@ def test_doctor_tells_what_to_do(server: FakeServer, path: str, answer: Answer, 
     result = run("doctor")
     assert result.exit_code == 1
     assert told in " ".join(result.stdout.split())
+
+
+def test_doctor_warns_of_a_cluster_that_falls_silent(server: FakeServer) -> None:
+    _healthy(server)
+    checks = {"cluster": "not answering for 7 s: Nomad failed 6 times in a row"}
+    server.on("GET", "/readyz", {"status": "ready", "checks": checks})
+    states = {one["check"]: one for one in json.loads(run("doctor", "--json").stdout)}
+    assert states["cluster"]["state"] == "warning"
+    assert "not answering for 7 s" in states["cluster"]["found"]
 
 
 def test_doctor_sees_another_version_and_another_clock(server: FakeServer) -> None:

@@ -17,6 +17,7 @@ import respx
 
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 from edgeyard.scheduler.clusters.nomad.doctor import examine
+from edgeyard.scheduler.clusters.nomad.doctor.reach import last_words
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.twin.checkup import board_findings
 from tests.builders.cluster import GIB, a_board
@@ -25,6 +26,7 @@ from tests.builders.nomad import ADDRESS, UID, Json, device, node
 ACCESS = NomadAccess(address=ADDRESS, token="s3cret", namespace="edgeyard")
 SERVER = "http://edgeyard.test:42777"
 DENIED = httpx.Response(403, text="Permission denied")
+RUNNER = ("edgeyard-runner",)
 RIGHTS = [
     *["list-jobs", "read-job", "submit-job", "node read", "agent read", "read-logs"],
     *["variables write", "variables list", "variables read", "variables destroy"],
@@ -39,7 +41,13 @@ class Nomad:
     def __init__(self) -> None:
         self.changes: dict[tuple[str, str], httpx.Response | Exception | Handler] = {}
         self.nodes: list[Json] = [a_node()]
-        self.events = [{"Type": "Received"}, {"Type": "Downloading Artifacts"}, {"Type": "Started"}]
+        self.events: list[Json] = [
+            {"Type": "Received"},
+            {"Type": "Downloading Artifacts"},
+            {"Type": "Started"},
+            {"Type": "Terminated", "ExitCode": 0},
+        ]
+        self.log = ""
         self.clock_ahead_s = 0.0
         self.variables: dict[str, object] = {}
         self.jobs: list[str] = []
@@ -87,9 +95,9 @@ class Nomad:
         if path.endswith("/plan"):
             return httpx.Response(200, json={})
         if "/logs/" in path:
-            return httpx.Response(200, text="")
+            return httpx.Response(200, text=self.log)
         if "/operator/" in path:
-            return DENIED
+            return preemption(on=False)
         return httpx.Response(404, text="not found")
 
     def _variable(self, request: httpx.Request, path: str) -> httpx.Response:
@@ -100,6 +108,11 @@ class Nomad:
         elif request.method == "DELETE":
             del self.variables[path]
         return httpx.Response(200, json={})
+
+
+def preemption(*, on: bool) -> httpx.Response:
+    config = {"SchedulerConfig": {"PreemptionConfig": {"BatchSchedulerEnabled": on}}}
+    return httpx.Response(200, json=config)
 
 
 def matches(each: tuple[str, str], request: httpx.Request) -> bool:
@@ -132,6 +145,7 @@ def look(
         image="",
         public_url=SERVER,
         boards=partial(board_findings, boards, "deny"),
+        runner=RUNNER if driver == "raw_exec" else (),
         patience_s=0.0,
     )
     return list(findings)
@@ -154,8 +168,9 @@ def test_where_all_is_well_nothing_is_to_be_done(nomad: Nomad) -> None:
     assert trouble(findings) == []
     checks = [each.check for each in findings]
     assert {f"right {each}" for each in RIGHTS} <= set(checks)
-    seen = {"nomad", "nomad version", "token", "namespace", "plugin", "driver", "boards", "clock"}
-    assert seen | {"preemption", "public url"} <= set(checks)
+    seen = {"nomad", "nomad version", "nomad token", "nomad boards", "nomad clock", "namespace"}
+    assert seen | {"plugin", "driver", "preemption", "public url", "runner"} <= set(checks)
+    assert len(checks) == len(set(checks))  # nothing is told twice
     assert nomad.variables == {}  # nothing stays
     assert nomad.jobs == []
 
@@ -210,7 +225,7 @@ def test_versions_with_known_bugs(nomad: Nomad, version: str) -> None:
 def test_no_acls(nomad: Nomad) -> None:
     off = httpx.Response(400, text="ACL support disabled")
     nomad.changes["GET", "/v1/acl/token/self"] = off
-    assert "enable ACLs" in only(look(), "token", "warning").fix
+    assert "enable ACLs" in only(look(), "nomad token", "warning").fix
 
 
 def test_tokens_that_are_not_good(nomad: Nomad) -> None:
@@ -219,17 +234,17 @@ def test_tokens_that_are_not_good(nomad: Nomad) -> None:
     assert "nomad acl token create" in only(look(), *BAD).fix
     management = {"Name": "root", "Type": "management"}
     nomad.changes["GET", "/v1/acl/token/self"] = httpx.Response(200, json=management)
-    assert "edgeyard.policy.hcl" in only(look(), "token", "warning").fix
+    assert "edgeyard.policy.hcl" in only(look(), "nomad token", "warning").fix
 
 
-BAD = ("token", "problem")
+BAD = ("nomad token", "problem")
 
 
 def test_a_token_that_soon_expires(nomad: Nomad) -> None:
     soon = (datetime.now(UTC) + timedelta(days=3)).isoformat()
     told = {"Name": "edgeyard", "Type": "client", "Policies": None, "ExpirationTime": soon}
     nomad.changes["GET", "/v1/acl/token/self"] = httpx.Response(200, json=told)
-    assert "expires at" in only(look(), "token", "warning").found
+    assert "expires at" in only(look(), "nomad token", "warning").found
 
 
 @pytest.mark.parametrize(
@@ -288,13 +303,13 @@ def test_hosts_without_the_plugin(nomad: Nomad) -> None:
     findings = look()
     assert trouble(findings) == []
     assert [each.found for each in findings if each.check == "plugin"] == [
-        "daiedge/edgedevice on pi-host (1 boards)",
+        "daiedge/edgedevice on pi-host (1 board)",
         "no boards on bare",
     ]
     nomad.nodes = [bare]
     checks = {each.check: each for each in trouble(look())}
     assert "docs/how-to/lab-hosts.md" in checks["plugin"].fix
-    assert checks["boards"].state == "problem"
+    assert checks["nomad boards"].state == "problem"
 
 
 def test_a_boards_file_that_can_not_be_used(nomad: Nomad) -> None:
@@ -319,7 +334,7 @@ def test_a_boards_file_that_can_not_be_used(nomad: Nomad) -> None:
 def test_hosts_that_are_out(nomad: Nomad, changes: Json, why: str) -> None:
     nomad.nodes = [a_node(**changes)]
     found = next(each for each in trouble(look()) if each.check == "host")
-    assert f"pi-host is {why}" in found.found
+    assert found.found == f"{why}: pi-host; 1 board out"
     assert found.fix
 
 
@@ -337,13 +352,14 @@ def test_boards_that_are_not_as_expected(nomad: Nomad) -> None:
 
 def test_many_boards_do_not_flood_the_screen(nomad: Nomad) -> None:
     uids = [f"rpi5-0001-{number:04}" for number in range(300)]
-    assert len(trouble(look(expected=(UID, *uids)))) == 21
+    (found,) = trouble(look(expected=(UID, *uids)))
+    assert found.found.endswith("rpi5-0001-0019 and 280 more: no host reports it")
 
 
 def test_a_driver_that_a_host_has_not(nomad: Nomad) -> None:
     findings = [each for each in look(driver="docker") if each.check == "driver"]
     found = only(findings, "driver", "problem")
-    assert found.found == "pi-host has no healthy docker: no daemon"
+    assert found.found == "no healthy docker on pi-host: no daemon"
     assert "EDGEYARD_DRIVER=raw_exec" in found.fix
 
 
@@ -351,41 +367,92 @@ def test_a_driver_that_a_host_has_not(nomad: Nomad) -> None:
 def test_clocks_that_differ(nomad: Nomad, ahead_s: float, word: str) -> None:
     nomad.clock_ahead_s = ahead_s
     found = trouble(look())
-    assert [each.check for each in found] == ["clock", "clock"]
+    assert {each.check for each in found} == {"nomad clock"}  # one where both round to one second
     assert all(word in each.found and "NTP" in each.fix for each in found)
-    assert "pi-host" in found[1].found
+    assert "pi-host" in found[-1].found
 
 
 def test_a_host_that_does_not_tell_its_clock(nomad: Nomad) -> None:
     nomad.changes["GET", "/v1/client/stats"] = httpx.ReadTimeout("")
     findings = look()
     assert trouble(findings) == []
-    assert "unknown" in [each.state for each in findings if each.check == "clock"]
+    assert "unknown" in [each.state for each in findings if each.check == "nomad clock"]
 
 
 def test_preemption_by_nomad_itself(nomad: Nomad) -> None:
-    def setting(on: bool) -> httpx.Response:
-        config = {"SchedulerConfig": {"PreemptionConfig": {"BatchSchedulerEnabled": on}}}
-        return httpx.Response(200, json=config)
-
-    assert found_of(look(), "preemption").state == "unknown"
-    nomad.changes["GET", "/v1/operator/"] = setting(False)
     assert found_of(look(), "preemption").state == "ok"
-    nomad.changes["GET", "/v1/operator/"] = setting(True)
+    nomad.changes["GET", "/v1/operator/"] = preemption(on=True)
     assert "-preempt-batch-scheduler=false" in only(look(), "preemption", "warning").fix
 
 
-def test_a_host_that_does_not_reach_the_server(nomad: Nomad) -> None:
-    why = 'failed to download artifact "http://…": connection refused'
-    nomad.events[2] = {"Type": "Failed Artifact Download", "DisplayMessage": why}
+def test_a_token_that_may_not_see_the_preemption_setting(nomad: Nomad) -> None:
+    nomad.changes["GET", "/v1/operator/"] = DENIED
+    found = found_of(look(), "preemption")
+    assert (found.state, trouble(look())) == ("unknown", [])
+    assert found.fix.endswith('operator { policy = "read" }')
+    nomad.changes["GET", "/v1/operator/"] = httpx.Response(500, text="No leader")
+    assert "No leader" in found_of(look(), "preemption").found
+
+
+def test_hosts_that_do_not_reach_the_server_are_one_finding(nomad: Nomad) -> None:
+    nomad.nodes = [a_node(ID=f"node-{n}", Name=f"host-{n}") for n in range(3)]
+    del nomad.events[2:]
+    nested = (
+        f'failed to download artifact "{SERVER}/livez": getter subprocess failed: exit status 1: '
+        f'failed to download artifact: Get "{SERVER}/livez": dial tcp 10.0.0.1:42777: connect: '
+        "connection refused"
+    )
+    nomad.events.append({"Type": "Failed Artifact Download", "DisplayMessage": nested})
     found = only(look(), "public url", "problem")
-    assert found.found == f"pi-host does not get {SERVER}: {why}"
+    assert found.found == f"{SERVER} is not reached by host-0, host-1, host-2: connection refused"
     assert "EDGEYARD_PUBLIC_URL" in found.fix
     assert nomad.jobs == []
-    del nomad.events[2]  # it still tries
+
+
+def test_hosts_that_say_nothing(nomad: Nomad) -> None:
+    del nomad.events[2:]  # it still tries
     assert "nothing heard of pi-host" in only(look(), "public url", "problem").found
     nomad.changes["PUT", "/v1/jobs"] = DENIED
     assert found_of(look(), "public url", "unknown").found.startswith("no job could be run")
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("a: b: connection refused", "connection refused"),
+        ("failed: bad response code: 404", "bad response code: 404"),
+        ('rpc error: code = Unknown desc = binary "x" not found', 'binary "x" not found'),
+        ("", ""),
+        ("404", "404"),
+    ],
+)
+def test_of_nested_errors_the_cause_is_told(text: str, cause: str) -> None:
+    assert last_words(text) == cause
+
+
+def test_a_host_without_the_runner(nomad: Nomad) -> None:
+    why = 'rpc error: code = Unknown desc = binary "edgeyard-runner" could not be found'
+    nomad.events[2:] = [{"Type": "Driver Failure", "DisplayMessage": why}]
+    found = only(look(), "runner", "problem")
+    assert found.found == (
+        'edgeyard-runner does not start on pi-host: binary "edgeyard-runner" could not be found'
+    )
+    assert "EDGEYARD_RAW_EXEC_COMMAND" in found.fix
+    assert found_of(look(), "public url").state == "ok"  # that much is known
+
+
+def test_a_runner_that_ends_at_once_says_why(nomad: Nomad) -> None:
+    nomad.events[3] = {"Type": "Terminated", "ExitCode": 1}
+    assert only(look(), "runner", "problem").found.endswith("it ended with exit status 1")
+    nomad.log = "Traceback:\nModuleNotFoundError: No module named 'edgeyard'\n"
+    found = only(look(), "runner", "problem").found
+    assert found.endswith("on pi-host: ModuleNotFoundError: No module named 'edgeyard'")
+
+
+def test_a_runner_that_does_not_end_and_one_in_an_image(nomad: Nomad) -> None:
+    del nomad.events[3]
+    assert found_of(look(), "runner").state == "unknown"
+    assert "runner" not in {each.check for each in look(driver="docker")}
 
 
 def test_a_server_that_does_not_answer_here(nomad: Nomad) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -108,3 +109,10 @@ def test_the_schema_of_results_knows_every_reason_and_category() -> None:
     assert set(reasons["code"]["enum"]) == set(re.findall(r'code="(\w+)"', trust))
     (failure,) = (one for one in schema["properties"]["failure"]["oneOf"] if "properties" in one)
     assert set(failure["properties"]["category"]["enum"]) == set(CATEGORIES)
+
+
+def test_the_runner_tells_its_version_and_does_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "edgeyard.devices.runner", "--version"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert told.stdout == f"edgeyard-runner {edgeyard.__version__}\n"
+    assert list(tmp_path.iterdir()) == []

@@ -19,6 +19,7 @@ from edgeyard.scheduler.clusters.nomad.doctor.reach import (
     from_here,
     reach,
     reach_findings,
+    runner_findings,
 )
 from edgeyard.scheduler.clusters.nomad.doctor.rights import (
     in_namespace,
@@ -39,6 +40,7 @@ def examine(
     image: str,
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
+    runner: Sequence[str] = (),
     probe: bool = True,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[Finding]:
@@ -48,11 +50,14 @@ def examine(
         driver: That jobs name, with the ``image`` that it needs, or "".
         public_url: Where hosts fetch models and bring results.
         boards: Compares what the hosts tell with what is expected.
+        runner: Its command on the hosts; empty where an image has it.
         probe: Run a job of a moment on every host, to see whether it reaches the server.
     """
     try:
         with Asker(access) as asker:
-            task = Task(driver=driver, image=image, source=f"{public_url}/livez")
+            task = Task(
+                driver=driver, image=image, source=f"{public_url}/livez", runner=tuple(runner)
+            )
             yield from _examine(asker, task, public_url, boards, probe, patience_s)
     except NoAnswer as error:
         yield _unreached(access, str(error))
@@ -89,10 +94,14 @@ def _examine(
         used = [host for host in hosts if host.ready and host.boards]
         yield from clock_findings(asker, leader, used)
         yield _preemption(asker)
-        yield from_here(public_url)
+        here = from_here(public_url)
+        if here.state != "ok" or not (used and probe):
+            yield here
         if used and probe:
             reached = reach(asker, task, used, patience_s=patience_s)
             yield from reach_findings(reached, used, public_url, patience_s)
+            if task.runner:
+                yield from runner_findings(reached, used, task)
             if reached.logs is not None:
                 rule = in_namespace(asker.access.namespace, "read-logs")
                 yield right(reached.logs, "read-logs", rule)
@@ -160,9 +169,13 @@ def _preemption(asker: Asker) -> Finding:
         return Finding(
             check="preemption",
             state="unknown",
-            found="this token may not see Nomad's setting, which is as it should be",
-            fix="with another: nomad operator scheduler get-config; best is that "
-            "PreemptionConfig.BatchSchedulerEnabled is false",
+            found="the token may not see Nomad's setting"
+            if answer.denied
+            else f"Nomad does not tell its setting: {answer.said}",
+            fix="add to its policy, as in deploy/nomad/edgeyard.policy.hcl: "
+            'operator { policy = "read" }'
+            if answer.denied
+            else "",
         )
     if batch:
         return Finding(

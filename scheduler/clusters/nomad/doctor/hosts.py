@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker, NoAnswer
-from edgeyard.scheduler.model.finding import Finding
+from edgeyard.scheduler.model.finding import Finding, by_reason, named
 
 LEAST_VERSION = (1, 11, 2)
 """Earlier ones have known bugs in dispatch and in the accounting of devices."""
@@ -18,10 +17,8 @@ MOST_CLOCK_DIFFERENCE_S = 2.0
 
 _PROBLEM = "daiedge/boardsfile"  # the plugin's word about a boards file that it can't use
 _ASKED_AT_ONCE = 8
-_MOST_NAMED = 20
 
 Json = Mapping[str, object]
-T = TypeVar("T")
 
 
 def version_finding(version: str, who: str) -> Finding:
@@ -51,9 +48,8 @@ def host_findings(
         driver: That jobs name.
     """
     with_boards = [host for host in hosts if host.boards]
-    told = ", ".join(f"{host.name} ({len(host.boards)} boards)" for host in _few(with_boards))
-    told += _more(len(with_boards))
     if with_boards:
+        told = named([f"{host.name} ({_boards(len(host.boards))})" for host in with_boards])
         yield Finding(check="plugin", state="ok", found=f"{device} on {told}")
     else:
         yield Finding(
@@ -63,18 +59,20 @@ def host_findings(
             fix="install edgeyard-device-plugin on the lab hosts: docs/how-to/lab-hosts.md",
         )
     yield from _without_plugin(nodes, hosts, device)
-    for host in _few([host for host in with_boards if not host.ready]):
+    out = [host for host in with_boards if not host.ready]
+    for reason, names in by_reason((host.name, host.ready_reason) for host in out).items():
+        boards = sum(len(host.boards) for host in out if host.ready_reason == reason)
         yield Finding(
             check="host",
             state="warning",
-            found=f"{host.name} is {host.ready_reason}: its {len(host.boards)} boards are out",
-            fix=_FIXES.get(host.ready_reason, "see why it does not report"),
+            found=f"{reason}: {named(names)}; {_boards(boards)} out",
+            fix=_FIXES.get(reason, "see why it does not report"),
         )
     by_id = {host.host_id: host for host in with_boards if host.ready}
     used = [node for node in nodes if str(node.get("ID")) in by_id]
     yield from _drivers(used, driver)
     for version, names in sorted(_by_version(used).items()):
-        finding = version_finding(version, ", ".join(_few(names)) + _more(len(names)))
+        finding = version_finding(version, named(names))
         if finding.state != "ok":
             yield finding
 
@@ -87,7 +85,8 @@ _FIXES = {
 
 
 def _without_plugin(nodes: Sequence[Json], hosts: Sequence[Host], device: str) -> Iterator[Finding]:
-    troubled = set()
+    troubled: set[str] = set()
+    unusable: list[tuple[str, str]] = []
     for node in nodes:
         for group in _groups(node):
             if f"{group.get('Vendor')}/{group.get('Type')}" == _PROBLEM:
@@ -95,41 +94,43 @@ def _without_plugin(nodes: Sequence[Json], hosts: Sequence[Host], device: str) -
                 instances = group.get("Instances")
                 first = instances[0] if isinstance(instances, list) and instances else {}
                 why = str(first.get("HealthDescription") or "") if isinstance(first, dict) else ""
-                yield Finding(
-                    check="boards file",
-                    state="problem",
-                    found=f"{node.get('Name')}: {why}",
-                    fix="correct the boards file there; it is read again by itself",
-                )
+                unusable.append((str(node.get("Name")), why))
+    for why, names in by_reason(unusable).items():
+        yield Finding(
+            check="boards file",
+            state="problem",
+            found=f"{named(names)}: {why}",
+            fix="correct the boards file there; it is read again by itself",
+        )
     bare = [host.name for host in hosts if not host.boards and host.host_id not in troubled]
     if bare and len(bare) < len(hosts):
         yield Finding(
             check="plugin",
             state="ok",
-            found=f"no boards on {', '.join(_few(bare))}{_more(len(bare))}",
+            found=f"no boards on {named(bare)}",
             fix=f"if there should be: its agent's log, under device_mgr, tells why not ({device})",
         )
 
 
 def _drivers(nodes: Sequence[Json], driver: str) -> Iterator[Finding]:
-    good = []
+    bad: list[tuple[str, str]] = []
     for node in nodes:
         drivers = node.get("Drivers")
         said = drivers.get(driver) if isinstance(drivers, Mapping) else None
         if isinstance(said, Mapping) and said.get("Detected") and said.get("Healthy"):
-            good.append(node)
             continue
         why = str(said.get("HealthDescription") or "") if isinstance(said, Mapping) else ""
+        bad.append((str(node.get("Name")), why))
+    for why, names in by_reason(bad).items():
         yield Finding(
             check="driver",
             state="problem",
-            found=f"{node.get('Name')} has no healthy {driver}" + (f": {why}" if why else ""),
+            found=f"no healthy {driver} on {named(names)}" + (f": {why}" if why else ""),
             fix=_DRIVER_FIXES.get(driver, "enable it there"),
         )
+    good = len(nodes) - len(bad)
     if good:
-        yield Finding(
-            check="driver", state="ok", found=f"{driver} on {len(good)} of {len(nodes)} hosts"
-        )
+        yield Finding(check="driver", state="ok", found=f"{driver} on {good} of {len(nodes)} hosts")
 
 
 _DRIVER_FIXES = {
@@ -144,42 +145,50 @@ def clock_findings(asker: Asker, answer: Answer, hosts: Sequence[Host]) -> Itera
     Args:
         answer: Of Nomad's server, with its time.
     """
+    found: list[tuple[str, str]] = []
     if answer.date is not None:
         at = answer.date.timestamp()  # cut to whole seconds
-        yield _clock("Nomad's server", at, at + 1.0, answer.asked_at)
+        found.append(("the server", _apart(at, at + 1.0, answer.asked_at)))
+    unknown: list[tuple[str, str]] = []
     with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="doctor") as pool:
-        found = list(pool.map(lambda host: _clock_of(asker, host), hosts))
-    agreeing = [host.name for host, one in zip(hosts, found, strict=True) if one.state == "ok"]
-    if agreeing:
-        names = f"{', '.join(_few(agreeing))}{_more(len(agreeing))}"
-        yield Finding(check="clock", state="ok", found=f"agrees with ours: {names}")
-    yield from (one for one in found if one.state != "ok")
+        for host, (apart, why) in zip(
+            hosts, pool.map(lambda host: _clock_of(asker, host), hosts), strict=True
+        ):
+            (unknown if why else found).append((host.name, why or apart))
+    for apart, names in by_reason(found).items():
+        if apart:
+            yield Finding(
+                check="nomad clock",
+                state="warning",
+                found=f"{apart}: {named(names)}",
+                fix="let all follow NTP: starts and reports tell times by these clocks",
+            )
+        else:
+            yield Finding(check="nomad clock", state="ok", found=f"as ours: {named(names)}")
+    for why, names in by_reason(unknown).items():
+        yield Finding(check="nomad clock", state="unknown", found=f"of {named(names)}: {why}")
 
 
-def _clock_of(asker: Asker, host: Host) -> Finding:
+def _clock_of(asker: Asker, host: Host) -> tuple[str, str]:
+    """How far it is from ours, "" for not at all; and why that can't be told."""
     try:
         answer = asker.ask("/v1/client/stats", node_id=host.host_id)
     except NoAnswer as error:
-        return Finding(check="clock", state="unknown", found=f"of {host.name}: {error}")
+        return "", str(error)
     told = answer.at("Timestamp")  # its own clock, nanoseconds
     if not isinstance(told, int):
-        return Finding(check="clock", state="unknown", found=f"of {host.name}: {answer.said}")
-    return _clock(host.name, told / 1e9, told / 1e9, answer.asked_at)
+        return "", answer.said
+    return _apart(told / 1e9, told / 1e9, answer.asked_at), ""
 
 
-def _clock(who: str, low: float, high: float, asked_at: tuple[float, float]) -> Finding:
+def _apart(low: float, high: float, asked_at: tuple[float, float]) -> str:
     """Args: ``low`` to ``high``: where its clock stood at some moment of ``asked_at``."""
     before, after = asked_at
     ahead, behind = max(0.0, low - after), max(0.0, before - high)
     difference = max(ahead, behind)
     if difference <= MOST_CLOCK_DIFFERENCE_S:
-        return Finding(check="clock", state="ok", found=f"{who}'s agrees with ours")
-    return Finding(
-        check="clock",
-        state="warning",
-        found=f"{who} is {difference:.0f} s {'ahead' if ahead > behind else 'behind'}",
-        fix="let all follow NTP: starts and reports tell times by these clocks",
-    )
+        return ""
+    return f"{difference:.0f} s {'ahead' if ahead > behind else 'behind'}"
 
 
 def _by_version(nodes: Sequence[Json]) -> dict[str, list[str]]:
@@ -195,9 +204,5 @@ def _groups(node: Json) -> list[Json]:
     return [each for each in groups or () if isinstance(each, Mapping)]
 
 
-def _few(items: Sequence[T]) -> Sequence[T]:
-    return items[:_MOST_NAMED]
-
-
-def _more(count: int) -> str:
-    return f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+def _boards(count: int) -> str:
+    return f"{count} board{'' if count == 1 else 's'}"

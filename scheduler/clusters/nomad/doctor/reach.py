@@ -1,7 +1,9 @@
-"""A job of a moment on each host that has boards: whether it gets a file from the server."""
+"""A job of a moment on each host that has boards: whether it gets a file from the server, and
+whether the runner is there."""
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +13,7 @@ import httpx
 
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker
-from edgeyard.scheduler.model.finding import Finding
+from edgeyard.scheduler.model.finding import MOST_NAMED, Finding, by_reason, named
 
 PATIENCE_S = 60.0
 """For hosts that say nothing, as where a network swallows all that is sent. One that is refused
@@ -20,7 +22,11 @@ tries for some 20 s before it says so."""
 _LOOK_S = 0.2
 _TASK = "reach"
 _DOWNLOAD, _FAILED = "Downloading Artifacts", "Failed Artifact Download"
-_MOST_NAMED = 20
+_DRIVER_FAILED, _TERMINATED = "Driver Failure", "Terminated"
+_RPC = re.compile(r"rpc error: code = \w+ desc = ")
+_LEAST_WORDS = 2
+_MEMORY_MIB = 64
+"""For the runner's Python: Nomad holds a task to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,16 +37,20 @@ class Task:
         driver: As the benchmarks' own; the file is fetched before it does anything.
         image: Of a driver that needs one.
         source: URL of a small file; "" for none.
+        runner: The command of benchmarks on their hosts, which is asked for its version; empty
+            where the image has it.
     """
 
     driver: str
     image: str = ""
     source: str = ""
+    runner: Sequence[str] = ()
 
 
 def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) -> object:
     """The job as Nomad's API takes it: once on every host, never again."""
-    config: dict[str, object] = {"command": "true"}
+    command, *args = (*task.runner, "--version") if task.runner else ("true",)
+    config: dict[str, object] = {"command": command, "args": args}
     if task.image:
         config["image"] = task.image
     artifacts = [{"GetterSource": task.source, "GetterMode": "file", "RelativeDest": "local/live"}]
@@ -69,7 +79,7 @@ def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) 
                         "Config": config,
                         "Artifacts": artifacts if task.source else [],
                         "LogConfig": {"MaxFiles": 1, "MaxFileSizeMB": 1},
-                        "Resources": {"CPU": 1, "MemoryMB": 10},
+                        "Resources": {"CPU": 1, "MemoryMB": _MEMORY_MIB if task.runner else 10},
                     }
                 ],
             }
@@ -82,13 +92,15 @@ class Reached:
     """What became of the job.
 
     Attributes:
-        failures: By host id: why it does not reach the server; "" where it does. A host that said
+        files: By host id: why it does not reach the server; "" where it does. A host that said
             nothing in time is not among them.
+        runners: By host id: why the runner does not start there; "" where it does.
         logs: Nomad's answer to our wish to read a log; None where there was no task to have one.
         refused: Why there was no job at all.
     """
 
-    failures: Mapping[str, str]
+    files: Mapping[str, str]
+    runners: Mapping[str, str]
     logs: Answer | None = None
     refused: str = ""
 
@@ -108,44 +120,80 @@ def reach(
     body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
     registered = asker.ask("/v1/jobs", "PUT", body)
     if not registered.ok:
-        return Reached(failures={}, refused=registered.said)
+        return Reached(files={}, runners={}, refused=registered.said)
     try:
         until = time.monotonic() + patience_s
         while True:
-            runs = asker.ask(f"/v1/job/{job_id}/allocations").items()
-            failures = {
-                str(run.get("NodeID")): failure
-                for run in runs
-                if (failure := _failure(run)) is not None
+            runs = {
+                str(run.get("NodeID")): run
+                for run in asker.ask(f"/v1/job/{job_id}/allocations").items()
             }
-            if len(failures) >= len(wanted) or time.monotonic() >= until:
+            files = {host: why for host, run in runs.items() if (why := _file(run)) is not None}
+            runners = {
+                host: why
+                for host, run in runs.items()
+                if task.runner and files.get(host) == "" and (why := _runner(run)) is not None
+            }
+            told = sum(
+                bool(why) or not task.runner or host in runners for host, why in files.items()
+            )
+            if told >= len(wanted) or time.monotonic() >= until:
                 break
             pause(_LOOK_S)
         logs = None
-        if runs:
-            path = f"/v1/client/fs/logs/{runs[0].get('ID')}"
-            logs = asker.ask(path, task=_TASK, type="stdout", plain="true")
-        return Reached(failures=failures, logs=logs)
+        ended = [host for host, why in runners.items() if why]
+        for host in ended[:MOST_NAMED] or list(runs)[:1]:  # one shows whether they may be read
+            path = f"/v1/client/fs/logs/{runs[host].get('ID')}"
+            logs = asker.ask(path, task=_TASK, type="stderr", plain="true")
+            lines = [line for line in logs.text.splitlines() if line.strip()]
+            if host in runners and logs.ok and lines:
+                runners[host] = " ".join(lines[-1].split())
+        return Reached(files=files, runners=runners, logs=logs)
     finally:
         asker.ask(f"/v1/job/{job_id}", "DELETE", purge="true")
 
 
-def _failure(run: Mapping[str, object]) -> str | None:
-    """Why the file did not get there; "" if it did; None as long as that is open."""
+def _events(run: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
     states = run.get("TaskStates")
     state = states.get(_TASK) if isinstance(states, Mapping) else None
     events = state.get("Events") if isinstance(state, Mapping) else None
+    return [each for each in events or () if isinstance(each, Mapping)]
+
+
+def _file(run: Mapping[str, object]) -> str | None:
+    """Why the file did not get there; "" if it did; None as long as that is open."""
     after = False
-    for event in events if isinstance(events, list) else ():
-        kind = event.get("Type") if isinstance(event, Mapping) else None
+    for event in _events(run):
+        kind = event.get("Type")
         if kind == _FAILED:
-            return " ".join(str(event.get("DisplayMessage")).split())
+            return last_words(str(event.get("DisplayMessage")))
         if after:
             return ""  # the driver's turn has come: whatever it says, the file is there
         after = kind == _DOWNLOAD
     if run.get("ClientStatus") in ("complete", "failed", "lost"):
         return "" if run.get("ClientStatus") == "complete" else str(run.get("ClientDescription"))
     return None
+
+
+def _runner(run: Mapping[str, object]) -> str | None:
+    """Why the runner did not start; "" if it did; None as long as that is open."""
+    for event in _events(run):
+        if event.get("Type") == _DRIVER_FAILED:
+            return last_words(str(event.get("DisplayMessage")))
+        if event.get("Type") == _TERMINATED:
+            code = event.get("ExitCode")
+            return f"it ended with exit status {code}" if code else ""
+    return None
+
+
+def last_words(text: str) -> str:
+    """The cause, of an error that each layer it went through put its own words before."""
+    text = _RPC.sub("", text)
+    clauses = [" ".join(each.split()) for each in text.split(": ") if each.strip()]
+    kept = 1
+    while kept < len(clauses) and len(": ".join(clauses[-kept:]).split()) < _LEAST_WORDS:
+        kept += 1  # a bare number or word says nothing by itself
+    return ": ".join(clauses[-kept:])
 
 
 def reach_findings(
@@ -156,31 +204,52 @@ def reach_findings(
         found = f"no job could be run on the hosts: {reached.refused}"
         yield Finding(check="public url", state="unknown", found=found)
         return
-    good = [host for host in hosts if reached.failures.get(host.host_id) == ""]
+    told = [(host.name, reached.files.get(host.host_id)) for host in hosts]
+    good = [name for name, why in told if why == ""]
     if good:
-        yield Finding(check="public url", state="ok", found=f"{url} is reached by {_names(good)}")
+        yield Finding(check="public url", state="ok", found=f"{url} is reached by {named(good)}")
     fix = "set EDGEYARD_PUBLIC_URL to an address that hosts reach, and let them through to it"
-    bad = [host for host in hosts if reached.failures.get(host.host_id)]
-    for host in bad[:_MOST_NAMED]:
-        why = reached.failures[host.host_id]
+    for why, names in by_reason((name, why) for name, why in told if why).items():
         yield Finding(
             check="public url",
             state="problem",
-            found=f"{host.name} does not get {url}: {why}",
+            found=f"{url} is not reached by {named(names)}: {why}",
             fix=fix,
         )
-    if bad[_MOST_NAMED:]:
-        found = f"nor do {_names(bad[_MOST_NAMED:])}"
-        yield Finding(check="public url", state="problem", found=found, fix=fix)
-    silent = [host for host in hosts if host.host_id not in reached.failures]
+    silent = [name for name, why in told if why is None]
     if silent:
         yield Finding(
             check="public url",
             state="problem",
-            found=f"nothing heard of {_names(silent)} in {patience_s:g} s: no room there for a "
+            found=f"nothing heard of {named(silent)} in {patience_s:g} s: no room there for a "
             f"job, or {url} swallows what it is sent",
             fix=fix,
         )
+
+
+def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iterator[Finding]:
+    """Whether the command that benchmarks run is there on the hosts that have got this far."""
+    told = [(host.name, reached.runners.get(host.host_id)) for host in hosts]
+    command = " ".join(task.runner)
+    good = [name for name, why in told if why == ""]
+    if good:
+        yield Finding(check="runner", state="ok", found=f"{command}: on {named(good)}")
+    for why, names in by_reason((name, why) for name, why in told if why).items():
+        yield Finding(
+            check="runner",
+            state="problem",
+            found=f"{command} does not start on {named(names)}: {why}",
+            fix="install it there, and set EDGEYARD_RAW_EXEC_COMMAND to its path on the hosts: "
+            "docs/how-to/lab-hosts.md",
+        )
+    silent = [
+        name
+        for host, (name, why) in zip(hosts, told, strict=True)
+        if why is None and reached.files.get(host.host_id) == ""
+    ]
+    if silent:
+        found = f"{command} has not told its version on {named(silent)} yet"
+        yield Finding(check="runner", state="unknown", found=found)
 
 
 def from_here(url: str) -> Finding:
@@ -204,9 +273,3 @@ def from_here(url: str) -> Finding:
             fix="correct EDGEYARD_PUBLIC_URL",
         )
     return Finding(check="public url", state="ok", found=f"{url} answers here")
-
-
-def _names(hosts: Sequence[Host]) -> str:
-    names = ", ".join(host.name for host in hosts[:_MOST_NAMED])
-    more = len(hosts) - _MOST_NAMED
-    return f"{names} and {more} more" if more > 0 else names

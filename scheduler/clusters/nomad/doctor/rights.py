@@ -22,7 +22,7 @@ def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> I
     answer = asker.ask("/v1/acl/token/self")
     if "ACL support disabled" in answer.text:
         yield Finding(
-            check="token",
+            check="nomad token",
             state="warning",
             found="ACLs are off: whoever reaches Nomad may do anything",
             fix="enable ACLs on every agent, bootstrap them, then " + _POLICY,
@@ -30,7 +30,7 @@ def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> I
         return
     if asker.access.token is None:
         yield Finding(
-            check="token",
+            check="nomad token",
             state="problem",
             found="Nomad wants a token, and none is set",
             fix="set EDGEYARD_NOMAD_TOKEN, or EDGEYARD_NOMAD_TOKEN_FILE",
@@ -38,7 +38,7 @@ def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> I
         return
     if not answer.ok:
         yield Finding(
-            check="token",
+            check="nomad token",
             state="problem",
             found=f"{answer.said}: it does not know this token, or it has expired",
             fix="nomad acl token create -name edgeyard -policy edgeyard, and set its secret",
@@ -47,7 +47,7 @@ def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> I
     name, kind = answer.at("Name") or "without a name", answer.at("Type")
     if kind == "management":
         yield Finding(
-            check="token",
+            check="nomad token",
             state="warning",
             found=f"{name}: a management token, which may do anything",
             fix=_POLICY,
@@ -55,7 +55,9 @@ def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> I
     else:
         policies = answer.at("Policies")
         told = ", ".join(map(str, policies)) if isinstance(policies, list) else ""
-        yield Finding(check="token", state="ok", found=f"{name}; policies: {told or 'by roles'}")
+        yield Finding(
+            check="nomad token", state="ok", found=f"{name}; policies: {told or 'by roles'}"
+        )
     yield from _expiry(answer, (now or (lambda: datetime.now(UTC)))())
 
 
@@ -67,7 +69,7 @@ def _expiry(answer: Answer, now: datetime) -> Iterator[Finding]:
         at = None
     if at is not None and at.tzinfo is not None and at - now < EXPIRES_SOON:
         yield Finding(
-            check="token",
+            check="nomad token",
             state="warning",
             found=f"expires at {at:%Y-%m-%d %H:%M} UTC: nothing is dispatched from then on",
             fix="make another in time, and set it",
