@@ -9,7 +9,7 @@ by the queue's order (Edmonds 1971, greedy algorithm); the weights differ by mor
 together can make up for.
 
 Nobody gets a board on which it might still run at that board's next commitment
-(`edgeyard.scheduler.decide.commitments`).
+(`edgeyard.scheduler.decide.commitments`). Those whose promised start has come are the first.
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
 queue is through, no board is left idle that a waiting benchmark could have used.
@@ -72,7 +72,7 @@ def assign(
         pairs: Which class may use which board.
         scores: Shape (pairs,).
         ledgers: What users may still have; asked and told in the order of the queue.
-        promised: Which boards are, and who would come too late.
+        promised: Which boards are kept for whom, and who would come too late.
         joint_most: Queues of up to so many get their boards jointly, if no boards share cores.
     """
     boards = batch.shape[1]
@@ -85,6 +85,9 @@ def assign(
     place[batch.board_order] = np.arange(boards)
     rows = batch.class_of_job
     queue = order[ready[order]]
+    if promised.kept:
+        due = np.isin(queue, list(promised.kept))
+        queue = np.concatenate((queue[due], queue[~due]))
     asking = np.bincount(rows[queue], minlength=batch.shape[0])
     open_pairs, open_scores = promised.in_time(pairs, scores)
     choices = _Choices(open_pairs, open_scores, place, asking)
@@ -96,26 +99,25 @@ def assign(
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
     for job in queue.tolist():
         row = row_of_job[job]
-        mine = [
-            board
-            for board in sorted(promised.owners.get(job, ()))
-            if choices.free[board] and pairs.at(row, board) is not None
-        ]
-        if not mine and not choices.left(row):
+        own = promised.kept.get(job, NOBODY)
+        at_own = pairs.at(row, own) if own != NOBODY and choices.free[own] else None
+        if at_own is None and not choices.left(row):
             if promised.starts:
-                its = pairs.of(row)
-                kept = pairs.boards[its][promised.late[its] & choices.free[pairs.boards[its]]]
-                if len(kept):
-                    board = int(kept[0])
-                    withheld[job] = promised.waiting(batch.snapshot.uids[board], board)
+                kept = _kept_from(row, pairs, promised, choices)
+                if kept != NOBODY:
+                    withheld[job] = promised.waiting(kept)
             continue
         if (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
             continue
         tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
-        board = mine[0] if mine else planned.get(job, NOBODY)
+        board = planned.get(job, NOBODY)
         if board == NOBODY or not choices.free[board]:
             board = choices.best(row, tried)
+        if at_own is not None:
+            at_other = None if board == NOBODY else pairs.at(row, board)
+            if at_other is None or scores[at_own] >= scores[at_other]:
+                board = own
         if board == NOBODY:
             continue
         ledgers.place(job)
@@ -132,6 +134,15 @@ def assign(
         blocked_by=blocked_by,
         withheld=withheld,
     )
+
+
+def _kept_from(row: int, pairs: Pairs, promised: Commitments, choices: _Choices) -> int:
+    """A board that the class could use now, were it not kept for others; `NOBODY` for none."""
+    its = pairs.of(row)
+    boards = pairs.boards[its]
+    kept = choices.free[boards] | np.isin(boards, list(promised.kept.values()))
+    late = boards[kept & promised.late(pairs.rows[its], boards)]
+    return int(late[0]) if len(late) else NOBODY
 
 
 class _Choices:

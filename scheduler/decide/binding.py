@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.feasibility import Feasibility
 from edgeyard.scheduler.framework.batch import (
     Batch,
@@ -48,9 +49,21 @@ def binding_of(each: PendingBenchmark, policy: Policy, age_s: float) -> Binding:
 class AllowLists:
     """Allow-lists of one cycle's placements; what depends on the class alone is made once."""
 
-    def __init__(self, batch: Batch, found: Feasibility) -> None:
+    def __init__(
+        self, batch: Batch, found: Feasibility, promised: Commitments, firm: NDArray[np.bool_]
+    ) -> None:
+        """Nothing is asked yet.
+
+        Args:
+            batch: The batch.
+            found: The filters' answers.
+            promised: Who would come too late where.
+            firm: Shape (boards,): somebody is on its way there who can't do with another board.
+        """
         self._batch = batch
         self._found = found
+        self._promised = promised
+        self._firm = firm
         self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
         self._kept_out = np.array(
             [False, *(each.refusal.reason in _KEPT_OUT for each in found.reasons)], dtype=bool
@@ -90,6 +103,8 @@ class AllowLists:
                 | snapshot.drained
                 | (snapshot.online & ~snapshot.healthy)
                 | self._kept_out[self._found.codes[row]]
+                | self._promised.late_of(row)
+                | self._firm
             )
             self._masks[row, binding] = matching, matching & kept_out
         return self._masks[row, binding]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.assign import NOBODY, assign
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.binding import AllowLists, binding_of
-from edgeyard.scheduler.decide.commitments import commitments
+from edgeyard.scheduler.decide.commitments import commitments, keep
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
@@ -27,7 +27,7 @@ from edgeyard.scheduler.decide.queue import build_queue, order_queue
 from edgeyard.scheduler.decide.resting import resting
 from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.decide.waiting import WaitingReasons
-from edgeyard.scheduler.framework.batch import pairs_of
+from edgeyard.scheduler.framework.batch import Batch, pairs_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
@@ -152,6 +152,12 @@ def decide(
     found = feasibility(batch, plugins.filters, runner)
     scores = score(batch, pairs_of(found.fits), plugins, runner)
     ledgers = open_ledgers(batch, plugins.filters, runner)
+
+    def fits(cleared: Batch) -> NDArray[np.bool_]:
+        return feasibility(cleared, plugins.filters, runner).fits
+
+    kept = keep(batch, pending, policy, given.holders, fits)
+    promised = commitments(batch, pending, policy, kept)
     assignment = assign(
         batch,
         pending,
@@ -160,7 +166,7 @@ def decide(
         scores.pairs,
         scores.combined,
         ledgers,
-        commitments(batch, pending, scores.pairs, policy),
+        promised,
         policy.joint_most,
     )
     preempted = preempt(
@@ -170,7 +176,8 @@ def decide(
         points.values,
         given.holders if policy.most_preemptions else (),
         policy,
-        lambda cleared: feasibility(cleared, plugins.filters, runner).fits,
+        fits,
+        promised.late_of,
     )
     return CycleResult(
         Decided(
@@ -189,6 +196,7 @@ def decide(
             stale=stale,
             feasibility=found,
             scores=scores,
+            promised=promised,
             assignment=assignment,
             preempted=preempted,
             holders=given.holders,
@@ -210,8 +218,8 @@ def _may_stop_others(
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:
-    allowed = AllowLists(decided.batch, decided.feasibility)
     boards = decided.assignment.board_of_job
+    allowed = AllowLists(decided.batch, decided.feasibility, decided.promised, _firm(decided))
     priorities = decided.priorities.values.tolist()
     uids, rows = decided.snapshot.uids, decided.batch.class_of_job.tolist()
     placed = decided.order[boards[decided.order] != NOBODY]
@@ -229,3 +237,17 @@ def _placements(decided: Decided) -> tuple[Placement, ...]:
             )
         )
     return tuple(placements)
+
+
+def _firm(decided: Decided) -> NDArray[np.bool_]:
+    """Shape (boards,): a job goes there that names it, or that is to start now."""
+    firm = np.zeros(len(decided.snapshot.uids), dtype=np.bool_)
+    fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
+    fixed[list(decided.promised.kept)] = True
+    given = decided.assignment.board_of_job[fixed]
+    firm[given[given != NOBODY]] = True
+    row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
+    for each in decided.holders:
+        if each.strict and each.started_at is None and each.target_uid in row_of_uid:
+            firm[row_of_uid[each.target_uid]] = True
+    return firm

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY, Assignment
+from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.feasibility import Feasibility
 from edgeyard.scheduler.decide.preempt import Preempted
 from edgeyard.scheduler.decide.priority import Priorities
@@ -49,6 +50,7 @@ class Decided:
     stale: bool
     feasibility: Feasibility
     scores: Scores
+    promised: Commitments
     assignment: Assignment
     preempted: Preempted
     holders: Sequence[BoardHolder] = ()

@@ -68,6 +68,10 @@ class Explainer:
         """The class's verdicts, less the boards that went to benchmarks before this one."""
         decided = self._decided
         shared = self._of_class(row)
+        own = decided.promised.kept.get(job, NOBODY)
+        if own != NOBODY and decided.feasibility.fits[row, own]:
+            mine = self._verdict(row, own)  # kept for this one
+            shared = (*shared[:own], mine, *shared[own + 1 :])
         taken = decided.assignment.job_of_board
         blocked = decided.assignment.blocked_by
         used = decided.feasibility.fits[row] & ((taken != NOBODY) | (blocked != NOBODY))
@@ -97,8 +101,15 @@ class Explainer:
 
     def _of_class(self, row: int) -> tuple[Verdict, ...]:
         if row not in self._verdicts:
-            boards = len(self._decided.snapshot.uids)
-            self._verdicts[row] = tuple(self._verdict(row, board) for board in range(boards))
+            decided = self._decided
+            verdicts = [self._verdict(row, board) for board in range(len(decided.snapshot.uids))]
+            late = decided.promised.late_of(row) & decided.feasibility.fits[row]
+            for board in np.flatnonzero(late).tolist():
+                kept = decided.promised.waiting(board)
+                verdicts[board] = replace(
+                    verdicts[board], reason=kept.reason, sentence=kept.sentence
+                )
+            self._verdicts[row] = tuple(verdicts)
         return self._verdicts[row]
 
     def _verdict(self, row: int, board: int) -> Verdict:

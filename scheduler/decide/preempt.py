@@ -11,8 +11,9 @@ one stopped, if that one
 - does not measure (or train), unless its description allows that too: what a board does while it
   measures is what users came for, and the policy spares it.
 
-Nobody is stopped in vain: a board that comes free anyway is waited for, and one that somebody
-earlier in the queue waits for is left alone, since that one would get it.
+Nobody is stopped in vain: a board that comes free anyway is waited for, one that somebody earlier
+in the queue waits for is left alone, since that one would get it, and so is one that is kept for
+somebody else's start or lease.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ def preempt(
     holders: Sequence[BoardHolder],
     rules: Policy,
     fits: Callable[[Batch], NDArray[np.bool_]],
+    late: Callable[[int], NDArray[np.bool_]],
 ) -> Preempted:
     """Choose whom to stop.
 
@@ -67,6 +69,7 @@ def preempt(
         holders: Live attempts that have a board.
         rules: Margin of priority, least run, whether measuring is spared.
         fits: Shape (classes, boards), from the filters; asked with the holders' boards cleared.
+        late: Shape (boards,), of a class: where it would come in the way of a promise or lease.
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
         return Preempted()
@@ -78,7 +81,7 @@ def preempt(
     }
     if not held:
         return Preempted()
-    open_boards = fits(_cleared(batch, list(held)))
+    open_boards = fits(cleared(batch, list(held)))
     candidate = np.zeros(batch.shape[1], dtype=np.bool_)
     candidate[list(held)] = True
     open_boards = open_boards & candidate
@@ -87,7 +90,7 @@ def preempt(
     for job in waiting.tolist():
         each = pending[job]
         row = int(batch.class_of_job[job])
-        boards = np.flatnonzero(open_boards[row]).tolist()
+        boards = np.flatnonzero(open_boards[row] & ~late(row)).tolist()
         if not boards:
             continue
         coming = [board for board in boards if held[board].ending]
@@ -110,7 +113,7 @@ def preempt(
     return Preempted(preemptions=tuple(preemptions), makes_way=makes_way)
 
 
-def _cleared(batch: Batch, boards: list[int]) -> Batch:
+def cleared(batch: Batch, boards: list[int]) -> Batch:
     """The batch as it would be without what runs on these boards."""
     busy, progress = batch.snapshot.busy.copy(), batch.snapshot.progress.copy()
     busy[boards], progress[boards] = False, 0.0

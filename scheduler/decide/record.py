@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
 from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.commitments import commitments
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
@@ -85,6 +86,7 @@ class _Outcome:
     rewards: Mapping[str, float]
     fallback: bool
     absent: Mapping[str, str]
+    kept: Mapping[int, int]
     assignment: Assignment
     preempted: Preempted
     faults: tuple[Fault, ...]
@@ -247,8 +249,10 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
                 fallback=found.fallback,
                 absent=found.absent,
             ),
+            promised=commitments(batch, given.pending, policy, found.kept),
             assignment=found.assignment,
             preempted=found.preempted,
+            holders=given.holders,
         )
     )
 
@@ -315,6 +319,7 @@ def _outcome(decided: Decided) -> _Outcome:
         rewards=decided.scores.rewards,
         fallback=decided.scores.fallback,
         absent=decided.scores.absent,
+        kept=decided.promised.kept,
         assignment=decided.assignment,
         preempted=decided.preempted,
         faults=tuple(decided.runner.faults),

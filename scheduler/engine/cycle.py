@@ -28,6 +28,7 @@ from edgeyard.scheduler.framework.runner import FAULT_CAUSES
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
+    Binding,
     FailureCategory,
     FileRole,
     Status,
@@ -380,6 +381,7 @@ class Cycle:
             and live.benchmark.description.preemptible_measuring,
             time_limit_s=attempt.time_limit_s,
             deadline=None if live is None else live.benchmark.description.deadline,
+            strict=attempt.binding is Binding.STRICT,
         )
 
     def _spared(self, uow: UnitOfWork, attempt: Attempt) -> bool:
@@ -569,6 +571,10 @@ def pending_of(
     elif missing := [file for file in benchmark.files if file.sha256 is None]:
         names = ", ".join(file.name for file in missing)
         not_ready = Waiting(reason=WaitingReason.FETCHING, sentence=f"{names} is being downloaded")
+    start_time = asked.start_time
+    if start_time is not None:
+        # Who had a board has had its start: what is tried again waits like all others.
+        start_time = None if benchmark.target_uid is not None else start_time - start_lead
     return PendingBenchmark(
         benchmark_id=benchmark.benchmark_id,
         user_id=benchmark.user_id,
@@ -582,7 +588,7 @@ def pending_of(
         constraints=asked.constraints,
         user_priority=benchmark.user_priority or asked.user_priority,
         deadline=asked.deadline,
-        start_time=asked.start_time - start_lead if asked.start_time else None,
+        start_time=start_time,
         user_time_s=asked.user_time_s,
         binding=asked.binding,
         not_ready=not_ready,

@@ -88,6 +88,7 @@ class BoardHolder:
         preemptible_measuring: If preemptible, then also while it measures.
         time_limit_s: Longest that its task may run; None: the server's bound.
         deadline: None: none.
+        strict: Its job names the board.
     """
 
     benchmark_id: str
@@ -104,6 +105,7 @@ class BoardHolder:
     preemptible_measuring: bool = False
     time_limit_s: float | None = None
     deadline: datetime | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -1,4 +1,4 @@
-"""What a decision may know beside the boards' state: the past, users, hosts and promises.
+"""What a decision may know beside the boards' state: the past, users, hosts and leases.
 
 All of it is part of a cycle's input, so that a recorded cycle can be decided again.
 """
@@ -66,15 +66,6 @@ class HostLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Promise:
-    """A start that was told to a user, which no later benchmark may delay."""
-
-    benchmark_id: str
-    target_uid: str
-    start: datetime
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
     """See the module.
 
@@ -84,7 +75,6 @@ class Knowledge:
         rates: Credits a board-second, by family; 1 for others.
         most_run_s: Bound on a run that states no user_time.
         leases: Present and future ones.
-        promises: Starts that were promised.
         quarantined: By target_uid, why it is set aside.
         host_loads: By host; those that did not tell lately are missing.
         weights: Of scorers, by name, as learned so far under this policy version.
@@ -96,7 +86,6 @@ class Knowledge:
     rates: Mapping[str, float] = field(default_factory=dict)
     most_run_s: float = 900.0
     leases: tuple[Lease, ...] = ()
-    promises: tuple[Promise, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)

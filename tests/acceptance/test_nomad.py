@@ -270,6 +270,62 @@ def test_a_cancelled_benchmark_frees_its_board(
     assert server.show(benchmark_id)["status"] == "cancelled"
 
 
+def test_an_urgent_benchmark_preempts_a_less_urgent_one_and_nomad_decides_nothing(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    found = nomad_cluster.call("GET", "/v1/operator/scheduler/configuration")
+    assert isinstance(found, dict)
+    off = found["SchedulerConfig"]["PreemptionConfig"]
+    assert off["BatchSchedulerEnabled"] is False
+    assert off["ServiceSchedulerEnabled"] is False
+    victim = submit(
+        server,
+        model,
+        target_uid=BOARD,
+        nb_inference=1_000_000,
+        user_priority=1,
+        max_retries=0,
+        preemptible=True,
+        preemptible_measuring=True,
+    )
+    server.wait(victim, ("running",), timeout_s=60)
+    urgent = submit(server, model, target_uid=BOARD, user_priority=10, job_completion_threshold=100)
+    ended = server.wait(urgent, timeout_s=120)
+    assert (ended["status"], ended["target_uid"]) == ("completed", BOARD), ended["failure"]
+
+    again = server.wait(victim, ("running",), timeout_s=60)
+    attempts = again["attempts"]
+    assert isinstance(attempts, list)
+    first, second = attempts
+    assert first["failure"]["category"] == "preempted"
+    assert (first["target_uid"], second["target_uid"]) == (BOARD, BOARD)
+    (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == first["job_id"])
+    assert (run["DesiredStatus"], run["ClientStatus"]) == ("stop", "complete")
+    whole = nomad_cluster.call("GET", f"/v1/allocation/{run['ID']}")
+    assert isinstance(whole, dict)
+    assert not whole.get("PreemptedByAllocation")  # left out where Nomad preempted nothing
+    stopped = nomad_job(nomad_cluster, first["job_id"])
+    assert (stopped["Stop"], stopped["Status"]) == (True, "dead")
+    # It began after the one was stopped, and before the other began again.
+    moments = [
+        datetime.fromisoformat(str(each))
+        for each in (
+            first["task_ended_at"],
+            attempt_of(ended)["started_at"],
+            attempt_of(ended)["task_ended_at"],
+            second["started_at"],
+        )
+    ]
+    assert moments == sorted(moments)
+    kinds = [
+        [each["kind"] for each in events_of(server, benchmark_id)]
+        for benchmark_id in (victim, urgent)
+    ]
+    assert kinds[0].count("benchmark.preempted") == kinds[1].count("benchmark.preempts") == 1
+    server.call("POST", f"/v1/benchmarks/{victim}/cancel")  # it would run for minutes
+    assert server.wait(victim, timeout_s=60)["status"] == "cancelled"
+
+
 def test_a_user_s_text_runs_as_it_was_written_or_is_refused_at_submission(
     server: Server, nomad_cluster: LoopbackNomad, tmp_path: Path
 ) -> None:
@@ -309,6 +365,14 @@ def nomad_job(nomad: LoopbackNomad, job_id: str) -> dict[str, Any]:
     found = nomad.call("GET", f"/v1/job/{job_id}?namespace={nomad.namespace}")
     assert isinstance(found, dict)
     return found
+
+
+def events_of(server: Server, benchmark_id: str) -> list[dict[str, Any]]:
+    found = server.call("GET", f"/v1/benchmarks/{benchmark_id}/events")
+    assert isinstance(found, dict)
+    items = found["items"]
+    assert isinstance(items, list)
+    return items
 
 
 def state_of(server: Server, target_uid: str) -> str:

@@ -1,6 +1,7 @@
 """Which policy decides: shown, compared, changed while the server runs, and tried in the shadow."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +19,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Kind
-from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, WaitingReason
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import ScorerState
 from edgeyard.scheduler.model.records import (
@@ -256,6 +257,48 @@ def test_a_start_that_was_promised_holds_against_policies_of_their_own(tmp_path:
     waiting = lab.show(other).waiting
     assert waiting is not None
     assert waiting.reason is WaitingReason.RESERVED
+
+
+@pytest.mark.parametrize(("hold_quantile", "placed"), [(1.0, False), (0.9, True)])
+def test_before_a_promised_start_a_policy_may_go_by_what_runs_took(
+    tmp_path: Path, hold_quantile: float, placed: bool
+) -> None:
+    lab = Lab(tmp_path, A, policy=replace(load_policy("default"), hold_quantile=hold_quantile))
+    for _ in range(8):
+        job_id = lab.running(lab.submit())
+        lab.clock.forward(5)
+        lab.upload(job_id)
+        lab.cluster.end(job_id)
+        lab.turn()
+    # On any board that it could use; there is one.
+    promised = lab.submit(start_time=lab.clock.now() + timedelta(seconds=60))
+    other = lab.submit()  # may run for 100 s, and is expected to run for 5 s
+    lab.turn()
+    assert bool(lab.attempts(other)) is placed
+    if not placed:
+        waiting = lab.show(other).waiting
+        assert waiting is not None
+        assert waiting.reason is WaitingReason.RESERVED
+        lab.clock.forward(60)
+        lab.running(promised)
+
+
+def test_who_was_preempted_after_its_promised_start_waits_like_all_others(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    promised = lab.submit(
+        start_time=lab.clock.now() + timedelta(seconds=10), benchmark_type=BenchmarkType.TYPE3
+    )
+    lab.clock.forward(10)
+    job_id = lab.running(promised)
+    lab.clock.forward(20)
+    lab.progress(job_id, 5.0, "warmup")
+    urgent = lab.submit(job_completion_threshold=90)
+    lab.turn()
+    assert lab.cycle.preempted == (job_id,)
+    lab.turn()
+    lab.turn()
+    assert lab.attempts(urgent)
+    assert len(lab.attempts(promised)) == 1
 
 
 def test_operators_alone_give_a_benchmark_a_policy(api: Api) -> None:

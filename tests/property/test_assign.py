@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
-from edgeyard.scheduler.model.decision import PendingBenchmark
-from edgeyard.scheduler.model.knowledge import Knowledge, Lease, Promise
+from edgeyard.scheduler.model.benchmark import Binding
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.model.history import History, PastRun
+from edgeyard.scheduler.model.knowledge import Knowledge, Lease
 from tests.builders.decision import cycle, places
 
 UIDS = tuple(f"rpi4b-0001-000{number}" for number in range(1, 5))
@@ -46,74 +49,194 @@ def queue(asked: Sequence[dict[str, object]]) -> list[PendingBenchmark]:
     ]
 
 
-@settings(max_examples=50, deadline=None)
+leases = st.lists(
+    st.tuples(st.sampled_from(UIDS), soon, st.sampled_from([None, "ada"])), max_size=3
+)
+
+
+def leased(asked: Sequence[tuple[str, int, str | None]]) -> tuple[Lease, ...]:
+    return tuple(
+        Lease(
+            lease_id=str(number),
+            target_uid=uid,
+            since=NOW + timedelta(seconds=since_s),
+            until=NOW + timedelta(seconds=since_s + 100),
+            reason="",
+            user_id=user,
+        )
+        for number, (uid, since_s, user) in enumerate(asked)
+    )
+
+
+def bound(each: PendingBenchmark) -> timedelta:
+    return timedelta(seconds=each.user_time_s or BOUND_S)
+
+
+@settings(max_examples=100, deadline=None)
 @given(
     jobs,
-    st.lists(st.tuples(st.sampled_from(UIDS), soon, st.sampled_from([None, "ada"])), max_size=3),
-    st.lists(st.tuples(st.sampled_from(UIDS), soon, st.integers(0, 8)), max_size=3),
+    leases,
+    st.frozensets(st.sampled_from(UIDS), max_size=2),
     st.sampled_from([0, 100]),
+    st.sampled_from(["default", "native"]),
+    st.sampled_from([None, *Binding]),
 )
 def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
     asked: list[dict[str, object]],
-    leases: list[tuple[str, int, str | None]],
-    promises: list[tuple[str, int, int]],
+    kept_by: list[tuple[str, int, str | None]],
+    busy: frozenset[str],
     joint_most: int,
+    of: str,
+    binding: Binding | None,
 ) -> None:
+    """Wherever a job may land by its binding: on any board that it does not rule out itself."""
     benchmarks = queue(asked)
-    known = Knowledge(
-        leases=tuple(
-            Lease(
-                lease_id=str(number),
-                target_uid=uid,
-                since=NOW + timedelta(seconds=since_s),
-                until=NOW + timedelta(seconds=since_s + 100),
-                reason="",
-                user_id=user,
-            )
-            for number, (uid, since_s, user) in enumerate(leases)
-        ),
-        promises=tuple(
-            Promise(
-                benchmark_id=f"b{number}", target_uid=uid, start=NOW + timedelta(seconds=start_s)
-            )
-            for uid, start_s, number in promises
-        ),
-        most_run_s=BOUND_S,
-    )
+    known = Knowledge(leases=leased(kept_by), most_run_s=BOUND_S)
     result = cycle(
-        snapshot_of([board(uid) for uid in UIDS]),
+        snapshot_of([board(uid, busy=uid in busy) for uid in UIDS]),
         benchmarks,
+        of=of,
         knowledge=known,
         joint_most=joint_most,
+        binding=binding,
+        holders=[
+            BoardHolder(
+                benchmark_id=f"on-{uid}",
+                target_uid=uid,
+                priority=50,
+                started_at=NOW - timedelta(seconds=100),
+                strict=True,
+            )
+            for uid in busy
+        ],
     )
     by_id = {each.benchmark_id: each for each in benchmarks}
-    for benchmark_id, uid in places(result).items():
-        through = NOW + timedelta(seconds=by_id[benchmark_id].user_time_s or BOUND_S)
-        others = [
-            promise.start
-            for promise in known.promises
-            if promise.target_uid == uid
-            and promise.benchmark_id != benchmark_id
-            and promise.benchmark_id in by_id
-        ]
-        others += [
-            each.start_time
-            for each in benchmarks
-            if each.target_uid == uid
-            and each.benchmark_id != benchmark_id
-            and each.start_time is not None
-            and each.start_time > NOW
-        ]
-        owns = any(
-            promise.target_uid == uid and promise.benchmark_id == benchmark_id
-            for promise in known.promises
+    kept = {
+        benchmarks[job].benchmark_id: UIDS[row] for job, row in result.decided.promised.kept.items()
+    }
+    first = min(
+        (each for each in benchmarks if each.start_time and each.target_uid),
+        key=lambda each: each.submit_time,
+        default=None,
+    )
+    others = [each for each in benchmarks if each.start_time and not each.target_uid]
+    if first is not None and not others and not kept_by and first.target_uid not in busy:
+        assert kept[first.benchmark_id] == first.target_uid
+    given_out = {each.target_uid: each for each in result.placements}
+    for each in result.placements:
+        through = NOW + bound(by_id[each.benchmark_id])
+        landing = {each.target_uid}
+        if each.binding is not Binding.STRICT and by_id[each.benchmark_id].target_uid is None:
+            landing = set(each.allowed_uids or UIDS)
+        for uid in landing:
+            if kept.get(each.benchmark_id) == uid:
+                continue
+            starts = [
+                by_id[other].start_time
+                for other, its in kept.items()
+                if its == uid and other != each.benchmark_id
+            ]
+            starts += [
+                lease.since
+                for lease in known.leases
+                if lease.target_uid == uid and lease.user_id != by_id[each.benchmark_id].user_id
+            ]
+            assert all(through <= start for start in starts if start is not None)
+            # Nor does it take the board of one that goes there and nowhere else.
+            other_there = given_out.get(uid)
+            assert (
+                other_there is None
+                or other_there is each
+                or (
+                    other_there.binding is not Binding.STRICT
+                    and other_there.benchmark_id not in kept
+                )
+            )
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> tuple[PendingBenchmark, float]:
+    """A benchmark, its submission after `NOW`, and the share of its bound for which it runs."""
+    submitted_s = draw(st.integers(0, 6)) * 50
+    start_s = draw(st.none() | st.integers(0, 12).map(lambda number: submitted_s + 60 * number))
+    each = pending(
+        f"b{draw(st.integers(0, 10**9))}",
+        submit_time=NOW + timedelta(seconds=submitted_s),
+        start_time=None if start_s is None else NOW + timedelta(seconds=start_s),
+        user_time_s=float(draw(st.sampled_from([10, 60, 200, 600]))),
+        target_uid=draw(st.sampled_from([None, None, *UIDS[:3]])),
+        user_priority=draw(st.integers(1, 10)),
+        user_id=draw(st.sampled_from(["ada", "bob"])),
+    )
+    return each, draw(st.sampled_from([0.1, 0.5, 1.0]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(lives(), max_size=9, unique_by=lambda each: each[0].benchmark_id),
+    leases,
+    st.sampled_from([0.0, 15.0]),
+    st.sampled_from([0, 100]),
+)
+def test_whom_a_board_is_kept_for_starts_at_its_start(
+    all_lives: list[tuple[PendingBenchmark, float]],
+    kept_by: list[tuple[str, int, str | None]],
+    cool_down_s: float,
+    joint_most: int,
+) -> None:
+    """Cycle after cycle, with runs that end when they like; only one that came before delays it."""
+    waiting = {each.benchmark_id: (each, share) for each, share in all_lives}
+    known = Knowledge(leases=leased(kept_by), most_run_s=BOUND_S)
+    running: dict[str, tuple[BoardHolder, datetime]] = {}
+    ended: list[PastRun] = []
+    moments = {each.submit_time for each, _ in all_lives}
+    moments |= {each.start_time for each, _ in all_lives if each.start_time is not None}
+    before: set[str] = set()
+    while moments:
+        now = min(moments)
+        moments.remove(now)
+        for uid in [uid for uid, (_, end) in running.items() if end <= now]:
+            holder, _ = running.pop(uid)
+            ended.append(replace(past_run(uid), benchmark_id=holder.benchmark_id, ended_at=now))
+        queue = [each for each, _ in waiting.values() if each.submit_time <= now]
+        result = cycle(
+            snapshot_of([board(uid, busy=uid in running) for uid in UIDS[:3]]),
+            queue,
+            now=now,
+            knowledge=replace(known, runs=History(ended)),
+            joint_most=joint_most,
+            cool_down_s=cool_down_s,
+            holders=[holder for holder, _ in running.values()],
         )
-        others += [
-            lease.since
-            for lease in known.leases
-            if lease.target_uid == uid and lease.user_id != by_id[benchmark_id].user_id
-        ]
-        assert owns or all(through <= start for start in others)
+        kept = {queue[job].benchmark_id for job in result.decided.promised.kept}
+        by_id = {each.benchmark_id: each for each in queue}
+        placed = places(result)
+
+        def came(
+            benchmark_id: str, by_id: dict[str, PendingBenchmark] = by_id
+        ) -> tuple[datetime, str]:
+            return by_id[benchmark_id].submit_time, benchmark_id
+
+        for lost in (before & set(by_id)) - kept:
+            assert any(came(other) < came(lost) for other in kept - before)
+        for benchmark_id in kept:
+            start = by_id[benchmark_id].start_time
+            assert start is not None
+            assert (benchmark_id in placed) is (start <= now)
+        before = kept - set(placed)
+        for benchmark_id, uid in placed.items():
+            each, share = waiting.pop(benchmark_id)
+            run_s = (each.user_time_s or BOUND_S) * share
+            end = now + timedelta(seconds=run_s)
+            holder = BoardHolder(
+                benchmark_id=benchmark_id,
+                target_uid=uid,
+                priority=50,
+                started_at=now,
+                time_limit_s=each.user_time_s,
+            )
+            running[uid] = holder, end
+            moments |= {end, end + timedelta(seconds=cool_down_s)}
 
 
 class Fixed:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.batch import kind_of
-from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
-from edgeyard.scheduler.model.knowledge import Knowledge, Promise
+from edgeyard.scheduler.model.knowledge import Knowledge, Lease
 from tests.builders.decision import cycle, places
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
@@ -22,7 +26,7 @@ def in_s(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def reserved(start_s: float, uid: str = A) -> object:
+def reserved(start_s: float, uid: str = A) -> PendingBenchmark:
     return pending("reserved", target_uid=uid, start_time=NOW + in_s(start_s))
 
 
@@ -30,7 +34,7 @@ def reserved(start_s: float, uid: str = A) -> object:
 def test_a_board_whose_start_is_reserved_is_used_only_by_who_is_through_before(
     start_s: float, placed: bool
 ) -> None:
-    result = cycle(ONE, [JOB, reserved(start_s)])  # type: ignore[list-item]
+    result = cycle(ONE, [JOB, reserved(start_s)])
     assert ("job" in places(result)) is placed
     if not placed:
         waiting = result.waiting["job"]
@@ -40,16 +44,130 @@ def test_a_board_whose_start_is_reserved_is_used_only_by_who_is_through_before(
 
 
 def test_another_board_is_taken_instead() -> None:
-    result = cycle(BOTH, [JOB, reserved(5.0)])  # type: ignore[list-item]
+    result = cycle(BOTH, [JOB, reserved(5.0)])
     assert places(result) == {"job": B}
 
 
-def test_a_promise_that_is_due_keeps_the_board_for_whom_it_was_made_to() -> None:
-    late = pending("late", submit_time=NOW, user_priority=1)
-    known = Knowledge(promises=(Promise(benchmark_id="late", target_uid=A, start=NOW),))
-    assert places(cycle(ONE, [JOB, late], knowledge=known)) == {"late": A}
-    gone = Knowledge(promises=(Promise(benchmark_id="gone", target_uid=A, start=NOW),))
-    assert places(cycle(ONE, [JOB], knowledge=gone)) == {"job": A}
+def starts(name: str = "promised", start_s: float = 300.0, **changes: object) -> PendingBenchmark:
+    """To start then, on any board."""
+    return pending(name, start_time=NOW + in_s(start_s), user_time_s=100.0, **changes)
+
+
+def kept(result: CycleResult) -> dict[str, str]:
+    decided = result.decided
+    return {
+        decided.pending[job].benchmark_id: decided.snapshot.uids[row]
+        for job, row in decided.promised.kept.items()
+    }
+
+
+def test_a_start_that_names_no_board_is_kept_one() -> None:
+    long = pending("long")  # may run for 900 s
+    result = cycle(ONE, [long, starts()])
+    assert kept(result) == {"promised": A}
+    assert not result.placements
+    assert result.waiting["long"].reason is WaitingReason.RESERVED
+    [verdict] = result.explanation("long").verdicts
+    assert verdict.reason is WaitingReason.RESERVED
+    [verdict] = result.explanation("promised").verdicts
+    assert verdict.reason is None
+    # Of two boards one is left; whoever is through before may have both.
+    assert len(cycle(BOTH, [long, starts()]).placements) == 1
+    assert places(cycle(ONE, [JOB, starts()])) == {"job": A}
+    # Farther away than any run can last, it is in nobody's way.
+    assert places(cycle(ONE, [long, starts(start_s=900.0)])) == {"long": A}
+
+
+@pytest.mark.parametrize(
+    ("late_s", "first"), [(0.0, "promised"), (59.0, "promised"), (60.0, "job")]
+)
+def test_a_start_that_has_come_goes_before_what_is_more_urgent(late_s: float, first: str) -> None:
+    """For as long as an old answer of the cluster may hold decisions up; then it is as others."""
+    promised = starts(start_s=-late_s, user_priority=1, submit_time=NOW)
+    assert places(cycle(ONE, [JOB, promised])) == {first: A}
+    if first == "promised":
+        waiting = cycle(ONE, [JOB, promised]).waiting["job"]
+        assert waiting.reason is WaitingReason.RESERVED
+
+
+def test_who_came_first_keeps_its_board_and_makes_room_where_it_can() -> None:
+    first = starts("first", submit_time=NOW - in_s(60.0))
+    pinned = starts("pinned", target_uid=A)
+    assert set(kept(cycle(ONE, [first, pinned]))) == {"first"}
+    assert kept(cycle(BOTH, [first, pinned])) == {"first": B, "pinned": A}
+    # One after the other on the same board.
+    later = starts("later", start_s=400.0)
+    assert set(kept(cycle(ONE, [first, later]))) == {"first", "later"}
+    assert set(kept(cycle(ONE, [first, later], cool_down_s=1.0))) == {"first"}
+
+
+def test_a_board_that_is_surely_free_by_then_can_be_kept() -> None:
+    def on(limit_s: float) -> BoardHolder:
+        return BoardHolder(
+            benchmark_id="on", target_uid=A, priority=50, started_at=NOW, time_limit_s=limit_s
+        )
+
+    busy = snapshot_of([board(A, busy=True)])
+    assert kept(cycle(busy, [starts()], holders=[on(300.0)])) == {"promised": A}
+    assert kept(cycle(busy, [starts()], holders=[on(301.0)])) == {}
+    assert kept(cycle(busy, [starts()], holders=[on(300.0)], cool_down_s=1.0)) == {}
+    assert kept(cycle(busy, [starts()])) == {}  # by whom, nobody knows
+
+
+def test_a_promise_does_not_reach_into_somebody_s_lease() -> None:
+    lease = Lease(
+        lease_id="l", target_uid=A, since=NOW + in_s(399.0), until=NOW + in_s(999.0), reason=""
+    )
+    assert kept(cycle(ONE, [starts()], knowledge=Knowledge(leases=(lease,)))) == {}
+    after = replace(lease, since=NOW, until=NOW + in_s(300.0))
+    assert kept(cycle(ONE, [starts()], knowledge=Knowledge(leases=(after,)))) == {"promised": A}
+
+
+def test_a_board_that_shares_cores_with_a_kept_one_is_kept_too() -> None:
+    shared = replace(BOTH, conflicts=np.array([[False, True], [False, False]]))
+    result = cycle(shared, [pending("long"), starts(target_uid=B)])
+    assert not result.placements
+    assert len(kept(cycle(shared, [starts("one"), starts("two")]))) == 1
+
+
+@pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
+def test_a_job_whose_board_the_cluster_chooses_is_kept_off_promised_boards(
+    binding: Binding,
+) -> None:
+    long = pending("long", binding=binding)
+    [placement] = cycle(BOTH, [long, starts(target_uid=B)]).placements
+    assert placement.allowed_uids == (A,)
+    lease = Lease(
+        lease_id="l", target_uid=B, since=NOW + in_s(60.0), until=NOW + in_s(999.0), reason=""
+    )
+    [placement] = cycle(BOTH, [long], knowledge=Knowledge(leases=(lease,))).placements
+    assert placement.allowed_uids == (A,)
+    # Also off a board whose own job is on its way there; not off any other.
+    strict = pending("strict", target_uid=B, binding=Binding.STRICT)
+    by_id = {each.benchmark_id: each for each in cycle(BOTH, [long, strict]).placements}
+    assert by_id["long"].allowed_uids == (A,)
+    on_its_way = BoardHolder(benchmark_id="on", target_uid=B, priority=50, strict=True)
+    half = snapshot_of([board(A), board(B, busy=True)])
+    [placement] = cycle(half, [long], holders=[on_its_way]).placements
+    assert placement.allowed_uids == (A,)
+    [placement] = cycle(half, [long], holders=[replace(on_its_way, started_at=NOW)]).placements
+    assert placement.allowed_uids == ()
+
+
+def test_nobody_is_stopped_for_one_that_would_come_in_the_way_of_a_promise() -> None:
+    on = BoardHolder(
+        benchmark_id="on",
+        target_uid=A,
+        priority=1,
+        progress=1.0,
+        preemptible=True,
+        started_at=NOW - in_s(60.0),
+        time_limit_s=70.0,
+    )
+    busy = snapshot_of([board(A, busy=True)])
+    urgent = pending("urgent", job_completion_threshold=90)
+    assert cycle(busy, [urgent], holders=[on]).preemptions
+    assert not cycle(busy, [urgent, starts()], holders=[on]).preemptions
 
 
 def test_a_policy_may_go_by_what_is_predicted() -> None:
@@ -68,8 +186,23 @@ def test_a_policy_may_go_by_what_is_predicted() -> None:
     )
     queue = [JOB, reserved(30.0)]
     known = Knowledge(runs=runs)
-    assert "job" not in places(cycle(ONE, queue, knowledge=known))  # type: ignore[arg-type]
-    assert "job" in places(cycle(ONE, queue, knowledge=known, hold_quantile=0.95))  # type: ignore[arg-type]
+    assert "job" not in places(cycle(ONE, queue, knowledge=known))
+    assert "job" in places(cycle(ONE, queue, knowledge=known, hold_quantile=0.95))
+    rests = cycle(ONE, queue, knowledge=known, hold_quantile=0.95, cool_down_s=25.0)
+    assert "job" not in places(rests)
+
+
+@pytest.mark.parametrize(("start_s", "placed"), [(79.0, False), (80.0, True)])
+def test_a_board_s_rest_counts_as_set_up_time_before_a_start_and_before_a_lease(
+    start_s: float, placed: bool
+) -> None:
+    result = cycle(ONE, [JOB, reserved(start_s)], cool_down_s=20.0)
+    assert ("job" in places(result)) is placed
+    lease = Lease(
+        lease_id="l", target_uid=A, since=NOW + in_s(start_s), until=NOW + in_s(999.0), reason=""
+    )
+    result = cycle(ONE, [JOB], knowledge=Knowledge(leases=(lease,)), cool_down_s=20.0)
+    assert ("job" in places(result)) is placed
 
 
 @pytest.mark.parametrize(("ago_s", "placed"), [(29.0, False), (30.0, True)])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.model.benchmark import BenchmarkType, WaitingReason
+from edgeyard.scheduler.framework.policy import PriorityMode
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Waiting, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
-from tests.builders.decision import cycle, places
+from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
+from tests.builders.decision import cycle, places, policy
 
 A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 
@@ -185,3 +188,71 @@ def test_before_it_measures_it_may_be_stopped(phase: str | None) -> None:
     snapshot = snapshot_of([board(A, busy=True)])
     (preemption,) = cycle(snapshot, [urgent()], holders=[holder(A, phase=phase)]).preemptions
     assert not preemption.while_measuring  # should it have begun to by the time it is stopped
+
+
+def test_where_all_have_the_same_priority_nobody_is_stopped() -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+    queue = [urgent(user_priority=10)]
+    fifo = PriorityMode.FIFO
+    same = cycle(snapshot, queue, holders=[holder(A, priority=50)], priority_mode=fifo)
+    assert same.priority("urgent") == 50
+    assert not same.preemptions
+    assert cycle(snapshot, queue, holders=[holder(A, priority=50)]).preemptions
+
+
+@pytest.mark.parametrize("spread", [9, 10])
+def test_by_default_the_scheduler_preempts_across_the_gap_that_nomad_would(spread: int) -> None:
+    assert policy().preemption_margin == 10
+    found = with_holders(holder(A, priority=80 - spread), queue=[urgent()])
+    assert bool(stopped(found)) is (spread == 10)
+
+
+def test_nobody_is_stopped_for_one_whose_user_may_have_no_more() -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+
+    def found(running: int) -> CycleResult:
+        entitled = {"user-1": Entitlement(most_running=1, running=running)}
+        known = Knowledge(entitlements=entitled)
+        return cycle(snapshot, [urgent()], holders=[holder(A)], knowledge=known)
+
+    assert not found(1).preemptions
+    assert found(0).preemptions
+
+
+def test_nobody_is_stopped_on_a_board_that_the_other_would_not_get() -> None:
+    busy = [board(A, busy=True)]
+    lease = Lease(
+        lease_id="l",
+        target_uid=A,
+        since=NOW - timedelta(seconds=1),
+        until=NOW + timedelta(hours=1),
+        reason="",
+    )
+    soon = replace(lease, since=NOW + timedelta(seconds=1))
+    for known in (
+        Knowledge(leases=(lease,)),
+        Knowledge(leases=(soon,)),
+        Knowledge(quarantined={A: "its runs fail"}),
+    ):
+        result = cycle(snapshot_of(busy), [urgent()], holders=[holder(A)], knowledge=known)
+        assert not result.preemptions
+    assert not cycle(snapshot_of(busy, drained=[A]), [urgent()], holders=[holder(A)]).preemptions
+    elsewhere = [urgent(target_uid=B)]
+    both = snapshot_of([*busy, board(B, busy=True)])
+    assert not cycle(both, elsewhere, holders=[holder(A)]).preemptions
+    assert stopped(cycle(both, elsewhere, holders=[holder(A), holder(B)])) == {"urgent": f"on-{B}"}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        urgent(not_ready=Waiting(reason=WaitingReason.HELD, sentence="it is held")),
+        urgent(start_time=NOW + timedelta(seconds=60)),
+    ],
+)
+def test_nobody_is_stopped_for_one_that_may_not_start_yet(one: PendingBenchmark) -> None:
+    assert not stopped(with_holders(holder(A), queue=[one]))
+
+
+def test_of_one_whose_task_has_not_started_nobody_knows_that_it_ran_the_least_time() -> None:
+    assert not stopped(with_holders(holder(A, started_at=None, progress=0.0), queue=[urgent()]))
