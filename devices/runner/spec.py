@@ -1,6 +1,6 @@
 """What the runner is asked to do: the task's environment and ``spec.json``, checked.
 
-A host that sets only the seed's eleven variables is served too: what they do not tell has a
+A host that sets only the platform's eleven variables is served too: what they do not tell has a
 default. Whatever is read here was written by somebody else, so that every value is checked.
 """
 
@@ -19,7 +19,7 @@ from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
 
 DEFAULT_NB_INFERENCE = 20
-"""As in the seed's example job."""
+"""As in the platform's example job."""
 
 DEFAULT_USER_TIME_S = 3600.0
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0

@@ -270,7 +270,7 @@ class Dispatcher:
 def spec_of(
     benchmark: Benchmark, attempt: Attempt, settings: RenderSettings, limits: TaskLimits
 ) -> dict[str, object]:
-    """``spec.json``: what the runner needs beyond the seed's eleven variables."""
+    """``spec.json``: what the runner needs beyond the platform's eleven variables."""
     asked = benchmark.description
     config = asked.odt_config
 

@@ -200,7 +200,7 @@ def secret_template(job_id: str, names: Sequence[str]) -> Template:
 
 
 def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[DeviceConstraint]:
-    """In the seed's order; all belong inside the device block: elsewhere they never match."""
+    """In the platform's order; all belong inside the device block: elsewhere they never match."""
     wanted = request.description
     yield _constraint("family", "=", wanted.family)
     yield _constraint("engines", "set_contains", wanted.runtime)

@@ -32,7 +32,7 @@ class Artifact:
     """A file that is downloaded before the task starts.
 
     Attributes:
-        mode: "file": ``destination`` is the file's path; "any" (the seed's form): a folder.
+        mode: "file": ``destination`` is the file's path; "any" (the platform's form): a folder.
         checksum: ``sha256:<hex>``; "" where none is stated.
     """
 
@@ -67,7 +67,7 @@ class NomadJob:
     Attributes:
         config: Of the driver: strings, numbers, bools, lists of strings, and blocks (``auth``,
             which holds the registry's login: not in the repr).
-        env: The eleven variables of the seed; values are strings after parsing.
+        env: The eleven variables of the platform; values are strings after parsing.
         constraints: Inside the device block.
         retries_off: ``restart`` and ``reschedule`` are rendered as none.
         namespace: Of Nomad; None: the agent's default.

@@ -150,7 +150,7 @@ class Constraint:
 class JobDescription:
     """The pre-scheduler job description: what a user submits, checked.
 
-    Names are the seed's. Sizes are bytes, durations seconds, times aware UTC. ``submit_time``,
+    Names are the platform's. Sizes are bytes, durations seconds, times aware UTC. ``submit_time``,
     ``user_id`` and the server-made ``benchmark_id`` live on `Benchmark`.
 
     Attributes:

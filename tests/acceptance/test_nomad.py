@@ -24,7 +24,7 @@ from tests.nomad_cluster import clear, settings_of
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
 
 MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
-SEED = Path(__file__).parents[1] / "data/seed_example.json"
+EXAMPLE = Path(__file__).parents[1] / "data/platform_example.json"
 BOARD = "rpi4b-0001-0002"
 STRANGER = "jetsonorinnano-0003-0001"
 """A board that hosts report and the inventory does not name."""
@@ -103,7 +103,7 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_the_seed_s_example_starts_at_its_second_and_its_parent_ends(
+def test_the_platform_s_example_starts_at_its_second_and_its_parent_ends(
     server: Server, nomad_cluster: LoopbackNomad, tmp_path: Path, pinned: bool
 ) -> None:
     """All that the platform's published job says, its driver and its moment apart."""
@@ -126,7 +126,7 @@ def test_the_seed_s_example_starts_at_its_second_and_its_parent_ends(
     assert timedelta(0) <= started - due < timedelta(seconds=2)
     job_id = str(attempt["job_id"])
     job = nomad_job(nomad_cluster, job_id)
-    found, example = flat({"Job": job}), flat(json.loads(SEED.read_text()))
+    found, example = flat({"Job": job}), flat(json.loads(EXAMPLE.read_text()))
     differing = {path for path, value in example.items() if found.get(path) != value}
     task = "Job.TaskGroups[0].Tasks[0]"
     assert {path for path in differing if not path.startswith(f"{task}.Config")} == {
@@ -155,7 +155,7 @@ def test_thirty_submissions_at_once_run_once_each_and_only_on_boards_of_the_inve
     families = ["rpi5"] * 13 + ["jetsonorinnano"] * 10 + ["rpi4b"] * 5 + ["x86"] * 2
 
     def submitted(family: str) -> str:
-        # With the seed's threshold, which no short run's late news of its progress holds up.
+        # With the platform's threshold, which no short run's late news of its progress holds up.
         return submit(
             server,
             model,

@@ -1,4 +1,4 @@
-"""Foreign URLs, the seed's bare uploads, matrices, schedules, and PostgreSQL beneath."""
+"""Foreign URLs, the platform's bare uploads, matrices, schedules, and PostgreSQL beneath."""
 
 import json
 import time
@@ -69,7 +69,7 @@ def test_an_address_that_may_not_be_used_is_refused(server: Server, url: str) ->
         server.call("POST", "/v1/benchmarks", description("x.onnx", model_url=url))
 
 
-def test_a_trusted_network_takes_the_seeds_bare_upload(
+def test_a_trusted_network_takes_the_platforms_bare_upload(
     open_server: Server, squeezenet: Path
 ) -> None:
     stored = open_server.upload(squeezenet)

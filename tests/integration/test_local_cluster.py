@@ -37,7 +37,7 @@ from tests.builders.cluster import (
     file_server,
     on,
 )
-from tests.builders.hcl import SEED_SETTINGS, a_request
+from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 
 FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0001-0002"
 CPU = min(os.sched_getaffinity(0))
@@ -280,7 +280,7 @@ class TestTheProcess:
 
 def test_docker_is_refused_in_words(lab: Submitter) -> None:
     with pytest.raises(JobRefused, match=r"docker.*only raw_exec"):
-        lab.cluster.check(render(build_job(a_request(), SEED_SETTINGS)))
+        lab.cluster.check(render(build_job(a_request(), PLATFORM_SETTINGS)))
 
 
 def test_the_text_must_be_that_of_the_job(lab: Submitter) -> None:

@@ -18,7 +18,7 @@ from edgeyard.scheduler.hcl.job import (
 )
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.hcl.render import render
-from tests.builders.hcl import SEED_SETTINGS, a_request
+from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 
 PIECES = st.sampled_from(
     [
@@ -33,7 +33,7 @@ HOSTILE = TEXT.map("".join)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,12}", fullmatch=True)
 COUNTS = st.integers(0, 10**9 - 1)
 
-BASE = build_job(a_request(), SEED_SETTINGS)
+BASE = build_job(a_request(), PLATFORM_SETTINGS)
 
 JOBS = st.builds(
     NomadJob,

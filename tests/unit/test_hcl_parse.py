@@ -6,9 +6,9 @@ from edgeyard.errors import HclError
 from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.parse import LIMIT_CHARACTERS, parse_job
 from edgeyard.scheduler.hcl.render import render
-from tests.builders.hcl import SEED_SETTINGS, a_request
+from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 
-TEXT = render(build_job(a_request(), SEED_SETTINGS))
+TEXT = render(build_job(a_request(), PLATFORM_SETTINGS))
 
 
 def edited(old: str, new: str) -> str:

@@ -22,9 +22,9 @@ from tests.builders.hcl import (
     GIB,
     MODEL,
     ODT_CONFIG,
+    PLATFORM_DESCRIPTION,
+    PLATFORM_SETTINGS,
     RAW_EXEC,
-    SEED_DESCRIPTION,
-    SEED_SETTINGS,
     SPEC,
     a_request,
     with_constraint,
@@ -46,12 +46,12 @@ STORAGE = ("${device.attr.memory.storage}", ">=", str(16 * GIB))
 
 class TestBindings:
     def test_loose_leaves_all_but_family_engine_and_type_to_the_cluster(self) -> None:
-        job = build_job(a_request(binding=Binding.LOOSE), SEED_SETTINGS)
+        job = build_job(a_request(binding=Binding.LOOSE), PLATFORM_SETTINGS)
         assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90]
 
     def test_filtered_states_everything_in_the_platform_s_order(self) -> None:
         wanted = with_constraint("soc.vendor", "=", "broadcom")
-        job = build_job(a_request(description=wanted), SEED_SETTINGS)
+        job = build_job(a_request(description=wanted), PLATFORM_SETTINGS)
         own = ("${device.attr.soc.vendor}", "=", "broadcom")
         assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90, RAM, STORAGE, own]
 
@@ -59,14 +59,14 @@ class TestBindings:
         request = a_request(
             binding=Binding.STRICT, target_uid="rpi4b-0001-0001", allowed_uids=("rpi4b-0001-0002",)
         )
-        job = build_job(request, SEED_SETTINGS)
+        job = build_job(request, PLATFORM_SETTINGS)
         pin = ("${device.attr.target_uid}", "=", "rpi4b-0001-0001")
         assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90, RAM, STORAGE, pin]
 
     @pytest.mark.parametrize("binding", [Binding.LOOSE, Binding.FILTERED])
     def test_an_allow_list_limits_what_is_not_pinned(self, binding: Binding) -> None:
         allowed = ("rpi4b-0001-0001", "rpi4b-0001-0002")
-        job = build_job(a_request(binding=binding, allowed_uids=allowed), SEED_SETTINGS)
+        job = build_job(a_request(binding=binding, allowed_uids=allowed), PLATFORM_SETTINGS)
         assert conditions(job)[-1] == (
             "${device.attr.target_uid}",
             "set_contains_any",
@@ -74,38 +74,38 @@ class TestBindings:
         )
 
     def test_a_board_that_the_user_named_is_kept_to_however_loose_the_binding(self) -> None:
-        wanted = replace(SEED_DESCRIPTION, target=None, target_uid="rpi4b-0001-0003")
-        job = build_job(a_request(description=wanted, binding=Binding.LOOSE), SEED_SETTINGS)
+        wanted = replace(PLATFORM_DESCRIPTION, target=None, target_uid="rpi4b-0001-0003")
+        job = build_job(a_request(description=wanted, binding=Binding.LOOSE), PLATFORM_SETTINGS)
         assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0003")
         assert conditions(job)[0] == FAMILY
 
     def test_a_strict_binding_without_a_board_is_a_mistake(self) -> None:
         with pytest.raises(ValueError, match="needs a board"):
-            build_job(a_request(binding=Binding.STRICT), SEED_SETTINGS)
+            build_job(a_request(binding=Binding.STRICT), PLATFORM_SETTINGS)
 
     @pytest.mark.parametrize("threshold", [None, 0])
     def test_without_a_threshold_only_an_idle_board_will_do(self, threshold: int | None) -> None:
-        wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
-        assert IDLE in conditions(build_job(a_request(description=wanted), SEED_SETTINGS))
+        wanted = replace(PLATFORM_DESCRIPTION, job_completion_threshold=threshold)
+        assert IDLE in conditions(build_job(a_request(description=wanted), PLATFORM_SETTINGS))
 
     @pytest.mark.parametrize("threshold", [None, 0])
     def test_a_job_of_one_board_that_preempts_nobody_does_not_ask_for_its_progress(
         self, threshold: int | None
     ) -> None:
-        wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
+        wanted = replace(PLATFORM_DESCRIPTION, job_completion_threshold=threshold)
         request = a_request(
             description=wanted, binding=Binding.STRICT, target_uid="rpi4b-0001-0001"
         )
-        job = build_job(request, SEED_SETTINGS)
+        job = build_job(request, PLATFORM_SETTINGS)
         assert all("progress" not in attribute for attribute, _, _ in conditions(job))
 
     def test_boards_that_publish_no_progress_are_not_asked_for_it(self) -> None:
-        job = build_job(a_request(), replace(SEED_SETTINGS, progress_constraint=False))
+        job = build_job(a_request(), replace(PLATFORM_SETTINGS, progress_constraint=False))
         assert all("progress" not in attribute for attribute, _, _ in conditions(job))
 
     def test_what_was_not_stated_is_not_constrained(self) -> None:
-        wanted = replace(SEED_DESCRIPTION, ram=0, storage=0)
-        job = build_job(a_request(description=wanted), SEED_SETTINGS)
+        wanted = replace(PLATFORM_DESCRIPTION, ram=0, storage=0)
+        job = build_job(a_request(description=wanted), PLATFORM_SETTINGS)
         assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90]
 
 
@@ -116,7 +116,7 @@ def test_the_strict_example_leaves_no_room_for_interpretation() -> None:
         target_uid="rpi4b-0001-0001",
         start_at=datetime(2025, 8, 13, 7, 17, 30, tzinfo=UTC),
     )
-    job = parse_job(render(build_job(request, SEED_SETTINGS)))
+    job = parse_job(render(build_job(request, PLATFORM_SETTINGS)))
     assert job.priority == 100
     assert job.periodic == Periodic(cron="30 17 7 13 8 * 2025")
     assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0001")
@@ -124,7 +124,7 @@ def test_the_strict_example_leaves_no_room_for_interpretation() -> None:
 
 class TestEnvironment:
     def test_a_latency_benchmark_has_all_eleven_unused_ones_empty(self) -> None:
-        assert build_job(a_request(), SEED_SETTINGS).env == {
+        assert build_job(a_request(), PLATFORM_SETTINGS).env == {
             "NOMAD_ALLOC_ID": "${NOMAD_ALLOC_ID}",
             "NOMAD_NODE_ID": "${node.unique.id}",
             "TARGET": "rpi4b",
@@ -139,9 +139,9 @@ class TestEnvironment:
         }
 
     def test_training_names_its_dataset_and_configuration(self) -> None:
-        wanted = replace(SEED_DESCRIPTION, benchmark_type=BenchmarkType.TYPE3, runtime="tflite")
+        wanted = replace(PLATFORM_DESCRIPTION, benchmark_type=BenchmarkType.TYPE3, runtime="tflite")
         request = a_request(description=wanted, files=(MODEL, DATASET, ODT_CONFIG, SPEC))
-        job = build_job(request, SEED_SETTINGS)
+        job = build_job(request, PLATFORM_SETTINGS)
         assert job.env["NB_INFERENCE"] == ""
         assert job.env["DATASET_FILENAME"] == "faces.npz"
         assert job.env["ODT_CONFIG_FILENAME"] == "odt.json"
@@ -156,7 +156,7 @@ class TestEnvironment:
 
 class TestSecrets:
     def test_the_masked_form_shows_no_login(self) -> None:
-        job = build_job(a_request(), SEED_SETTINGS)
+        job = build_job(a_request(), PLATFORM_SETTINGS)
         assert "CANARY" in render(job)
         masked = render(job, masked=True)
         assert "CANARY" not in masked
@@ -164,15 +164,15 @@ class TestSecrets:
         assert parse_job(masked).config["auth"] == {"username": "******", "password": "******"}
 
     def test_no_repr_and_no_mismatch_shows_the_login(self) -> None:
-        job = build_job(a_request(), SEED_SETTINGS)
-        assert "CANARY" not in repr(job) + repr(SEED_SETTINGS)
+        job = build_job(a_request(), PLATFORM_SETTINGS)
+        assert "CANARY" not in repr(job) + repr(PLATFORM_SETTINGS)
         with pytest.raises(HclMismatch) as raised:
             check_round_trip(job, render(job, masked=True))
         assert "CANARY" not in str(raised.value)
 
     def test_without_a_login_there_is_no_auth_block(self) -> None:
         assert "auth" not in render(
-            build_job(a_request(), replace(SEED_SETTINGS, auth_username=""))
+            build_job(a_request(), replace(PLATFORM_SETTINGS, auth_username=""))
         )
 
 
@@ -187,7 +187,7 @@ def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_
         {"kill_timeout_s": None},
         {"namespace": "edgeyard"},
     ]
-    base = build_job(a_request(), SEED_SETTINGS)
+    base = build_job(a_request(), PLATFORM_SETTINGS)
     for chosen in itertools.product([False, True], repeat=len(optional)):
         changes: dict[str, Any] = {}
         for change, on in zip(optional, chosen, strict=True):
@@ -200,7 +200,7 @@ def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_
 
 def test_every_combination_of_optional_constraints_reads_back() -> None:
     for ram, storage, own, pinned, listed, due in itertools.product([False, True], repeat=6):
-        wanted = with_constraint("soc.vendor", "regexp", "^b.*") if own else SEED_DESCRIPTION
+        wanted = with_constraint("soc.vendor", "regexp", "^b.*") if own else PLATFORM_DESCRIPTION
         request = a_request(
             description=replace(wanted, ram=GIB * ram, storage=GIB * storage),
             binding=Binding.STRICT if pinned else Binding.FILTERED,
@@ -228,9 +228,9 @@ class TestHostileText:
     )
     def test_is_refused_in_words_before_it_becomes_a_job(self, text: str, why: str) -> None:
         assert why in (plain_text_problem(text) or "")
-        wanted = replace(SEED_DESCRIPTION, version_tag=text)
+        wanted = replace(PLATFORM_DESCRIPTION, version_tag=text)
         with pytest.raises(InvalidInput) as raised:
-            build_job(a_request(description=wanted), SEED_SETTINGS)
+            build_job(a_request(description=wanted), PLATFORM_SETTINGS)
         assert [error.pointer for error in raised.value.errors] == ["/version_tag"]
 
     @pytest.mark.parametrize(
@@ -243,16 +243,16 @@ class TestHostileText:
     def test_a_file_name_with_a_path_is_refused(self, name: str) -> None:
         hostile = JobFile(role=FileRole.MODEL, filename=name, download="d")
         with pytest.raises(InvalidInput, match="/model"):
-            build_job(a_request(files=(hostile,)), SEED_SETTINGS)
+            build_job(a_request(files=(hostile,)), PLATFORM_SETTINGS)
 
     def test_a_constraint_can_t_leave_its_attribute_or_invent_an_operator(self) -> None:
         for attribute, operator in [('family}" x = "', "="), ("family", "distinct_hosts")]:
             wanted = with_constraint(attribute, operator, "x")
             with pytest.raises(InvalidInput, match="/constraints/0"):
-                build_job(a_request(description=wanted), SEED_SETTINGS)
+                build_job(a_request(description=wanted), PLATFORM_SETTINGS)
 
     def test_a_lone_surrogate_is_never_rendered(self) -> None:
-        job = replace(build_job(a_request(), SEED_SETTINGS), group="\udc00")
+        job = replace(build_job(a_request(), PLATFORM_SETTINGS), group="\udc00")
         with pytest.raises(HclError, match="surrogate"):
             render(job)
 
@@ -275,24 +275,24 @@ class TestCron:
 
 def test_the_platform_s_own_form_of_an_artifact_can_be_said() -> None:
     plain = Artifact(source="http://10.200.0.1:42777/download/m.onnx", destination="local/")
-    job = replace(build_job(a_request(), SEED_SETTINGS), artifacts=(plain,))
+    job = replace(build_job(a_request(), PLATFORM_SETTINGS), artifacts=(plain,))
     assert parse_job(render(job)).artifacts == (plain,)
 
 
 def test_is_set_needs_no_value() -> None:
     own = DeviceConstraint(attribute="${device.attr.npu}", operator="is_set", value="")
-    job = replace(build_job(a_request(), SEED_SETTINGS), constraints=(own,))
+    job = replace(build_job(a_request(), PLATFORM_SETTINGS), constraints=(own,))
     assert parse_job(render(job)).constraints == (own,)
 
 
 @pytest.mark.parametrize("priority", [0, 101])
 def test_a_priority_that_nomad_would_change_or_refuse_is_a_mistake(priority: int) -> None:
     with pytest.raises(ValueError, match="1-100"):
-        build_job(a_request(priority=priority), SEED_SETTINGS)
+        build_job(a_request(priority=priority), PLATFORM_SETTINGS)
 
 
 def test_a_job_that_reads_back_as_another_is_named_field_by_field() -> None:
-    job = build_job(a_request(), SEED_SETTINGS)
+    job = build_job(a_request(), PLATFORM_SETTINGS)
     text = render(job).replace("priority = 80", "priority = 81").replace("TYPE1", "TYPE2")
     with pytest.raises(HclMismatch) as raised:
         check_round_trip(job, text)
@@ -307,7 +307,7 @@ def test_a_job_that_reads_back_as_another_is_named_field_by_field() -> None:
 def test_a_job_is_made_of_what_was_decided_for_the_attempt() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     benchmark = Benchmark(
-        benchmark_id="b-1", user_id="u", description=SEED_DESCRIPTION, submit_time=now
+        benchmark_id="b-1", user_id="u", description=PLATFORM_DESCRIPTION, submit_time=now
     )
     attempt = Attempt(
         benchmark_id="b-1",

@@ -48,3 +48,11 @@ def test_the_client_needs_no_web_stack() -> None:
     loaded = _modules_after("from edgeyard import Client")
     assert "httpx" in loaded
     assert not loaded & {"fastapi", "starlette", "uvicorn", "sqlalchemy", "onnxruntime"}
+
+
+@pytest.mark.parametrize("folder", ["how-to", "tutorials"])
+def test_the_readme_leads_to_every_guide(folder: str) -> None:
+    readme = (ROOT / "README.md").read_text()
+    guides = sorted((ROOT / "docs" / folder).glob("*.md"))
+    assert guides
+    assert [each.name for each in guides if f"(docs/{folder}/{each.name})" not in readme] == []

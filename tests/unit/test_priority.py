@@ -20,7 +20,7 @@ def explained(job: PendingBenchmark, **changes: Any) -> Explanation:
 @pytest.mark.parametrize(
     ("asked", "parts"),
     [
-        ({}, {"type": 70, "user": 10, "age": 0, "deadline": 0}),  # the seed's 80
+        ({}, {"type": 70, "user": 10, "age": 0, "deadline": 0}),  # the platform's 80
         (
             {"benchmark_type": BenchmarkType.TYPE2, "user_priority": 1},
             {"type": 60, "user": 2, "age": 0, "deadline": 0},

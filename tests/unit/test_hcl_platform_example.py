@@ -11,9 +11,17 @@ import pytest
 from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.hcl.render import render
-from tests.builders.hcl import SEED_SETTINGS, SEED_START, SHA, SPEC, a_request, flat, nomad_json
+from tests.builders.hcl import (
+    PLATFORM_SETTINGS,
+    PLATFORM_START,
+    SHA,
+    SPEC,
+    a_request,
+    flat,
+    nomad_json,
+)
 
-FACTS = Path(__file__).parents[1] / "data" / "seed_example.json"
+FACTS = Path(__file__).parents[1] / "data" / "platform_example.json"
 """What Nomad 1.11.3 makes of the example (`nomad job run -output`, nulls dropped)."""
 
 TASK = "Job.TaskGroups[0].Tasks[0]"
@@ -66,7 +74,7 @@ DIFFERENCES: dict[str, tuple[Any, str]] = {
 
 
 def ours() -> dict[str, Any]:
-    job = build_job(a_request(start_at=SEED_START), SEED_SETTINGS)
+    job = build_job(a_request(start_at=PLATFORM_START), PLATFORM_SETTINGS)
     return flat(nomad_json(parse_job(render(job, masked=True))))
 
 
