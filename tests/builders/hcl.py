@@ -26,7 +26,7 @@ DATASET = JobFile(role=FileRole.DATASET, filename="faces.npz", download="d-faces
 ODT_CONFIG = JobFile(role=FileRole.ODT_CONFIG, filename="odt.json", download="o-odt.json")
 SPEC = JobFile(role=None, filename="spec.json", download="s-spec.json", sha256=SHA)
 
-SEED_DESCRIPTION = JobDescription(
+PLATFORM_DESCRIPTION = JobDescription(
     model="small_model.onnx",
     runtime="ort",
     benchmark_type=BenchmarkType.TYPE1,
@@ -54,7 +54,7 @@ RAW_EXEC = RenderSettings(
 def a_request(
     *,
     job_id: str = "benchmark-rpi4b-ort-20250813091714",
-    description: JobDescription = SEED_DESCRIPTION,
+    description: JobDescription = PLATFORM_DESCRIPTION,
     priority: int = 80,
     binding: Binding = Binding.FILTERED,
     files: tuple[JobFile, ...] = (MODEL, SPEC),
@@ -76,7 +76,7 @@ def a_request(
 
 def with_constraint(attribute: str, operator: str, value: str) -> JobDescription:
     own = Constraint(attribute=attribute, operator=operator, value=value)
-    return replace(SEED_DESCRIPTION, constraints=(own,))
+    return replace(PLATFORM_DESCRIPTION, constraints=(own,))
 
 
 def nomad_json(job: NomadJob) -> dict[str, Any]:

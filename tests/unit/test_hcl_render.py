@@ -22,9 +22,9 @@ from tests.builders.hcl import (
     GIB,
     MODEL,
     ODT_CONFIG,
+    PLATFORM_DESCRIPTION,
     PLATFORM_SETTINGS,
     RAW_EXEC,
-    SEED_DESCRIPTION,
     SPEC,
     a_request,
     with_constraint,
@@ -74,7 +74,7 @@ class TestBindings:
         )
 
     def test_a_board_that_the_user_named_is_kept_to_however_loose_the_binding(self) -> None:
-        wanted = replace(SEED_DESCRIPTION, target=None, target_uid="rpi4b-0001-0003")
+        wanted = replace(PLATFORM_DESCRIPTION, target=None, target_uid="rpi4b-0001-0003")
         job = build_job(a_request(description=wanted, binding=Binding.LOOSE), PLATFORM_SETTINGS)
         assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0003")
         assert conditions(job)[0] == FAMILY
@@ -85,14 +85,14 @@ class TestBindings:
 
     @pytest.mark.parametrize("threshold", [None, 0])
     def test_without_a_threshold_only_an_idle_board_will_do(self, threshold: int | None) -> None:
-        wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
+        wanted = replace(PLATFORM_DESCRIPTION, job_completion_threshold=threshold)
         assert IDLE in conditions(build_job(a_request(description=wanted), PLATFORM_SETTINGS))
 
     @pytest.mark.parametrize("threshold", [None, 0])
     def test_a_job_of_one_board_that_preempts_nobody_does_not_ask_for_its_progress(
         self, threshold: int | None
     ) -> None:
-        wanted = replace(SEED_DESCRIPTION, job_completion_threshold=threshold)
+        wanted = replace(PLATFORM_DESCRIPTION, job_completion_threshold=threshold)
         request = a_request(
             description=wanted, binding=Binding.STRICT, target_uid="rpi4b-0001-0001"
         )
@@ -104,7 +104,7 @@ class TestBindings:
         assert all("progress" not in attribute for attribute, _, _ in conditions(job))
 
     def test_what_was_not_stated_is_not_constrained(self) -> None:
-        wanted = replace(SEED_DESCRIPTION, ram=0, storage=0)
+        wanted = replace(PLATFORM_DESCRIPTION, ram=0, storage=0)
         job = build_job(a_request(description=wanted), PLATFORM_SETTINGS)
         assert conditions(job) == [FAMILY, ENGINE, TYPE1, BELOW_90]
 
@@ -139,7 +139,7 @@ class TestEnvironment:
         }
 
     def test_training_names_its_dataset_and_configuration(self) -> None:
-        wanted = replace(SEED_DESCRIPTION, benchmark_type=BenchmarkType.TYPE3, runtime="tflite")
+        wanted = replace(PLATFORM_DESCRIPTION, benchmark_type=BenchmarkType.TYPE3, runtime="tflite")
         request = a_request(description=wanted, files=(MODEL, DATASET, ODT_CONFIG, SPEC))
         job = build_job(request, PLATFORM_SETTINGS)
         assert job.env["NB_INFERENCE"] == ""
@@ -200,7 +200,7 @@ def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_
 
 def test_every_combination_of_optional_constraints_reads_back() -> None:
     for ram, storage, own, pinned, listed, due in itertools.product([False, True], repeat=6):
-        wanted = with_constraint("soc.vendor", "regexp", "^b.*") if own else SEED_DESCRIPTION
+        wanted = with_constraint("soc.vendor", "regexp", "^b.*") if own else PLATFORM_DESCRIPTION
         request = a_request(
             description=replace(wanted, ram=GIB * ram, storage=GIB * storage),
             binding=Binding.STRICT if pinned else Binding.FILTERED,
@@ -228,7 +228,7 @@ class TestHostileText:
     )
     def test_is_refused_in_words_before_it_becomes_a_job(self, text: str, why: str) -> None:
         assert why in (plain_text_problem(text) or "")
-        wanted = replace(SEED_DESCRIPTION, version_tag=text)
+        wanted = replace(PLATFORM_DESCRIPTION, version_tag=text)
         with pytest.raises(InvalidInput) as raised:
             build_job(a_request(description=wanted), PLATFORM_SETTINGS)
         assert [error.pointer for error in raised.value.errors] == ["/version_tag"]
@@ -307,7 +307,7 @@ def test_a_job_that_reads_back_as_another_is_named_field_by_field() -> None:
 def test_a_job_is_made_of_what_was_decided_for_the_attempt() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     benchmark = Benchmark(
-        benchmark_id="b-1", user_id="u", description=SEED_DESCRIPTION, submit_time=now
+        benchmark_id="b-1", user_id="u", description=PLATFORM_DESCRIPTION, submit_time=now
     )
     attempt = Attempt(
         benchmark_id="b-1",

@@ -47,6 +47,7 @@ class Nomad:
             {"Type": "Started"},
             {"Type": "Terminated", "ExitCode": 0},
         ]
+        self.run: Json = {}
         self.log = ""
         self.clock_ahead_s = 0.0
         self.variables: dict[str, object] = {}
@@ -90,7 +91,10 @@ class Nomad:
             return httpx.Response(200, json=answers[path], headers=date)
         if path.endswith("/allocations"):
             states = {"reach": {"Events": self.events}}
-            runs = [{"ID": "a", "NodeID": each["ID"], "TaskStates": states} for each in self.nodes]
+            runs = [
+                {"ID": "a", "NodeID": each["ID"], "TaskStates": states, **self.run}
+                for each in self.nodes
+            ]
             return httpx.Response(200, json=runs)
         if path.endswith("/plan"):
             return httpx.Response(200, json={})
@@ -447,6 +451,16 @@ def test_a_runner_that_ends_at_once_says_why(nomad: Nomad) -> None:
     nomad.log = "Traceback:\nModuleNotFoundError: No module named 'edgeyard'\n"
     found = only(look(), "runner", "problem").found
     assert found.endswith("on pi-host: ModuleNotFoundError: No module named 'edgeyard'")
+
+
+def test_a_run_that_ends_without_saying_how(nomad: Nomad) -> None:
+    del nomad.events[3]
+    nomad.run = {"ClientStatus": "failed", "ClientDescription": "Failed tasks"}
+    assert only(look(), "runner", "problem").found.endswith("on pi-host: Failed tasks")
+    del nomad.events[2]
+    assert only(look(), "public url", "problem").found.endswith("by pi-host: Failed tasks")
+    nomad.run = {"ClientStatus": "complete"}
+    assert trouble(look()) == []
 
 
 def test_a_runner_that_does_not_end_and_one_in_an_image(nomad: Nomad) -> None:

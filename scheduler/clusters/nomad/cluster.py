@@ -266,7 +266,12 @@ class NomadCluster:
             return self._hosts
 
     def _all_nodes(self) -> tuple[Host, ...]:
-        """As of now; read whole only when Nomad says that a node changed."""
+        """As of now; read whole only when Nomad says that a node changed.
+
+        The index is asked for, not waited for: the event stream wakes the cycle when a node
+        changes, and a decision needs what holds now. A blocking query would tell the same news
+        once more, on a connection of its own, and spare each cycle one small answer.
+        """
         with self._lock:
             known, index, read_s = self._nodes, self._nodes_index, self._nodes_read_s
         began_s = time.monotonic()

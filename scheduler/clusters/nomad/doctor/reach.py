@@ -170,9 +170,7 @@ def _file(run: Mapping[str, object]) -> str | None:
         if after:
             return ""  # the driver's turn has come: whatever it says, the file is there
         after = kind == _DOWNLOAD
-    if run.get("ClientStatus") in ("complete", "failed", "lost"):
-        return "" if run.get("ClientStatus") == "complete" else str(run.get("ClientDescription"))
-    return None
+    return _end(run)
 
 
 def _runner(run: Mapping[str, object]) -> str | None:
@@ -183,7 +181,14 @@ def _runner(run: Mapping[str, object]) -> str | None:
         if event.get("Type") == _TERMINATED:
             code = event.get("ExitCode")
             return f"it ended with exit status {code}" if code else ""
-    return None
+    return _end(run)
+
+
+def _end(run: Mapping[str, object]) -> str | None:
+    """Of a run whose events don't tell: why it failed, "" if it did not, None while it goes on."""
+    if run.get("ClientStatus") in ("failed", "lost"):
+        return str(run.get("ClientDescription") or run["ClientStatus"])
+    return "" if run.get("ClientStatus") == "complete" else None
 
 
 def last_words(text: str) -> str:
