@@ -243,6 +243,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             ),
             assignment=found.assignment,
             preempted=found.preempted,
+            holders=given.holders,
         )
     )
 
