@@ -201,7 +201,7 @@ def build(settings: Settings, port: int) -> System:
             twin=twin,
             render=render,
             cycle=cycle,
-            explanations=Explanations(store, plugins),
+            explanations=Explanations(store, plugins, clock, lambda: cycle.decided),
             forecaster=Forecaster(cycle, store, clock, metrics.observe),
             dispatcher=dispatcher,
             reconciler=reconciler,

@@ -12,7 +12,7 @@ from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
-from edgeyard.scheduler.decide.changes import Changes
+from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.model.benchmark import JobDescription
@@ -80,8 +80,12 @@ class EngineDoor(Protocol):
         """
         ...
 
-    def changes(self, benchmark_id: str) -> Changes | None:
+    def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
         """What would let a waiting benchmark start sooner; None where it does not wait.
+
+        Args:
+            benchmark_id: Of the benchmark.
+            bounds: What its user may ask for; None: what anybody may.
 
         Raises:
             NotFound: No cycle has looked at it yet.

@@ -17,11 +17,13 @@ from benchmarks.tables import Row, median
 from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.batch import kind_of
+from edgeyard.scheduler.decide.changes import what_would_change
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.record import Recorder
-from edgeyard.scheduler.framework.policy import ScorerChoice, load_policy
+from edgeyard.scheduler.decide.record import Recorder, result_of
+from edgeyard.scheduler.framework.policy import Policy, ScorerChoice, load_policy
+from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.benchmark import BenchmarkType
-from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.twin.twin import Twin
@@ -79,6 +81,24 @@ def run() -> list[Row]:
                 f"of {_REPEATS}; {parts}",
             )
         )
+    return rows + _changes()
+
+
+def _changes() -> list[Row]:
+    """What would let one start sooner, of a lab where every board is busy."""
+    rows = []
+    for name in ("1000x1000", "10000x10000"):
+        found = _child("changes", name)
+        rows.append(
+            Row(
+                f"what would change, {name}",
+                found["median_s"] * 1000,
+                "ms",
+                note=f"all boards busy, nobody placed; median of {_REPEATS} benchmarks, worst "
+                f"{found['worst_s'] * 1000:.0f} ms; {found['changes']} changes offered; with the "
+                f"cycle only in its record {found['read_s'] * 1000:.0f} ms more",
+            )
+        )
     return rows
 
 
@@ -97,14 +117,7 @@ def _child(*words: str) -> dict[str, Any]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Cycles one after another; a run has ended since the last one each time."""
-
-    policy = replace(
-        load_policy("default"),
-        scorers=tuple(ScorerChoice(name=name, weight=1.0) for name in _SCORERS),
-        evaluator="compared",
-        aggregator="hedge",
-    )
-    plugins = registry(entry_points=False).resolve(policy)
+    policy, plugins = _policy()
     boards = _boards(case)
     twin = Twin(boards)
     twin.refresh(_hosts(boards), NOW)
@@ -155,6 +168,59 @@ def measure(case: Case) -> dict[str, Any]:
         "record_kib": sum(len(data) for _, data in record.parts) / 1024,
         "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
+
+
+def measure_changes(case: Case) -> dict[str, Any]:
+    """One cycle, in which all wait; then benchmarks from all over the queue are asked about."""
+    policy, plugins = _policy()
+    boards = [replace(board, busy=True) for board in _boards(case)]
+    twin = Twin(boards)
+    twin.refresh(_hosts(boards), NOW)
+    pending = _pending(case)
+    given = CycleInput(
+        snapshot=twin.snapshot(NOW, drained={}, holders={}),
+        pending=pending,
+        now=NOW,
+        holders=[
+            BoardHolder(
+                benchmark_id=f"on-{board.target_uid}",
+                target_uid=board.target_uid,
+                priority=50,
+                started_at=NOW - timedelta(seconds=row % 60),
+                kind=kind_of(pending[row % len(pending)]),
+            )
+            for row, board in enumerate(boards)
+        ],
+        knowledge=Knowledge(runs=History(_past(case, pending))),
+    )
+    result = decide(given, policy, plugins)
+    record = Recorder().record(given, result)
+    times: list[float] = []
+    changes = 0
+    for number in (1, *range(1, _REPEATS + 1)):  # once to warm up
+        benchmark_id = result.order[case.jobs * number // (_REPEATS + 1)]
+        began = time.process_time()
+        found = what_would_change(result.decided, benchmark_id)
+        times.append(time.process_time() - began)
+        changes += len(found.changes) if len(times) > 1 else 0
+    began = time.process_time()
+    result_of(record, plugins)
+    return {
+        "median_s": median(times[1:]),
+        "worst_s": max(times[1:]),
+        "changes": changes,
+        "read_s": time.process_time() - began,
+    }
+
+
+def _policy() -> tuple[Policy, Plugins]:
+    policy = replace(
+        load_policy("default"),
+        scorers=tuple(ScorerChoice(name=name, weight=1.0) for name in _SCORERS),
+        evaluator="compared",
+        aggregator="hedge",
+    )
+    return policy, registry(entry_points=False).resolve(policy)
 
 
 def _family(number: int) -> str:
@@ -252,7 +318,8 @@ def _past(case: Case, pending: list[PendingBenchmark]) -> Iterator[PastRun]:
 
 def _main() -> None:
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
-    print(json.dumps(measure(CASES[sys.argv[2]])))
+    of = {"cycle": measure, "changes": measure_changes}[sys.argv[1]]
+    print(json.dumps(of(CASES[sys.argv[2]])))
 
 
 if __name__ == "__main__":

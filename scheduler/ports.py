@@ -507,6 +507,10 @@ class Cycles(Protocol):
         """Cycles of shadow policies, decided within [since, until), newest first."""
         ...
 
+    def newest(self, *, since: int, limit: int) -> Sequence[CycleHead]:
+        """Cycles that were acted upon, of number ``since`` or higher, highest first."""
+        ...
+
     def explain(self, benchmark_id: str, explained: Explained) -> None:
         """Say which cycle explains a benchmark from now on."""
         ...

@@ -178,18 +178,30 @@ def _decimal(value: object) -> str:
 
 _CHANGE_WORDS = {
     "user_priority": "with user_priority {}",
+    "start_time": "without its start_time",
     "deadline": "with the deadline {}",
+    "user_time": "with user_time {} s",
+    "user_budget": "with user_budget {}",
     "target_uid": "on any board of its family",
+    "constraints": "without the constraint {}",
+    "storage": "with storage {}",
     "ram": "with ram {}",
     "target": "on family {}",
 }
+_SIZES = ("ram", "storage")
+_FRESH_S = 10.0
+"""The server looks every second or so: what is older than this is worth a word."""
 
 
 def _changes(told: object) -> Iterator[RenderableType]:
     """What would let it start sooner, a line each."""
-    if not isinstance(told, dict):
-        return
     yield Text()
+    if not isinstance(told, dict):
+        yield Text("it does not wait: nothing to change")
+        return
+    age_s = told.get("age_s")
+    if isinstance(age_s, int | float) and age_s >= _FRESH_S:
+        yield Text(f"as queue and boards were {_span(age_s)} ago:", "dim")
     if told.get("reachable_deadline"):
         yield Text(
             f"its deadline {local_time(told.get('deadline'))} is out of reach; the nearest that is "
@@ -199,15 +211,20 @@ def _changes(told: object) -> Iterator[RenderableType]:
     start = local_time(told.get("start"))
     yield Text(f"expected to start at {start}" if start else "no start is in sight as it is")
     found = told.get("changes")
-    if not found:
+    if not found and not told.get("untried"):
         yield Text("nothing that you could change would let it start sooner")
     for each in found if isinstance(found, list) else []:
         kind, value = str(each.get("field")), each.get("value")
-        shown = size(value) if kind == "ram" else local_time(value) if kind == "deadline" else value
+        shown = (
+            size(value) if kind in _SIZES else local_time(value) if kind == "deadline" else value
+        )
         words = _CHANGE_WORDS.get(kind, kind).format(shown)
         gain_s = each.get("gain_s")
         sooner = f", {_span(gain_s)} sooner" if isinstance(gain_s, int | float) and gain_s else ""
         yield Text(printable(f"  {words}: at {local_time(each.get('start'))}{sooner}"))
+    untried = told.get("untried")
+    if untried:
+        yield Text(printable(f"not tried, for want of time: {plain(untried)}"), "dim")
 
 
 def _verdicts(
@@ -223,7 +240,7 @@ def _verdicts(
             "board": one.target_uid,
             "verdict": _verdict(one, chosen),
             "score": "" if one.score is None else f"{one.score:.3f}",
-            "why": _why(one),
+            "why": _why(one, weighted=every),
         }
         for one in listed
     ]
@@ -257,13 +274,15 @@ def _verdict(verdict: BoardVerdict, chosen: str | None) -> str:
     return "never" if verdict.never else "not now"
 
 
-def _why(verdict: BoardVerdict) -> str:
+def _why(verdict: BoardVerdict, *, weighted: bool) -> str:
+    """What the filter said, or each scorer's answer; with what came of it after the weighing."""
     if verdict.reason:
         return f"{verdict.reason}: {verdict.sentence}"
-    scores = [
-        f"{name} {'abstains' if score is None else f'{score:.3f}'}"
-        for name, score in verdict.scores.items()
-    ]
+    scores = []
+    for name, score in verdict.scores.items():
+        counts = verdict.weighted.get(name) if weighted else None
+        told = "abstains" if score is None else f"{score:.3f}"
+        scores.append(f"{name} {told}" + ("" if counts is None else f" (weighted {counts:.3f})"))
     return "; ".join(filter(None, [verdict.sentence, ", ".join(scores)]))
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Query, Request
@@ -19,7 +20,7 @@ from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import ClusterError, NotFound
-from edgeyard.scheduler.decide.changes import Changes
+from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
 from edgeyard.scheduler.model.records import Event
@@ -59,27 +60,34 @@ def hcl(
     return PlainTextResponse(found.hcl)
 
 
-@router.get("/explanation", responses=answers(200, dict))
+@router.get("/explanation", responses=answers(200, shapes.Explanation))
 def explanation(
     benchmark_id: str, caller: Submitter, context: Ctx, changes: Flag = False
 ) -> Response:
     """Why it was placed, or waits: every board's verdict and scores.
 
-    With `changes`: what would let it start sooner, by deciding its cycle again.
+    With `changes`: what would let it start sooner, within what its user may ask for, by deciding
+    its newest cycle again; null where it does not wait.
     """
-    with context.services.store.read() as uow:
-        visible(uow, benchmark_id, caller)
-    engine = context.services.engine
-    told = explanation_to_json(engine.explanation(benchmark_id))
-    told["forecast"] = views.forecast(context.services, benchmark_id)
+    services = context.services
+    with services.store.read() as uow:
+        benchmark = visible(uow, benchmark_id, caller)
+        bounds = Bounds()
+        if not caller.is_operator:
+            user = uow.accounts.user(benchmark.user_id)
+            bounds = Bounds(priority=user.max_priority, budget=user.max_budget)
+    told = explanation_to_json(services.engine.explanation(benchmark_id))
+    told["forecast"] = views.forecast(services, benchmark_id)
     if changes:
-        found = engine.changes(benchmark_id)
-        told["changes"] = None if found is None else _changes_to_json(found)
+        found = services.engine.changes(benchmark_id, bounds)
+        told["changes"] = None if found is None else _changes_to_json(found, services.clock.now())
     return answer(told)
 
 
-def _changes_to_json(found: Changes) -> JsonObject:
+def _changes_to_json(found: Changes, now: datetime) -> JsonObject:
     return {
+        "decided_at": time_to_json(found.decided_at),
+        "age_s": round(max((now - found.decided_at).total_seconds(), 0.0), 3),
         "start": time_to_json(found.start),
         "changes": [
             {
@@ -92,6 +100,7 @@ def _changes_to_json(found: Changes) -> JsonObject:
         ],
         "deadline": time_to_json(found.deadline),
         "reachable_deadline": time_to_json(found.reachable_deadline),
+        "untried": [kind.value for kind in found.untried],
     }
 
 

@@ -106,6 +106,119 @@ class Forecast(TypedDict):
     grounded: bool
 
 
+class WhyWaiting(TypedDict):
+    """Why a benchmark waits: a stable code and a sentence."""
+
+    reason: str
+    sentence: str
+
+
+class Placement(TypedDict):
+    """Where a benchmark was placed, and how strictly its job is bound to that board."""
+
+    benchmark_id: str
+    target_uid: str
+    family: str
+    binding: Literal["strict", "filtered", "loose"]
+    priority: int
+    allowed_uids: list[str]
+
+
+class Verdict(TypedDict):
+    """What was found of one board.
+
+    ``reason`` is null where it fits and is free; ``never``: waiting won't help. ``scores`` are the
+    scorers' own, ``weighted`` what each makes of it (spread over 0 to 1 among the boards that fit,
+    times the scorer's weight), null where a scorer abstained; ``score`` is what all came to.
+    """
+
+    target_uid: str
+    reason: str | None
+    sentence: str
+    never: bool
+    score: float | None
+    scores: dict[str, float | None]
+    weighted: dict[str, float | None]
+
+
+class ScorerPart(TypedDict):
+    """A scorer's part in a decision; ``absent`` says why it did not answer, if so."""
+
+    scorer: str
+    objective: str
+    weight: float
+    reward: float | None
+    absent: str
+
+
+ChangedField = Literal[
+    "user_priority",
+    "start_time",
+    "deadline",
+    "user_time",
+    "user_budget",
+    "target_uid",
+    "constraints",
+    "storage",
+    "ram",
+    "target",
+]
+
+
+class Change(TypedDict):
+    """A change of the job description and the start that it leads to.
+
+    ``value`` is the field's new one, null: left out; of ``constraints`` the one to leave out.
+    ``gain_s`` is null where no start is in sight as it is.
+    """
+
+    field: ChangedField
+    value: str | int | None
+    start: str
+    gain_s: float | None
+
+
+class Changes(TypedDict):
+    """The cheapest changes that let a benchmark start sooner, at most three.
+
+    ``decided_at`` is of the cycle that was decided again, ``age_s`` ago. ``start`` is the expected
+    one as it is; ``reachable_deadline``, where its own is not, the nearest that is met nine times
+    in ten; ``untried`` are changes that there was no time to try.
+    """
+
+    decided_at: str
+    age_s: float
+    start: str | None
+    changes: list[Change]
+    deadline: str | None
+    reachable_deadline: str | None
+    untried: list[ChangedField]
+
+
+class Explanation(TypedDict):
+    """Why a benchmark was placed, or waits: one of ``placement`` and ``waiting`` is null.
+
+    ``rank`` is its place in the queue, from 0; ``priority_parts`` add up to ``priority``; with
+    ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
+    where the benchmark does not wait.
+    """
+
+    benchmark_id: str
+    decided_at: str
+    policy: str
+    rank: int
+    rank_reason: str
+    priority: int
+    priority_parts: dict[str, float]
+    verdicts: list[Verdict]
+    placement: Placement | None
+    waiting: WhyWaiting | None
+    never: bool
+    scorers: list[ScorerPart]
+    forecast: Forecast | None
+    changes: NotRequired[Changes | None]
+
+
 class Benchmark(ListedBenchmark):
     """All of one benchmark."""
 

@@ -28,6 +28,7 @@ class BoardVerdict:
         never: It can't ever run it as it is described.
         score: In [0, 1]; None where it was filtered out.
         scores: By scorer; None where a scorer abstained.
+        weighted: What each makes of it; None as before.
     """
 
     target_uid: str
@@ -36,6 +37,7 @@ class BoardVerdict:
     never: bool = False
     score: float | None = None
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    weighted: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +96,7 @@ def points_of(raw: Record) -> dict[str, float]:
 
 
 def _verdict_of(raw: Record) -> BoardVerdict:
-    scores = record(raw, "scores")
+    scores, weighted = record(raw, "scores"), record(raw, "weighted")
     return BoardVerdict(
         target_uid=text(raw, "target_uid") or "",
         reason=text(raw, "reason"),
@@ -102,4 +104,5 @@ def _verdict_of(raw: Record) -> BoardVerdict:
         never=raw.get("never") is True,
         score=number(raw, "score"),
         scores={name: number(scores, name) for name in scores},
+        weighted={name: number(weighted, name) for name in weighted},
     )

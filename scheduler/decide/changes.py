@@ -1,39 +1,72 @@
-"""What would let a benchmark start sooner: a recorded cycle, decided again with one thing changed.
+"""What would let a benchmark start sooner: a cycle decided again, with one thing changed at a time.
 
-Pure, and within a second: of the queue only those are kept that ask for a family in question, since
-nobody else takes its boards.
+Pure, and within a second: of queue and boards only those families are decided again that compete
+with the one in question, filters are asked, and scorers repeat what they said in the cycle. A pair
+of which they were not asked then counts as neutral: no programme is solved for this, and no other
+machine is asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
+from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.forecast import forecasts
-from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.forecast import forecast_of
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.framework.protocols import Proposal
+from edgeyard.scheduler.framework.registry import Seat
+from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.knowledge import Entitlement
 
-_SAMPLES = 16
+HIGHEST_PRIORITY = 10
+
+_SAMPLES = 32
 _MOST = 3
 _LEAST_GAIN_S = 1.0
-_HIGHEST_USER_PRIORITY = 10
 _FEW = 3  # values that are tried of one thing: the nearest ones
+_THROUGH = 0.9  # quantile of the run time that a longer bound is to allow
 
 
 class ChangeKind(StrEnum):
-    """What is changed, the cheapest first."""
+    """What is changed, the cheapest first; named as in the job description."""
 
     PRIORITY = "user_priority"
+    START = "start_time"
     DEADLINE = "deadline"
+    TIME = "user_time"
+    BUDGET = "user_budget"
     BOARD = "target_uid"
+    CONSTRAINT = "constraints"
+    STORAGE = "storage"
     RAM = "ram"
     FAMILY = "target"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a user may ask for.
+
+    Attributes:
+        priority: Highest ``user_priority``.
+        budget: Highest ``user_budget``; None: any.
+    """
+
+    priority: int = HIGHEST_PRIORITY
+    budget: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +75,8 @@ class Change:
 
     Attributes:
         kind: The field of the job description.
-        value: What it would be, as it is written there; None: left out.
+        value: What it would be, as it is written there; None: left out. Of constraints, the one
+            that is left out.
         start: Expected start with it.
         gain_s: By how much sooner that is; None where the benchmark has no expected start as it is.
     """
@@ -58,147 +92,515 @@ class Changes:
     """The answer.
 
     Attributes:
+        decided_at: Of the cycle that was decided again.
         start: Expected start as it is; None: not in sight.
         changes: The cheapest that gain something, at most three.
         deadline: Its own.
         reachable_deadline: The nearest that is met nine times in ten; None where its own is, or
             where none is in sight.
+        untried: What there was no time to try.
     """
 
+    decided_at: datetime
     start: datetime | None
     changes: tuple[Change, ...]
     deadline: datetime | None
     reachable_deadline: datetime | None
+    untried: tuple[ChangeKind, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
+    placed: bool
     start: datetime
     finish_high: datetime
 
 
 def what_would_change(
-    given: CycleInput, policy: Policy, plugins: Plugins, benchmark_id: str
+    then: Decided,
+    benchmark_id: str,
+    *,
+    bounds: Bounds | None = None,
+    now: datetime | None = None,
+    foretold: Forecast | None = None,
+    left_s: Callable[[], float] | None = None,
 ) -> Changes:
     """Try what a user could change.
 
     Args:
-        given: A cycle's input with the benchmark among its pending ones.
-        policy: The cycle's.
-        plugins: The policy's.
+        then: A cycle with the benchmark among its pending ones.
         benchmark_id: Of the benchmark.
+        bounds: Of its user; None: those of everybody.
+        now: No start is told before; None: the cycle's own time.
+        foretold: The newest forecast of the benchmark, from which gains are counted; None: the
+            cycle's own.
+        left_s: How much time is left; who is not tried for want of it is told. None: any.
 
     Raises:
         KeyError: It is not pending in that cycle.
     """
-    own = {each.benchmark_id: each for each in given.pending}[benchmark_id]
-
-    def expected(changed: PendingBenchmark) -> _Expected | None:
-        families = {own.family, changed.family}
-        pending = [
-            each
-            for each in given.pending
-            if each.benchmark_id != benchmark_id and each.family in families
-        ]
-        tried = replace(given, pending=[*pending, changed])
-        result = decide(tried, policy, plugins)
-        found = forecasts(result.decided, samples=_SAMPLES, last=benchmark_id).get(benchmark_id)
-        if found is None:
-            return None
-        placed = not result.waiting.get(benchmark_id)
-        return _Expected(given.now if placed else found.start, found.finish_high)
-
-    base = expected(own)
-    free = expected(replace(own, deadline=None)) if own.deadline is not None else base
-    reachable = None
-    if own.deadline is not None and free is not None and free.finish_high > own.deadline:
-        reachable = _next_minute(free.finish_high)
+    bounds, now = bounds or Bounds(), max(now or then.now, then.now)
+    own = then.pending[then.row_of_id[benchmark_id]]
+    again = _Again(then, own)
+    base = again.expected(own)
+    told = _Told(own, base, now, foretold)
+    reachable = None if told.in_time(base) else _reachable(own, base, again, told)
     found: list[Change] = []
-    for kind, candidates in _candidates(given, own, reachable):
-        change = _first_that_gains(kind, candidates, expected, base)
+    untried: list[ChangeKind] = []
+    watch = _Watch(left_s)
+    for kind, candidates in _candidates(then, own, bounds, reachable):
+        if len(found) == _MOST:
+            break
+        if not watch.has_time:
+            untried.append(kind)
+            continue
+        change = _first_that_gains(kind, candidates, again, told)
+        watch.look()
         if change is not None:
             found.append(change)
     return Changes(
-        start=None if base is None else base.start,
-        changes=tuple(found[:_MOST]),
+        decided_at=then.now,
+        start=told.start,
+        changes=tuple(found),
         deadline=own.deadline,
         reachable_deadline=reachable,
+        untried=tuple(untried),
     )
+
+
+class _Watch:
+    """Whether there is time for one more."""
+
+    def __init__(self, left_s: Callable[[], float] | None) -> None:
+        self._look = left_s or (lambda: math.inf)
+        self._left_s, self._longest_s = self._look(), 0.0
+
+    @property
+    def has_time(self) -> bool:
+        """The next one is expected to take as long as the longest so far."""
+        return self._left_s > self._longest_s
+
+    def look(self) -> None:
+        """One has ended."""
+        before_s, self._left_s = self._left_s, self._look()
+        if math.isfinite(before_s):
+            self._longest_s = max(self._longest_s, before_s - self._left_s)
+
+
+class _Told:
+    """Moments as they are told: none that has passed, and in line with the newest forecast."""
+
+    def __init__(
+        self,
+        own: PendingBenchmark,
+        base: _Expected | None,
+        now: datetime,
+        foretold: Forecast | None,
+    ) -> None:
+        self._own, self._now = own, now
+        self._foretold = None if foretold is None or foretold.place is None else foretold
+        self._later = self._ends_later = timedelta()
+        if base is not None and self._foretold is not None and not base.placed:
+            self._later = self._foretold.start - base.start
+            self._ends_later = self._foretold.finish_high - base.finish_high
+        self.start: datetime | None = None
+        if self._foretold is not None:
+            self.start = max(self._foretold.start, now)
+        elif base is not None:
+            self.start = self.start_of(base, own)
+
+    def start_of(self, expected: _Expected, changed: PendingBenchmark) -> datetime:
+        """When a changed one starts."""
+        if expected.placed:
+            return self._now
+        later = self._later if changed.family == self._own.family else timedelta()
+        return max(expected.start + later, self._now)
+
+    def in_time(self, base: _Expected | None) -> bool:
+        """Whether its deadline is met nine times in ten, or it has none."""
+        deadline = self._own.deadline
+        if deadline is None:
+            return True
+        if self._foretold is not None:
+            return self._foretold.finish_high <= deadline
+        return base is not None and base.finish_high <= deadline
+
+    def end_of(self, expected: _Expected) -> datetime:
+        """When one of the same family has ended, nine times in ten."""
+        return max(expected.finish_high + self._ends_later, self._now)
+
+
+def _reachable(
+    own: PendingBenchmark, base: _Expected | None, again: _Again, told: _Told
+) -> datetime | None:
+    """The nearest deadline, to the minute, that is met nine times in ten; None: none is in sight.
+
+    A later one may cost it its place in the queue: so it is looked for step by step.
+    """
+    found = base
+    for _ in range(_FEW):
+        if found is None:
+            break
+        deadline = _next_minute(told.end_of(found))
+        found = again.expected(replace(own, deadline=deadline))
+        if found is not None and told.end_of(found) <= deadline:
+            return deadline
+    free = again.expected(replace(own, deadline=None))
+    return None if free is None else _next_minute(told.end_of(free))
 
 
 _Candidate = tuple[str | int | None, PendingBenchmark]
 
 
 def _candidates(
-    given: CycleInput, own: PendingBenchmark, reachable: datetime | None
+    then: Decided, own: PendingBenchmark, bounds: Bounds, reachable: datetime | None
 ) -> Iterator[tuple[ChangeKind, Sequence[_Candidate]]]:
     """By kind, each kind's smallest change first."""
-    snapshot = given.snapshot
-    raised = range(own.user_priority + 1, _HIGHEST_USER_PRIORITY + 1)
-    yield ChangeKind.PRIORITY, [(value, replace(own, user_priority=value)) for value in raised]
+    raised = range(own.user_priority + 1, bounds.priority + 1)
+    if raised:
+        yield ChangeKind.PRIORITY, [(value, replace(own, user_priority=value)) for value in raised]
+    if own.start_time is not None and own.start_time > then.now:
+        yield ChangeKind.START, [(None, replace(own, start_time=None))]
     if reachable is not None:
         yield ChangeKind.DEADLINE, [(reachable.isoformat(), replace(own, deadline=reachable))]
+    row = int(then.batch.class_of_job[then.row_of_id[own.benchmark_id]])
+    refusing = _refusing(then, own, row)
+    times = _times(then, own, row, refusing)
+    if times:
+        yield ChangeKind.TIME, [(time_s, replace(own, user_time_s=time_s)) for time_s in times]
+    if own.budget is not None and "budget" in refusing:
+        rate = then.batch.knowledge.rates.get(own.family, 1.0)
+        cost = _through(then, row, refusing["budget"]) * rate
+        if math.isfinite(cost) and (bounds.budget is None or cost <= bounds.budget):
+            budget = max(math.ceil(cost), math.floor(own.budget) + 1)
+            yield ChangeKind.BUDGET, [(budget, replace(own, budget=float(budget)))]
     if own.target_uid is not None:
         yield ChangeKind.BOARD, [(None, replace(own, target_uid=None))]
-    in_family = np.array([family == own.family for family in snapshot.families], dtype=bool)
-    smaller = np.unique(snapshot.ram_bytes[in_family & (snapshot.ram_bytes < own.ram_bytes)])
-    yield (
-        ChangeKind.RAM,
-        [(int(ram), replace(own, ram_bytes=int(ram))) for ram in smaller[::-1][:_FEW]],
-    )
-    supports = snapshot.supports.get((own.engine, own.benchmark_type.value))
-    if supports is not None:
-        others = sorted(
-            {snapshot.families[board] for board in np.flatnonzero(supports)} - {own.family}
-        )
-        free = {
-            family: -int(
-                sum(
-                    1
-                    for board in np.flatnonzero(supports & ~snapshot.busy & snapshot.online)
-                    if snapshot.families[board] == family
+    if own.constraints and "constraints" in refusing:
+        yield (
+            ChangeKind.CONSTRAINT,
+            [
+                (
+                    f"{each.attribute} {each.operator} {each.value}".rstrip(),
+                    replace(
+                        own, constraints=own.constraints[:place] + own.constraints[place + 1 :]
+                    ),
                 )
-            )
-            for family in others
-        }
-        nearest = sorted(others, key=lambda family: (free[family], family))[:_FEW]
+                for place, each in enumerate(own.constraints[:_FEW])
+            ],
+        )
+    snapshot = then.snapshot
+    in_family = np.equal(then.batch.board_families, own.family)
+    for kind, column, asked in (
+        (ChangeKind.STORAGE, snapshot.storage_bytes, own.storage_bytes),
+        (ChangeKind.RAM, snapshot.ram_bytes, own.ram_bytes),
+    ):
+        field = "ram_bytes" if kind is ChangeKind.RAM else "storage_bytes"
+        smaller = np.unique(column[in_family & (column < asked)])[::-1][:_FEW].tolist()
+        if smaller:
+            yield kind, [(size, replace(own, **{field: size})) for size in smaller]
+    nearest = _other_families(then, own)
+    if nearest:
         yield (
             ChangeKind.FAMILY,
             [(family, replace(own, family=family, target_uid=None)) for family in nearest],
         )
 
 
+def _refusing(then: Decided, own: PendingBenchmark, row: int) -> Mapping[str, NDArray[np.intp]]:
+    """Boards of its family by the filter that refuses them."""
+    boards = np.flatnonzero(np.equal(then.batch.board_families, own.family))
+    codes = then.feasibility.codes[row, boards]
+    found: dict[str, NDArray[np.intp]] = {}
+    for code in np.unique(codes[codes != 0]).tolist():
+        plugin = then.feasibility.reason(code).plugin
+        if plugin is not None:
+            earlier = found.get(plugin.name, np.zeros(0, dtype=np.intp))
+            found[plugin.name] = np.concatenate((earlier, boards[codes == code]))
+    return found
+
+
+def _times(
+    then: Decided, own: PendingBenchmark, row: int, refusing: Mapping[str, NDArray[np.intp]]
+) -> list[int]:
+    """Other bounds on its run time: longer where runs would be stopped, else shorter.
+
+    A shorter one reserves fewer credits, and is surely through before a board is needed again.
+    """
+    if own.user_time_s is not None and "user_time" in refusing:
+        longer = _through(then, row, refusing["user_time"])
+        if math.isfinite(longer):
+            return [max(math.ceil(longer), math.floor(own.user_time_s) + 1)]
+    withheld = then.assignment.withheld.get(then.row_of_id[own.benchmark_id])
+    if withheld is None or withheld.reason not in (WaitingReason.BUDGET, WaitingReason.RESERVED):
+        return []
+    boards = np.flatnonzero(then.feasibility.possible[row])
+    shorter = _through(then, row, boards)
+    return [math.ceil(shorter)] if shorter + 1.0 < then.batch.time_limits_s[row] else []
+
+
+def _through(then: Decided, row: int, boards: NDArray[np.intp]) -> float:
+    """Seconds within which nine of ten runs end on the quickest of these boards; NaN: unknown."""
+    rows = np.full(len(boards), row, dtype=np.intp)
+    if not len(boards) or not len(then.batch.knowledge.runs):
+        return math.nan
+    return float(np.fmin.reduce(run_times(then.batch, rows, boards, _THROUGH)))
+
+
+def _other_families(then: Decided, own: PendingBenchmark) -> list[str]:
+    """Those with boards that could run it: the ones with most boards free come first."""
+    snapshot = then.snapshot
+    supports = snapshot.supports.get((own.engine, own.benchmark_type.value))
+    if supports is None:
+        return []
+    of_board = then.batch.board_families
+    free = Counter(of_board[supports & ~snapshot.busy & snapshot.online].tolist())
+    others = set(of_board[supports].tolist()) - {own.family}
+    return sorted(others, key=lambda family: (-free[family], family))[:_FEW]
+
+
 def _first_that_gains(
-    kind: ChangeKind,
-    candidates: Sequence[_Candidate],
-    expected: Callable[[PendingBenchmark], _Expected | None],
-    base: _Expected | None,
+    kind: ChangeKind, candidates: Sequence[_Candidate], again: _Again, told: _Told
 ) -> Change | None:
-    # Mostly not even the highest priority helps: asked first, since that settles it.
-    if kind is ChangeKind.PRIORITY and candidates:
-        candidates = candidates if _change(kind, candidates[-1], expected, base) else ()
-    for candidate in candidates:
-        change = _change(kind, candidate, expected, base)
-        if change is not None:
-            return change
-    return None
+    if kind is not ChangeKind.PRIORITY:
+        found = (_change(kind, candidate, again, told) for candidate in candidates)
+        return next((change for change in found if change is not None), None)
+    # Mostly not even the highest helps: asked first. What helps, all above it do too.
+    best = _change(kind, candidates[-1], again, told)
+    low, high = 0, len(candidates) - 1
+    while best is not None and low < high:
+        middle = (low + high) // 2
+        change = _change(kind, candidates[middle], again, told)
+        if change is None:
+            low = middle + 1
+        else:
+            best, high = change, middle
+    return best
 
 
-def _change(
-    kind: ChangeKind,
-    candidate: _Candidate,
-    expected: Callable[[PendingBenchmark], _Expected | None],
-    base: _Expected | None,
-) -> Change | None:
+def _change(kind: ChangeKind, candidate: _Candidate, again: _Again, told: _Told) -> Change | None:
     value, changed = candidate
-    found = expected(changed)
+    found = again.expected(changed)
     if found is None:
         return None
-    gain_s = None if base is None else (base.start - found.start).total_seconds()
+    start = told.start_of(found, changed)
+    gain_s = None if told.start is None else (told.start - start).total_seconds()
     if gain_s is not None and gain_s < _LEAST_GAIN_S and kind is not ChangeKind.DEADLINE:
         return None
-    return Change(kind=kind, value=value, start=found.start, gain_s=gain_s)
+    return Change(kind=kind, value=value, start=start, gain_s=gain_s)
 
 
 def _next_minute(when: datetime) -> datetime:
     return when.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """What competes with one family.
+
+    Attributes:
+        boards: Rows of its boards.
+        jobs: Rows of its benchmarks, but for the one in question.
+        given: A cycle's input without that one.
+    """
+
+    boards: NDArray[np.intp]
+    jobs: NDArray[np.intp]
+    given: CycleInput
+
+
+class _Again:
+    """A cycle, to be decided again with one benchmark changed."""
+
+    def __init__(self, then: Decided, own: PendingBenchmark) -> None:
+        self._then = then
+        self._own = then.row_of_id[own.benchmark_id]
+        self._parts: dict[frozenset[str], _Part] = {}
+        self._known: dict[PendingBenchmark, _Expected | None] = {}
+        queued = int(np.count_nonzero(then.ready))
+        # The part may be as short as a queue that gets its boards jointly: it still is no such.
+        jointly = then.policy.joint_most if queued <= then.policy.joint_most else 0
+        self._policy = replace(then.policy, joint_most=jointly)
+
+    def expected(self, changed: PendingBenchmark) -> _Expected | None:
+        """When it starts and ends, so changed; None: not in sight."""
+        if changed not in self._known:
+            self._known[changed] = self._expected(changed)
+        return self._known[changed]
+
+    def _expected(self, changed: PendingBenchmark) -> _Expected | None:
+        then, part = self._then, self._part(changed.family)
+        classes = np.append(then.batch.class_of_job[part.jobs], then.batch.class_of_job[self._own])
+        plugins = replace(
+            then.plugins,
+            scorers=tuple(
+                Seat(scorer=_Repeated(each, self._cells, part.boards, classes), weight=each.weight)
+                for each in then.scores.proposals
+            ),
+            fallback=None,
+            evaluator=None,
+        )
+        given = replace(part.given, pending=[*part.given.pending, changed])
+        result = decide(given, self._policy, plugins)
+        found = forecast_of(result.decided, changed.benchmark_id, samples=_SAMPLES)
+        if found is None:
+            return None
+        placed = result.decided.placed(len(part.jobs))
+        return _Expected(placed, given.now if placed else found.start, found.finish_high)
+
+    @cached_property
+    def _cells(self) -> _Cells:
+        """Where the cycle's scores are."""
+        pairs, width = self._then.scores.pairs, self._then.batch.shape[1]
+        return _Cells(pairs.rows * width + pairs.boards, width)
+
+    def _part(self, family: str) -> _Part:
+        families = self._competing(family)
+        if families not in self._parts:
+            self._parts[families] = self._cut(families)
+        return self._parts[families]
+
+    def _competing(self, family: str) -> frozenset[str]:
+        """Families whose benchmarks may take its boards, or the cores of these; "" for all."""
+        then = self._then
+        if all(each.name != "family" for each in then.plugins.filters):
+            return frozenset(("",))
+        found, conflicts = {family}, then.snapshot.conflicts
+        while conflicts is not None:
+            its = np.isin(then.batch.board_families, sorted(found))
+            more = set(then.batch.board_families[conflicts[its].any(axis=0)].tolist())
+            if more <= found:
+                break
+            found |= more
+        return frozenset(found)
+
+    def _cut(self, families: frozenset[str]) -> _Part:
+        then = self._then
+        if "" in families:
+            boards = np.arange(then.batch.shape[1])
+            kept = np.ones(len(then.pending), dtype=np.bool_)
+        else:
+            boards = np.flatnonzero(np.isin(then.batch.board_families, sorted(families)))
+            kept = np.isin(self._job_families, sorted(families))
+        kept[self._own] = False
+        jobs = np.flatnonzero(kept)
+        pending = [then.pending[job] for job in jobs.tolist()]
+        users = {each.user_id for each in pending} | {then.pending[self._own].user_id}
+        known = then.batch.knowledge
+        entitlements = self._entitlements(users, ~kept)
+        uids = {then.snapshot.uids[board] for board in boards.tolist()}
+        bounded = {user for user, each in entitlements.items() if each.most_running is not None}
+
+        def counts(holder: BoardHolder) -> bool:
+            return holder.target_uid in uids or holder.user_id in bounded
+
+        given = CycleInput(
+            snapshot=_rows_of(then.snapshot, boards),
+            pending=pending,
+            now=then.now,
+            holders=[each for each in then.holders if counts(each)],
+            knowledge=replace(known, entitlements=entitlements, weights={}, benched={}),
+            seed=then.batch.seed,
+        )
+        return _Part(boards=boards, jobs=jobs, given=given)
+
+    @cached_property
+    def _job_families(self) -> NDArray[np.str_]:
+        return np.array([each.family for each in self._then.pending], dtype=np.str_)
+
+    def _entitlements(
+        self, users: set[str], left_out: NDArray[np.bool_]
+    ) -> Mapping[str, Entitlement]:
+        """What users may still have beside what the cycle gave to those that are left out."""
+        then, known = self._then, self._then.batch.knowledge
+        found = {user: known.entitlements[user] for user in users & known.entitlements.keys()}
+        rows, limits_s = then.batch.class_of_job, then.batch.time_limits_s
+        given = left_out & (then.assignment.board_of_job != NOBODY)
+        given[self._own] = False
+        for job in np.flatnonzero(given).tolist():
+            each = then.pending[job]
+            entitlement = found.get(each.user_id)
+            if entitlement is not None and not each.probe:
+                left = entitlement.credits_left
+                cost = known.rates.get(each.family, 1.0) * float(limits_s[rows[job]])
+                found[each.user_id] = replace(
+                    entitlement,
+                    running=entitlement.running + 1,
+                    credits_left=None if left is None else left - cost,
+                )
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells:
+    """Pairs of a cycle as ascending numbers ``row * width + board``."""
+
+    numbers: NDArray[np.intp]
+    width: int
+
+    def find(self, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Index of each pair; -1 where it is none."""
+        wanted = rows * self.width + boards
+        at = np.searchsorted(self.numbers, wanted)
+        at[at == len(self.numbers)] = 0
+        there = self.numbers[at] == wanted if len(self.numbers) else np.zeros(len(at), np.bool_)
+        return np.where(there, at, -1)
+
+
+class _Repeated:
+    """Says what a scorer said in the cycle; abstains where it was not asked."""
+
+    def __init__(
+        self,
+        answer: Proposal,
+        cells: _Cells,
+        boards: NDArray[np.intp],
+        classes: NDArray[np.intp],
+    ) -> None:
+        """Of the cycle.
+
+        Args:
+            answer: What it said.
+            cells: Of which pairs.
+            boards: Rows of the boards that are looked at again.
+            classes: By benchmark that is looked at again, its class; the changed one comes last.
+        """
+        self.name, self.objective, self.kind = answer.scorer, answer.objective, answer.kind
+        self._scores = np.append(answer.scores, np.float32(np.nan))
+        self._cells, self._boards, self._classes = cells, boards, classes
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        # From last to first: a class that has others than the changed one is theirs.
+        row_then = np.zeros(batch.shape[0], dtype=np.intp)
+        row_then[batch.class_of_job[::-1]] = self._classes[::-1]
+        found = self._cells.find(row_then[pairs.rows], self._boards[pairs.boards])
+        scores: NDArray[np.float32] = self._scores[found]
+        return scores
+
+
+def _rows_of(snapshot: Snapshot, boards: NDArray[np.intp]) -> Snapshot:
+    """Some of the boards."""
+    if len(boards) == len(snapshot.uids):
+        return snapshot
+    rows = boards.tolist()
+    conflicts = snapshot.conflicts
+    return replace(
+        snapshot,
+        uids=tuple(snapshot.uids[row] for row in rows),
+        families=tuple(snapshot.families[row] for row in rows),
+        hosts=tuple(snapshot.hosts[row] for row in rows),
+        ram_bytes=snapshot.ram_bytes[boards],
+        storage_bytes=snapshot.storage_bytes[boards],
+        expected=snapshot.expected[boards],
+        online=snapshot.online[boards],
+        healthy=snapshot.healthy[boards],
+        drained=snapshot.drained[boards],
+        busy=snapshot.busy[boards],
+        progress=snapshot.progress[boards],
+        supports={key: column[boards] for key, column in snapshot.supports.items()},
+        engines={key: column[boards] for key, column in snapshot.engines.items()},
+        reasons=tuple(snapshot.reasons[row] for row in rows),
+        attributes=tuple(snapshot.attributes[row] for row in rows) if snapshot.attributes else (),
+        conflicts=None if conflicts is None else conflicts[np.ix_(boards, boards)],
+    )

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.decided import Decided
@@ -126,14 +127,17 @@ class Explainer:
             )
         scores = decided.scores
         pair = scores.pairs.at(row, board)
-        raw = {
-            each.scorer: math.nan if pair is None else float(each.scores[pair])
-            for each in scores.proposals
-        }
+        proposals = scores.proposals
         return Verdict(
             target_uid=uid,
             reason=None,
             sentence=f"{uid} fits and is free",
             score=None if pair is None else float(scores.combined[pair]),
-            scores={name: None if np.isnan(score) else score for name, score in raw.items()},
+            scores={each.scorer: _told(each.scores, pair) for each in proposals},
+            weighted={each.scorer: _told(each.worth, pair, each.weight) for each in proposals},
         )
+
+
+def _told(values: NDArray[np.float32], pair: int | None, weight: float = 1.0) -> float | None:
+    value = math.nan if pair is None else float(values[pair])
+    return None if math.isnan(value) else value * weight

@@ -32,7 +32,7 @@ from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.resting import rests_s
 from edgeyard.scheduler.framework.batch import Batch, Pairs, pairs_of
-from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts, student_quantiles
+from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
@@ -78,16 +78,14 @@ def forecasts(
     decided: Decided,
     *,
     samples: int = SAMPLES,
-    last: str | None = None,
 ) -> dict[str, Forecast]:
     """Of all that run or wait, by id.
 
     Args:
         decided: What a cycle found out.
         samples: Futures to draw.
-        last: Stop behind this benchmark: nobody behind it delays it.
     """
-    rolled = roll(decided, samples=samples, last=last)
+    rolled = roll(decided, samples=samples)
     now = decided.now
     found = {}
     for number, job in enumerate(rolled.jobs.tolist()):
@@ -120,6 +118,31 @@ def forecasts(
     return found
 
 
+def forecast_of(decided: Decided, benchmark_id: str, *, samples: int = SAMPLES) -> Forecast | None:
+    """Of one that waits, or was placed now: nobody behind it in the queue is looked at.
+
+    Args:
+        decided: As for `forecasts`.
+        benchmark_id: Of a pending benchmark.
+        samples: As for `forecasts`.
+
+    Returns:
+        None: no time is known of what it waits for.
+    """
+    rolled = roll(decided, samples=samples, last=benchmark_id)
+    job = decided.row_of_id[benchmark_id]
+    if not len(rolled.jobs) or rolled.jobs[-1] != job or not np.isfinite(rolled.finishes[-1]).all():
+        return None
+    return _forecast(
+        decided.pending[job],
+        decided.now,
+        int(decided.rank[job]) + 1,
+        rolled.starts[-1],
+        rolled.finishes[-1],
+        grounded=bool(rolled.grounded[-1]),
+    )
+
+
 def roll(
     decided: Decided,
     *,
@@ -131,7 +154,7 @@ def roll(
     Args:
         decided: As for `forecasts`.
         samples: As for `forecasts`; 1: the one future in which each run takes its median.
-        last: As for `forecasts`.
+        last: Stop behind this benchmark: nobody behind it delays it.
     """
     rng = np.random.default_rng(decided.batch.seed)
     lab = _Lab(decided, samples, rng)
@@ -286,10 +309,10 @@ class _Runs:
 
 
 def student_quantiles_of(freedom: int, probabilities: Floats) -> Floats:
-    """Of one Student's t at several probabilities."""
-    return np.array(
-        [student_quantiles(np.array([float(freedom)]), float(p))[0] for p in probabilities]
-    )
+    """Of one Student's t at several probabilities; as `student_quantiles`."""
+    from scipy.special import stdtrit  # as there
+
+    return np.asarray(stdtrit(min(max(freedom, 1), 200), probabilities), dtype=np.float64)
 
 
 def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:

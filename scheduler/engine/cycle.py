@@ -54,9 +54,10 @@ _T = TypeVar("_T")
 PLACED_TOGETHER = 100
 """Placements of one commit: while hundreds were written nobody else could write."""
 
-_ANOTHER_S = Waiting(
+ANOTHER_S = Waiting(
     reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
 )
+"""In cycles of policies that do not decide a benchmark."""
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 """``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
@@ -335,7 +336,7 @@ class Cycle:
             found = [
                 each
                 if self._decides(chosen, each.benchmark_id)
-                else replace(each, not_ready=each.not_ready or _ANOTHER_S)
+                else replace(each, not_ready=each.not_ready or ANOTHER_S)
                 for each in found
             ]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
@@ -462,6 +463,8 @@ class Cycle:
             self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
         self._recorded[key] = shape
         self._explained |= told
+        for benchmark_id in placed:  # one that comes back to the queue is told anew
+            self._explained.pop(benchmark_id, None)
         self.preempted += tuple(preempted)
         counts = {"placed": len(attempts), "preempted": len(preempted), "waiting": len(told)}
         for name, count in counts.items():

@@ -3,26 +3,52 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.decide.changes import Changes, what_would_change
+from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.record import given_of, policy_of, result_of
+from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.record import policy_of, result_of
+from edgeyard.scheduler.engine.cycle import ANOTHER_S
 from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
+from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import Explanation
-from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.ports import Clock, Store
+
+CHANGES_S = 0.8
+"""Time for what would change a decision: the whole answer is to be there within a second."""
+
+_LOOKED_AT = 8
+"""Newest cycles that are looked through: policies of single benchmarks have cycles of their own."""
 
 
 class Explanations:
     """Reads recorded cycles; remembers the last one, which most questions are about. Any thread."""
 
-    def __init__(self, store: Store, registry: Registry) -> None:
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Clock,
+        newest: Callable[[], Decided | None] = lambda: None,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            store: Has the records.
+            registry: Of the plugins.
+            clock: Tells what has passed.
+            newest: The last cycle as its thread has it, recorded or with nothing new in it.
+        """
         self._store = store
         self._registry = registry
+        self._clock = clock
+        self._newest = newest
         self._lock = threading.Lock()  # a result belongs to one thread at a time
         self._last: tuple[int, CycleResult] | None = None
 
@@ -35,18 +61,17 @@ class Explanations:
         """
         with self._store.read() as uow:
             explained = uow.cycles.explained(benchmark_id)
-            with self._lock:
-                known = self._last
-            record = None
-            if known is None or known[0] != explained.seq:
-                record = uow.cycles.get(explained.seq)
         with self._lock:
-            if record is not None:
-                plugins = self._registry.resolve(policy_of(record))
-                known = self._last = (explained.seq, result_of(record, plugins))
-            assert known is not None
-            found = known[1].explanation(benchmark_id)
+            found = self._result(explained.seq).explanation(benchmark_id)
         return found if explained.waiting is None else replace(found, waiting=explained.waiting)
+
+    def _result(self, seq: int) -> CycleResult:
+        """A recorded cycle; whoever asks holds the lock."""
+        if self._last is None or self._last[0] != seq:
+            with self._store.read() as uow:
+                record = uow.cycles.get(seq)
+            self._last = (seq, result_of(record, self._registry.resolve(policy_of(record))))
+        return self._last[1]
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
@@ -70,20 +95,58 @@ class Explanations:
             found.append((head.shadow_of, replace(compared, policy=shadow.policy)))
         return found
 
-    def changes(self, benchmark_id: str) -> Changes | None:
-        """What would let it start sooner, by deciding its cycle again.
+    def changes(
+        self, benchmark_id: str, bounds: Bounds | None = None, foretold: Forecast | None = None
+    ) -> Changes | None:
+        """What would let it start sooner, by deciding again the newest cycle in which it waits.
+
+        Args:
+            benchmark_id: Of the benchmark.
+            bounds: What its user may ask for.
+            foretold: Its newest forecast, with which the answer agrees.
 
         Returns:
-            None where it did not wait in that cycle.
+            None where it does not wait.
 
         Raises:
             NotFound: No cycle has looked at it yet.
             ConfigError: A plugin of the cycle's policy is no longer installed.
         """
+        until_s = self._clock.monotonic_s() + CHANGES_S
         with self._store.read() as uow:
-            record = uow.cycles.get(uow.cycles.explained(benchmark_id).seq)
-        policy = policy_of(record)
-        plugins = self._registry.resolve(policy)
-        if benchmark_id not in result_of(record, plugins).waiting:
+            since = uow.cycles.explained(benchmark_id).seq
+            if uow.benchmarks.get(benchmark_id).status is not Status.PENDING:
+                return None
+        then = self._waiting_in(benchmark_id, since)
+        if then is None:
             return None
-        return what_would_change(given_of(record), policy, plugins, benchmark_id)
+        return what_would_change(
+            then,
+            benchmark_id,
+            bounds=bounds,
+            now=self._clock.now(),
+            foretold=foretold,
+            left_s=lambda: until_s - self._clock.monotonic_s(),
+        )
+
+    def _waiting_in(self, benchmark_id: str, since: int) -> Decided | None:
+        """The newest cycle that left it waiting, from the one that explains it on."""
+        newest = self._newest()
+        if newest is not None and _waits(newest, benchmark_id):
+            return newest
+        with self._store.read() as uow:
+            heads = uow.cycles.newest(since=since, limit=_LOOKED_AT)
+        for seq in dict.fromkeys([*(head.seq for head in heads), since]):
+            with self._lock:
+                decided = self._result(seq).decided
+            if _waits(decided, benchmark_id):
+                return decided
+        return None
+
+
+def _waits(decided: Decided, benchmark_id: str) -> bool:
+    """Whether the cycle decided it, and gave it no board."""
+    job = decided.row_of_id.get(benchmark_id)
+    if job is None or decided.placed(job):
+        return False
+    return decided.pending[job].not_ready != ANOTHER_S

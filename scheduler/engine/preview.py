@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from edgeyard.scheduler.decide.forecast import forecasts
+from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
 from edgeyard.scheduler.engine.intake import next_fire
@@ -64,7 +64,7 @@ def preview(
     return Preview(
         explanation=explanation,
         hcl=_hcl(candidate, explanation, settings),
-        forecast=forecasts(result.decided, last=CANDIDATE_ID).get(CANDIDATE_ID),
+        forecast=forecast_of(result.decided, CANDIDATE_ID),
     )
 
 

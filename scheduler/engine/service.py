@@ -32,7 +32,7 @@ from queue import Empty, Queue
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
-from edgeyard.scheduler.decide.changes import Changes
+from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.explanations import Explanations
@@ -168,13 +168,17 @@ class Engine:
         """
         return self._parts.explanations.of(benchmark_id)
 
-    def changes(self, benchmark_id: str) -> Changes | None:
+    def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
         """What would let it start sooner; None where it does not wait. Any thread.
+
+        Args:
+            benchmark_id: Of the benchmark.
+            bounds: What its user may ask for; None: what anybody may.
 
         Raises:
             NotFound: No cycle has looked at it yet.
         """
-        return self._parts.explanations.changes(benchmark_id)
+        return self._parts.explanations.changes(benchmark_id, bounds, self.forecast(benchmark_id))
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int

@@ -228,6 +228,8 @@ class Verdict:
         never: The board can't ever run it as it is described.
         score: Aggregated score in [0, 1]; None when it was filtered out.
         scores: Raw score by scorer; None where a scorer abstained.
+        weighted: What each makes of it: its score, spread over 0 to 1 among the boards that fit,
+            times the scorer's weight.
     """
 
     target_uid: str
@@ -236,6 +238,7 @@ class Verdict:
     never: bool = False
     score: float | None = None
     scores: Mapping[str, float | None] = field(default_factory=dict)
+    weighted: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -347,6 +347,7 @@ def verdict_to_json(verdict: Verdict) -> JsonObject:
         "never": verdict.never,
         "score": verdict.score,
         "scores": dict(verdict.scores),
+        "weighted": dict(verdict.weighted),
     }
 
 

@@ -124,6 +124,12 @@ class SqlCycles:
         rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
+    def newest(self, *, since: int, limit: int) -> Sequence[CycleHead]:
+        """Cycles that were acted upon, of number ``since`` or higher, highest first."""
+        wanted = select(cycles).where(cycles.c.seq >= since, cycles.c.shadow_of.is_(None))
+        rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
+        return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
+
     def explain(self, benchmark_id: str, explained: Explained) -> None:
         """Say which cycle explains a benchmark from now on."""
         waiting = explained.waiting

@@ -169,9 +169,12 @@ def explanation(**changes: object) -> Body:
 
     def verdict(uid: str, reason: str | None, sentence: str, **more: object) -> Body:
         base = {"target_uid": uid, "reason": reason, "sentence": sentence}
-        return base | {"never": False, "score": None, "scores": {}} | more
+        return base | {"never": False, "score": None, "scores": {}, "weighted": {}} | more
 
-    scores = {"least_loaded": 0.9, "ilp": None}
+    answers = {
+        "scores": {"least_loaded": 0.9, "ilp": None},
+        "weighted": {"least_loaded": 0.4, "ilp": None},
+    }
     return {
         "benchmark_id": ID,
         "decided_at": "2026-11-21T08:00:00Z",
@@ -182,7 +185,7 @@ def explanation(**changes: object) -> Body:
         "priority_parts": {"type": 70.0, "user": 10.0, "age": 0.0, "deadline": 0.0},
         "verdicts": [
             verdict("rpi4b-0001-0002", "board_busy", "runs rpi4b-ort-1 and holds the whole board"),
-            verdict(UID, None, f"{UID} is free", score=0.9, scores=scores),
+            verdict(UID, None, f"{UID} is free", score=0.9, **answers),
             verdict("rpi5-0001-0001", "no_such_family", "is of family rpi5", never=True),
         ],
         "placement": {"target_uid": UID, "binding": "strict", "priority": 80},

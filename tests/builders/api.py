@@ -28,7 +28,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.decide.changes import Change, ChangeKind, Changes
+from edgeyard.scheduler.decide.changes import Bounds, Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.replay import Compared
@@ -137,8 +137,9 @@ class FakeEngine:
     def forecast(self, benchmark_id: str) -> Forecast | None:
         return self.forecasts.get(benchmark_id)
 
-    def changes(self, benchmark_id: str) -> Changes | None:
+    def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
         return Changes(
+            decided_at=NOON,
             start=NOON,
             changes=(
                 Change(kind=ChangeKind.PRIORITY, value=7, start=NOON, gain_s=90.0),

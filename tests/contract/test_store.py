@@ -621,6 +621,10 @@ def test_cycles_come_back_whole_in_their_order(store: SqlStore) -> None:
             None, None, seqs[1]
         ]  # fmt: skip
         assert shadow == seqs[1] + 1
+        newest = [head.seq for head in uow.cycles.newest(since=seqs[0], limit=9)]
+        assert newest == seqs[::-1]
+        assert [head.seq for head in uow.cycles.newest(since=seqs[1], limit=9)] == [seqs[1]]
+        assert [head.seq for head in uow.cycles.newest(since=0, limit=1)] == [seqs[1]]
 
 
 def test_an_answer_is_remembered_for_a_day(database_url: str) -> None:

@@ -394,7 +394,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
         )  # fmt: skip
     lab.cycle.run()
     lab.cycle.decide_beside()
-    [(seq, compared)] = Explanations(lab.store, registry()).shadows(None, None, 9)
+    [(seq, compared)] = Explanations(lab.store, registry(), lab.clock).shadows(None, None, 9)
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)
     assert (seq, compared.policy) == (active.seq, "own/1")
@@ -404,4 +404,4 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
         late: (A, None),
         early: (None, A),
     }
-    assert not Explanations(lab.store, registry()).shadows(None, compared.decided_at, 9)
+    assert not Explanations(lab.store, registry(), lab.clock).shadows(None, compared.decided_at, 9)

@@ -456,7 +456,11 @@ def test_explain_shows_rank_priority_and_each_boards_verdict(server: FakeServer)
     assert "least_loaded 0.900, ilp abstains" in " ".join(result.stdout.split())
     assert "board_busy" in result.stdout
     assert "and 1 more: 1 no_such_family" in result.stdout
-    assert "rpi5-0001-0001" in run("explain", ID, "--all").stdout
+    assert "weighted" not in result.stdout
+    every = run("explain", ID, "--all")
+    assert fits(every.stdout)
+    assert "rpi5-0001-0001" in every.stdout
+    assert "least_loaded 0.900 (weighted 0.400), ilp abstains" in " ".join(every.stdout.split())
     assert len(rows_of(run("explain", ID, "-o", "csv"))) == 3
 
 
@@ -464,6 +468,41 @@ def test_explain_says_why_it_waits(server: FakeServer) -> None:
     waiting = {"reason": "board_offline", "sentence": "its board is offline"}
     server.on("GET", f"{ONE}/explanation", explanation(placement=None, waiting=waiting))
     assert "waits: board_offline: its board is offline" in run("explain", ID).stdout
+
+
+def test_explain_says_what_would_let_it_start_sooner(server: FakeServer) -> None:
+    def change(field: str, value: object, gain_s: float | None = None) -> dict[str, object]:
+        return {"field": field, "value": value, "start": "2026-11-21T08:10:00Z", "gain_s": gain_s}
+
+    changes = {
+        "decided_at": "2026-11-21T08:00:00Z",
+        "age_s": 90.0,
+        "start": None,
+        "changes": [
+            change("user_priority", 7, 90.0),
+            change("user_time", 120),
+            change("constraints", "unique.name = nowhere"),
+            change("storage", 1 << 30),
+            change("target", "rpi5"),
+        ],
+        "deadline": None,
+        "reachable_deadline": None,
+        "untried": ["ram"],
+    }
+    server.on("GET", f"{ONE}/explanation", explanation(placement=None, changes=changes))
+    told = run("explain", ID, "--changes").stdout
+    assert fits(told)
+    assert "as queue and boards were 1 min 30 s ago:" in told
+    assert "no start is in sight as it is" in told
+    assert "with user_priority 7: at" in told
+    assert "1 min 30 s sooner" in told
+    assert "with user_time 120 s" in told
+    assert "without the constraint unique.name = nowhere" in told
+    assert "with storage 1 GiB" in told
+    assert "on family rpi5" in told
+    assert "not tried, for want of time: ram" in told
+    server.on("GET", f"{ONE}/explanation", explanation(changes=None))
+    assert "it does not wait: nothing to change" in run("explain", ID, "--changes").stdout
 
 
 def test_hcl_is_printed_as_it_is(server: FakeServer) -> None:

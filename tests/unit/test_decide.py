@@ -10,7 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeyard.plugins.filters.family import FamilyFilter
-from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
+from edgeyard.plugins.scorers.best_fit import BestFit
+from edgeyard.plugins.scorers.fastest import Fastest
+from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
@@ -22,6 +24,8 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
+from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.knowledge import Knowledge
 from tests.builders.decision import cycle, places
 
 ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
@@ -432,6 +436,21 @@ def test_an_explanation_tells_of_every_board() -> None:
     assert explanation.placement is None
     assert explanation.waiting is not None
     assert not explanation.never
+
+
+def test_what_each_scorer_makes_of_a_board_is_told_and_adds_up_to_its_score() -> None:
+    seats = (Seat(scorer=Fastest(), weight=3.0), Seat(scorer=BestFit(), weight=1.0))
+    runs = History(past_run(uid, run_s=run_s) for uid, run_s in ((ONE, 10.0), (TWO, 20.0)))
+    result = cycle(
+        snapshot_of([board(ONE), board(TWO, ram_bytes=2 * GIB)]),
+        [pending(ram_bytes=GIB)],
+        knowledge=Knowledge(runs=runs),
+        more_plugins={"scorers": seats},
+    )
+    quick, fitting = result.explanation("b-1").verdicts
+    assert quick.weighted == {"fastest": 3.0, "best_fit": 0.0}
+    assert fitting.weighted == {"fastest": 0.0, "best_fit": 1.0}
+    assert (quick.score, fitting.score) == (0.75, 0.25)
 
 
 def test_a_placed_benchmark_is_explained_with_its_scores() -> None:

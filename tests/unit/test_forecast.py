@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.batch import kind_of
-from edgeyard.scheduler.decide.forecast import forecasts, roll
+from edgeyard.scheduler.decide.forecast import forecast_of, forecasts, roll
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
@@ -57,7 +57,6 @@ def foretold(
     runs: History = STEADY,
     uids: Sequence[str] = (A, B),
     holders: Sequence[BoardHolder] = (),
-    last: str | None = None,
     cool_down_s: float = 0.0,
     **known: object,
 ) -> dict[str, Forecast]:
@@ -69,7 +68,7 @@ def foretold(
         knowledge=Knowledge(runs=runs, **known),  # type: ignore[arg-type]  # whatever it takes
         cool_down_s=cool_down_s,
     )
-    return forecasts(result.decided, last=last)
+    return forecasts(result.decided)
 
 
 def in_s(forecast: Forecast) -> tuple[float, float]:
@@ -168,8 +167,14 @@ def test_a_quota_is_waited_for() -> None:
     assert in_s(found["b1"])[0] == pytest.approx(10.0, abs=0.4)
 
 
-def test_those_behind_are_left_out_when_only_one_is_asked_for() -> None:
-    assert set(foretold(queue(5), last="b2")) == {"b0", "b1", "b2"}
+def test_of_one_alone_those_behind_are_left_out() -> None:
+    result = cycle(snapshot_of([board(A)]), queue(5), knowledge=Knowledge())
+    found = forecast_of(result.decided, "b2")
+    assert found is not None
+    assert found.place == 3
+    held = Waiting(reason=WaitingReason.HELD, sentence="")
+    result = cycle(snapshot_of([board(A)]), [*queue(2), pending("held", not_ready=held)])
+    assert forecast_of(result.decided, "held") is None
 
 
 def test_the_same_state_gives_the_same_forecast() -> None:

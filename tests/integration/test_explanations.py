@@ -1,0 +1,145 @@
+"""Explanations over HTTP, of cycles that were really decided, against the published schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from edgeyard.benchmark_api.app import openapi_document
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.engine.cycle import Cycle
+from edgeyard.scheduler.engine.explanations import Explanations
+from edgeyard.scheduler.engine.forecaster import Forecaster
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.twin.twin import Twin
+from tests.builders.api import BOARDS, Api, running
+
+BOARD = "rpi4b-0001-0001"
+
+
+class Deciding:
+    """An API whose engine explains what a real cycle decided."""
+
+    def __init__(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.api = api
+        policy, plugins = load_policy("default"), registry()
+        self.cycle = Cycle(
+            api.store, Twin(BOARDS), api.cluster, policy, plugins.resolve(policy), api.clock,
+            lambda name, value, labels: None,
+        )  # fmt: skip
+        self.recorded = Explanations(api.store, plugins, api.clock)
+        live = Explanations(api.store, plugins, api.clock, lambda: self.cycle.decided)
+        forecaster = Forecaster(self.cycle, api.store, api.clock, lambda name, value, labels: None)
+        self._forecast = forecaster.run
+        monkeypatch.setattr(api.engine, "explanation", live.of)
+        monkeypatch.setattr(api.engine, "forecast", forecaster.of)
+        monkeypatch.setattr(
+            api.engine,
+            "changes",
+            lambda benchmark_id, bounds: live.changes(
+                benchmark_id, bounds, forecaster.of(benchmark_id)
+            ),
+        )
+
+    def run(self) -> None:
+        self.cycle.run()
+        self._forecast()
+
+    def told(self, benchmark_id: str, query: str = "", who: str = "alice") -> Any:
+        answer = self.api.as_(who).get(f"/v1/benchmarks/{benchmark_id}/explanation{query}")
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+
+@pytest.fixture
+def deciding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Deciding]:
+    with running(tmp_path) as api:
+        for who in ("alice", "bob"):
+            api.upload(who=who)
+        yield Deciding(api, monkeypatch)
+
+
+def closed(schema: Any) -> Any:
+    """The schema without room for fields that it does not name."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: closed(each) for key, each in schema.items()}
+    if found.get("type") == "object" and "properties" in found:
+        found.setdefault("additionalProperties", False)
+    return found
+
+
+def test_explanations_are_what_the_schema_says(deciding: Deciding) -> None:
+    placed = deciding.api.submit(target_uid=BOARD)
+    deciding.run()
+    waits = deciding.api.submit(target_uid=BOARD, user_priority=1)
+    late = deciding.api.submit(target_uid=BOARD, deadline=soon(deciding.api.clock.now()))
+    deciding.run()
+    documented = openapi_document()
+    operation = documented["paths"]["/v1/benchmarks/{benchmark_id}/explanation"]["get"]
+    schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    schema = closed({**schema, "components": {"schemas": documented["components"]["schemas"]}})
+    of_placed = deciding.told(placed, "?changes")
+    of_waiting = deciding.told(waits, "?changes")
+    of_late = deciding.told(late, "?changes")
+    for told in (of_placed, of_waiting, of_late, deciding.told(waits)):
+        jsonschema.validate(told, schema)
+    assert of_placed["placement"]["target_uid"] == BOARD
+    assert of_placed["changes"] is None
+    [fits] = [each for each in of_placed["verdicts"] if each["target_uid"] == BOARD]
+    assert fits["weighted"] == {"least_loaded": fits["score"]}  # one scorer, of weight 1
+    changes = of_waiting["changes"]
+    assert "target_uid" in {each["field"] for each in changes["changes"]}
+    assert changes["start"] == of_waiting["forecast"]["start"]
+    assert changes["age_s"] >= 0.0
+    assert of_late["changes"]["reachable_deadline"] > of_late["changes"]["deadline"]
+
+
+def soon(now: datetime) -> str:
+    return (now + timedelta(seconds=60)).isoformat()
+
+
+def test_nothing_is_offered_that_the_account_may_not_ask_for(deciding: Deciding) -> None:
+    deciding.api.submit(target_uid=BOARD)
+    deciding.api.submit("bob", target_uid=BOARD, user_priority=5)
+    mine = deciding.api.submit(target_uid=BOARD, user_priority=5)  # alice may have 5
+    deciding.run()
+    fields = {
+        who: priorities(deciding.told(mine, "?changes", who)) for who in ("alice", "operator")
+    }
+    assert fields == {"alice": [], "operator": [6]}
+    answer = deciding.api.as_().post(f"/v1/benchmarks/{mine}/priority", json={"user_priority": 6})
+    assert answer.status_code == 422
+
+
+def priorities(told: Any) -> list[int]:
+    return [
+        each["value"] for each in told["changes"]["changes"] if each["field"] == "user_priority"
+    ]
+
+
+def test_the_newest_recorded_cycle_is_decided_again_and_its_age_told(deciding: Deciding) -> None:
+    """As after a restart of the server: nothing but records."""
+    api, recorded = deciding.api, deciding.recorded
+    api.submit(target_uid=BOARD)
+    waits = api.submit(target_uid=BOARD)
+    deciding.run()
+    first = api.clock.now()
+    api.clock.ahead += timedelta(seconds=3)
+    api.submit(target_uid=BOARD)
+    deciding.run()  # with news, none of them of the one that waits
+    api.clock.ahead += timedelta(seconds=40)
+    found = recorded.changes(waits)
+    assert found is not None
+    assert first < found.decided_at < api.clock.now() - timedelta(seconds=39)
+    assert found.changes
+    assert all(each.start >= api.clock.now() - timedelta(seconds=5) for each in found.changes)
+    api.as_().post(f"/v1/benchmarks/{waits}/cancel")
+    assert recorded.changes(waits) is None
