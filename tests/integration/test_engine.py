@@ -474,7 +474,7 @@ def test_a_scorer_of_hosts_loads_answers_and_the_record_keeps_what_it_was_told(
     def parts() -> list[str]:
         benchmark_id = lab.submit()
         lab.cycle.run()
-        explanation = Explanations(lab.store, registry()).of(benchmark_id)
+        explanation = Explanations(lab.store, registry(), lab.clock).of(benchmark_id)
         scores.append([verdict.scores.get("host_load") for verdict in explanation.verdicts])
         with lab.store.read() as uow:
             record = uow.cycles.get(uow.cycles.explained(benchmark_id).seq)
