@@ -101,7 +101,10 @@ def assign(
         row = row_of_job[job]
         own = promised.kept.get(job, NOBODY)
         at_own = pairs.at(row, own) if own != NOBODY and choices.free[own] else None
-        if at_own is None and not choices.left(row):
+        uids = pending[job].tried_uids
+        tried = [row_of_uid[uid] for uid in uids if uid in row_of_uid] if uids else ()
+        board = choices.best(row, tried)
+        if at_own is None and board == NOBODY:
             if promised.starts:
                 kept = _kept_from(row, pairs, promised, choices)
                 if kept != NOBODY:
@@ -110,16 +113,12 @@ def assign(
         if (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
             continue
-        tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
-        board = planned.get(job, NOBODY)
-        if board == NOBODY or not choices.free[board]:
-            board = choices.best(row, tried)
+        if job in planned and choices.free[planned[job]]:
+            board = planned[job]
         if at_own is not None:
             at_other = None if board == NOBODY else pairs.at(row, board)
             if at_other is None or scores[at_own] >= scores[at_other]:
                 board = own
-        if board == NOBODY:
-            continue
         ledgers.place(job)
         board_of_job[job], job_of_board[board] = board, job
         choices.take(board)
@@ -179,12 +178,6 @@ class _Choices:
     def take(self, board: int) -> None:
         """It is given out."""
         self._flags[board] = 0
-
-    def left(self, row: int) -> bool:
-        """Whether a board of the class is free."""
-        if self._asking[row] == 1:
-            return bool(self.free[self._pairs.boards[self._pairs.of(row)]].any())
-        return self._first(row) != NOBODY
 
     def best(self, row: int, tried: Sequence[int] = ()) -> int:
         """The best that is free; one of ``tried`` only if there is no other; `NOBODY` for none."""
