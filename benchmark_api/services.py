@@ -15,7 +15,7 @@ from edgeyard.devices.model import Board
 from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.replay import Compared
-from edgeyard.scheduler.model.benchmark import JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
@@ -68,7 +68,9 @@ class EngineDoor(Protocol):
         """Something changed: look soon. Cheap; may be called from any thread, at any rate."""
         ...
 
-    def preview(self, description: JobDescription, user_id: str) -> Preview:
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Preview:
         """What a dry run answers; changes nothing."""
         ...
 

@@ -296,7 +296,7 @@ def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
         Bearing(uow, caller, services).check(asked.description)
         description, files = FileFinder(uow, caller, services).files_of(asked)
     try:
-        preview = services.engine.preview(description, caller.user_id)
+        preview = services.engine.preview(description, files, caller.user_id)
     except (HclError, InvalidInput) as error:
         raise InvalidInput.at("", f"the job can't be rendered: {error}") from error
     explanation = preview.explanation

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
@@ -18,7 +20,13 @@ from edgeyard.scheduler.hcl.build import (
 )
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.attempt import job_id_of
-from edgeyard.scheduler.model.benchmark import Benchmark, Binding, FileRole, JobDescription
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    Binding,
+    FileRole,
+    JobDescription,
+)
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 
@@ -44,28 +52,49 @@ def preview(
     cycle: Cycle,
     settings: RenderSettings,
     description: JobDescription,
+    files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
-    A cron is looked at as its next firing.
+    A cron is looked at as its next firing. Files that would have to be downloaded first are taken
+    to be here: how long that takes nobody knows.
     """
-    if description.cron is not None:
-        start = next_fire(description.cron, now)
-        description = replace(description, cron=None, start_time=start)
-    candidate = Benchmark(
-        benchmark_id=CANDIDATE_ID, user_id=user_id, description=description, submit_time=now
-    )
-    result = cycle.preview(pending_of(candidate))
+    candidate, result = _decided(cycle, description, files, user_id, now)
     explanation = result.explanation(CANDIDATE_ID)
     if explanation.never:
         return Preview(explanation=explanation, hcl="")
     return Preview(
         explanation=explanation,
         hcl=_hcl(candidate, explanation, settings),
-        forecast=forecasts(result.decided, last=CANDIDATE_ID).get(CANDIDATE_ID),
+        forecast=_foretold(result),
     )
+
+
+def _decided(
+    cycle: Cycle,
+    description: JobDescription,
+    files: Sequence[BenchmarkFile],
+    user_id: str,
+    now: datetime,
+) -> tuple[Benchmark, CycleResult]:
+    """The candidate, and what a cycle with it in the queue finds."""
+    if description.cron is not None:
+        start = next_fire(description.cron, now)
+        description = replace(description, cron=None, start_time=start)
+    candidate = Benchmark(
+        benchmark_id=CANDIDATE_ID,
+        user_id=user_id,
+        description=description,
+        submit_time=now,
+        files=tuple(files),
+    )
+    return candidate, cycle.preview(replace(pending_of(candidate), not_ready=None))
+
+
+def _foretold(result: CycleResult) -> Forecast | None:
+    return forecasts(result.decided, last=CANDIDATE_ID).get(CANDIDATE_ID)
 
 
 def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSettings) -> str:

@@ -44,7 +44,7 @@ from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.hcl.build import RenderSettings
-from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
@@ -154,10 +154,12 @@ class Engine:
         """There is news: decide now rather than at the next tick. Any thread."""
         self._wake.set()
 
-    def preview(self, description: JobDescription, user_id: str) -> Preview:
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Preview:
         """What a dry run answers; changes nothing. Any thread."""
         parts = self._parts
-        return preview(parts.cycle, parts.render, description, user_id, parts.clock.now())
+        return preview(parts.cycle, parts.render, description, files, user_id, parts.clock.now())
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """The newest of a benchmark. Any thread.

@@ -35,7 +35,7 @@ from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
@@ -101,7 +101,9 @@ class FakeEngine:
     def wake(self) -> None:
         self.woken += 1
 
-    def preview(self, description: JobDescription, user_id: str) -> FakePreview:
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> FakePreview:
         uid = BOARDS[0].target_uid
         explanation = Explanation(
             benchmark_id="dry-run",
@@ -129,7 +131,7 @@ class FakeEngine:
             raise NotFound("explanation", benchmark_id)
         return replace(
             self.preview(
-                JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), ""
+                JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), (), ""
             ).explanation,
             benchmark_id=benchmark_id,
         )

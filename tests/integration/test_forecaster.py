@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
-from tests.builders.engine import A, Lab
+from edgeyard.scheduler.engine.preview import Preview, preview
+from edgeyard.scheduler.hcl.build import RenderSettings
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    BenchmarkType,
+    JobDescription,
+    WaitingReason,
+)
+from tests.builders.engine import A, Lab, a_model
+
+RENDER = RenderSettings(public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner")
+ASKED = JobDescription(
+    model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
+)
 
 
 @pytest.fixture
@@ -29,9 +43,9 @@ class Told:
         self.values.setdefault(name, []).append(value)
 
 
-def ran(lab: Lab, forecaster: Forecaster, seconds: float) -> str:
+def ran(lab: Lab, forecaster: Forecaster, seconds: float, content: bytes = b"net") -> str:
     """One that was foretold, ran and ended; its id."""
-    benchmark_id = lab.submit()
+    benchmark_id = lab.submit(content=content)
     lab.turn()
     forecaster.run()
     (attempt,) = lab.attempts(benchmark_id)
@@ -64,6 +78,43 @@ def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> N
     assert len(told.values["eta_error_seconds"]) == 6
     assert told.values["eta_error_seconds"][-1] < told.values["eta_error_seconds"][0]
     assert 0.0 < told.values["eta_interval_coverage_ratio"][-1] <= 1.0
+
+
+def would(lab: Lab, file: BenchmarkFile, asked: JobDescription = ASKED) -> Preview:
+    """A dry run."""
+    return preview(lab.cycle, RENDER, asked, [file], "ann", lab.clock.now())
+
+
+def test_a_dry_run_knows_how_long_its_model_took(lab: Lab) -> None:
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    for _ in range(4):
+        ran(lab, forecaster, 10.0, b"quick")
+        ran(lab, forecaster, 60.0, b"slow")
+    lab.turn()
+    for content, takes_s in ((b"quick", 10.0), (b"slow", 60.0)):
+        told = would(lab, a_model(content)).forecast
+        assert told is not None
+        assert told.grounded
+        assert (told.finish - told.start).total_seconds() == pytest.approx(takes_s, rel=0.2)
+    short = replace(ASKED, user_time_s=30.0)
+    assert would(lab, a_model(b"quick"), short).explanation.placement is not None
+    refused = would(lab, a_model(b"slow"), short)
+    submitted = lab.submit(content=b"slow", user_time_s=30.0)
+    lab.turn()
+    assert refused.explanation.never
+    assert refused.explanation.waiting == lab.show(submitted).waiting
+    assert refused.explanation.waiting is not None
+    assert refused.explanation.waiting.reason is WaitingReason.DEADLINE_UNREACHABLE
+    assert refused.forecast is None
+
+
+def test_a_dry_run_takes_files_that_are_still_elsewhere_to_be_here(lab: Lab) -> None:
+    lab.turn()
+    elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None, size_bytes=None)
+    told = would(lab, elsewhere)
+    assert told.explanation.placement is not None
+    assert told.forecast is not None
+    assert told.forecast.start == lab.clock.now()
 
 
 def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:
