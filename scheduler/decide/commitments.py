@@ -77,7 +77,7 @@ def commitments(
         for lease in batch.knowledge.leases
         if lease.since > batch.now and lease.target_uid in row_of_uid
     ]
-    told = [each for each in _told(batch, pending) if each[0] in row_of_uid]
+    told = [each for each in promised_starts(batch, pending) if each[0] in row_of_uid]
     starts: dict[int, datetime] = {}
     owners: dict[int, frozenset[int]] = {}
     late = np.zeros(len(pairs), dtype=np.bool_)
@@ -94,9 +94,7 @@ def commitments(
         left_s[board] = min(left_s[board], np.finfo(np.float64).max)
     near = np.flatnonzero(np.isfinite(left_s[pairs.boards]))
     rows, boards = pairs.rows[near], pairs.boards[near]
-    hold_s = batch.time_limits_s[rows]
-    if policy.hold_quantile < 1.0:
-        hold_s = np.fmin(run_times(batch, rows, boards, policy.hold_quantile), hold_s)
+    hold_s = holds_s(batch, rows, boards, policy)
     late[near] = hold_s > left_s[boards]
     for lease in leases:
         board = row_of_uid[lease.target_uid]
@@ -110,12 +108,24 @@ def commitments(
     return Commitments(late=late, starts=starts, owners=owners)
 
 
+def holds_s(
+    batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp], policy: Policy
+) -> NDArray[np.float64]:
+    """Shape (pairs,): within which a run of the class counts as over on the board, seconds."""
+    bound_s: NDArray[np.float64] = batch.time_limits_s[rows]
+    if policy.hold_quantile < 1.0:
+        return np.fmin(run_times(batch, rows, boards, policy.hold_quantile), bound_s)
+    return bound_s
+
+
 def _left_s(batch: Batch, start: datetime, policy: Policy) -> float:
     return (start - batch.now).total_seconds() - policy.cool_down_s
 
 
-def _told(batch: Batch, pending: Sequence[PendingBenchmark]) -> list[tuple[str, datetime, int]]:
-    """Board, start, and row of the benchmark that it is promised to."""
+def promised_starts(
+    batch: Batch, pending: Sequence[PendingBenchmark]
+) -> list[tuple[str, datetime, int]]:
+    """Board, start, and row of the benchmark that it is promised to; leases are not among them."""
     found = [
         (each.target_uid, each.start_time, job)
         for job, each in enumerate(pending)

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+from edgeyard.scheduler.decide.forecast import roll
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -114,6 +115,60 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
             if lease.target_uid == uid and lease.user_id != by_id[benchmark_id].user_id
         ]
         assert owns or all(through <= start for start in others)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    jobs,
+    st.lists(
+        st.tuples(st.sampled_from(UIDS), st.integers(-99, 2000), st.sampled_from([None, "ada"])),
+        max_size=4,
+    ),
+    st.dictionaries(st.integers(0, 6), st.tuples(st.sampled_from(UIDS), st.integers(-99, 2000))),
+    st.sampled_from([0.0, 40.0]),
+)
+def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
+    asked: list[dict[str, object]],
+    leases: list[tuple[str, int, str | None]],
+    promises: dict[int, tuple[str, int]],
+    cool_down_s: float,
+) -> None:
+    known = Knowledge(
+        leases=tuple(
+            Lease(
+                lease_id=str(number),
+                target_uid=uid,
+                since=NOW + timedelta(seconds=since_s),
+                until=NOW + timedelta(seconds=since_s + 100),
+                reason="",
+                user_id=user,
+            )
+            for number, (uid, since_s, user) in enumerate(leases)
+        ),
+        promises=tuple(
+            Promise(
+                benchmark_id=f"b{number}", target_uid=uid, start=NOW + timedelta(seconds=start_s)
+            )
+            for number, (uid, start_s) in promises.items()
+            if number >= len(asked) or asked[number]["start_time"] is None
+        ),
+        most_run_s=BOUND_S,
+    )
+    result = cycle(
+        snapshot_of([board(uid) for uid in UIDS]),
+        queue(asked),
+        knowledge=known,
+        cool_down_s=cool_down_s,
+    )
+    placed = places(result)
+    # promised one board, but asks for another or is placed there: that promise is void
+    wanted = {f"b{job}": each["target_uid"] for job, each in enumerate(asked)} | placed
+    assume(all(wanted.get(f"b{job}") in (None, uid) for job, (uid, _) in promises.items()))
+    decided = result.decided
+    rolled = roll(decided, samples=8)
+    assert set(rolled.jobs.tolist()) == set(range(len(asked)))
+    for job, starts in zip(rolled.jobs.tolist(), rolled.starts, strict=True):
+        assert (starts == 0.0).all() if decided.placed(job) else (starts > 0.0).all()
 
 
 class Fixed:
