@@ -14,6 +14,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.decide.changes import Changes
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
@@ -72,6 +73,15 @@ class EngineDoor(Protocol):
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> Preview:
         """What a dry run answers; changes nothing."""
+        ...
+
+    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """Of a benchmark about to be submitted; None where that can't be told, or not quickly.
+
+        Args:
+            candidate: Gives its description and files; asked only where something may be told.
+            user_id: Whose it is.
+        """
         ...
 
     def explanation(self, benchmark_id: str) -> Explanation:

@@ -94,8 +94,9 @@ def forecasts(
     now = decided.now
     found = {}
     for number, job in enumerate(rolled.jobs.tolist()):
-        if np.isfinite(rolled.finishes[number]).all():
-            each = decided.pending[job]
+        each = decided.pending[job]
+        # while files come nobody knows when it is ready, but its place in the queue counts
+        if each.not_ready is None and np.isfinite(rolled.finishes[number]).all():
             found[each.benchmark_id] = _forecast(
                 each,
                 now,

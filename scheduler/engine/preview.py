@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -29,8 +32,20 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.ports import Clock
+
+logger = logging.getLogger(__name__)
+
+Candidate = Callable[[], tuple[JobDescription, Sequence[BenchmarkFile]]]
 
 CANDIDATE_ID = "dry-run"
+
+FORETOLD_MOST = 100
+"""Benchmarks that run or wait; with more of them a submission is not foretold at once."""
+
+FORETELLING_SHARE = 0.1
+"""Of one core that forecasts of submissions take at most."""
+
 _NO_DOWNLOAD_YET = "made-at-dispatch"
 
 
@@ -70,6 +85,58 @@ def preview(
         hcl=_hcl(candidate, explanation, settings),
         forecast=_foretold(result),
     )
+
+
+class Foreteller:
+    """Tells of a submission at once when it is expected to start and end. Safe on any thread.
+
+    It takes as long as a decision of the whole queue, so it is done for short queues alone, for one
+    at a time, and rarely enough that it takes no more than a share of a core: a flood of
+    submissions is answered as fast as without it, and told by the forecaster's next turn.
+    """
+
+    def __init__(self, cycle: Cycle, clock: Clock) -> None:
+        """Nothing is read before `of`."""
+        self._cycle = cycle
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_s = -math.inf
+
+    def of(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """Of a benchmark that is about to be submitted.
+
+        Args:
+            candidate: Gives its description and files; not asked where nothing is told anyway.
+            user_id: Whose it is.
+
+        Returns:
+            None where it can't be told: files must be downloaded first, no board could ever run
+            it, a cron; and where it is not told at once.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            began_s = self._clock.monotonic_s()
+            if began_s < self._next_s or self._cycle.alive > FORETOLD_MOST:
+                return None
+            try:
+                return self._look(*candidate(), user_id)
+            except Exception:  # a submission is worth more than its forecast
+                logger.exception("no forecast of a submission", extra={"event": "foretell.broke"})
+                return None
+            finally:
+                took_s = self._clock.monotonic_s() - began_s
+                self._next_s = began_s + took_s / FORETELLING_SHARE
+        finally:
+            self._lock.release()
+
+    def _look(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Forecast | None:
+        if description.cron is not None or any(file.sha256 is None for file in files):
+            return None
+        _, result = _decided(self._cycle, description, files, user_id, self._clock.now())
+        return _foretold(result)
 
 
 def _decided(

@@ -31,6 +31,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.changes import Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
@@ -97,6 +98,7 @@ class FakeEngine:
     unknown: tuple[Board, ...] = ()
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
+    foretold: Forecast | None = None
 
     def wake(self) -> None:
         self.woken += 1
@@ -125,6 +127,10 @@ class FakeEngine:
             ),
         )
         return FakePreview(explanation, 'job "benchmark-x" {}\n')
+
+    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        candidate()
+        return self.foretold
 
     def explanation(self, benchmark_id: str) -> Explanation:
         if benchmark_id not in self.explained:

@@ -141,8 +141,9 @@ def test_the_chance_to_meet_a_deadline_is_told(due_s: float, low: float, high: f
 
 def test_who_waits_for_what_has_no_time_is_told_none() -> None:
     held = Waiting(reason=WaitingReason.HELD, sentence="it is held")
-    found = foretold([pending("held", not_ready=held), pending("never", family="rpi9")])
-    assert found == {}
+    comes = Waiting(reason=WaitingReason.FETCHING, sentence="net.onnx is being downloaded")
+    jobs = [pending("held", not_ready=held), pending("never", family="rpi9")]
+    assert foretold([*jobs, pending("comes", not_ready=comes)]) == {}
 
 
 def test_a_start_time_and_a_rest_of_the_board_count() -> None:
