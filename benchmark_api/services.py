@@ -14,8 +14,9 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
-from edgeyard.scheduler.model.benchmark import JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
@@ -68,8 +69,19 @@ class EngineDoor(Protocol):
         """Something changed: look soon. Cheap; may be called from any thread, at any rate."""
         ...
 
-    def preview(self, description: JobDescription, user_id: str) -> Preview:
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Preview:
         """What a dry run answers; changes nothing."""
+        ...
+
+    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """Of a benchmark about to be submitted; None where that can't be told, or not quickly.
+
+        Args:
+            candidate: Gives its description and files; asked only where something may be told.
+            user_id: Whose it is.
+        """
         ...
 
     def explanation(self, benchmark_id: str) -> Explanation:

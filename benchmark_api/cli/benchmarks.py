@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -53,10 +54,13 @@ def _board(row: Row) -> str:
 
 
 def _start(row: Row) -> str:
-    """When it is expected to start, on the user's clock."""
+    """When it is expected to start, on the user's clock; with the day where that is another."""
     forecast = row.get("forecast")
     at = when(forecast.get("start")) if isinstance(forecast, dict) else None
-    return "" if at is None else f"{at.astimezone():%H:%M:%S}"
+    if at is None:
+        return ""
+    at = at.astimezone()
+    return f"{at:%H:%M:%S}" if at.date() == datetime.now(at.tzinfo).date() else f"{at:%m-%d %H:%M}"
 
 
 def _place(row: Row) -> str:
@@ -82,12 +86,12 @@ _QUEUE_COLUMNS = (
         of=lambda row: plain(row.get("benchmark_id")) or "(another user's)",
         whole=True,
     ),
+    Column(title="STARTS", of=_start, whole=True),
     Column(title="PRIO", of=field("priority"), right=True, whole=True),
-    Column(title="MODEL", of=field("model"), shorten=True, always=False),
+    Column(title="MODEL", of=field("model"), shorten=True, always=False, from_width=100),
     Column(title="USER", of=field("user_id"), from_width=100),
     Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, from_width=100),
     Column(title="FOR", of=field("target"), from_width=100),
-    Column(title="STARTS", of=_start, whole=True, always=False),
     Column(title="WHY IT WAITS", of=_why),
 )
 

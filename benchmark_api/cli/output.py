@@ -300,6 +300,14 @@ def local_time(value: object) -> str:
     return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
+def clock_times(*times: datetime) -> list[str]:
+    """Times on the user's own clock; with their dates where not all of them are today."""
+    local = [each.astimezone() for each in times]
+    today = datetime.now(UTC).astimezone().date()
+    form = "%H:%M:%S" if all(each.date() == today for each in local) else "%Y-%m-%d %H:%M:%S"
+    return [f"{each:{form}}" for each in local]
+
+
 def when(value: object) -> datetime | None:
     """A time with its zone, from text or as it is."""
     if isinstance(value, str):

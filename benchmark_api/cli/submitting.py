@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import asking
-from edgeyard.benchmark_api.cli.output import Column, emit, emit_json, field, local_time, size
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    clock_times,
+    emit,
+    emit_json,
+    field,
+    local_time,
+    size,
+    when,
+)
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import IDS_COLUMNS, CancelOnTimeout, Timeout, finish
 from edgeyard.errors import InvalidInput
@@ -197,8 +206,21 @@ def _answer(
             rows = _with_models(session, rows, campaign)
         emit(session.output, rows, _SUBMITTED_COLUMNS, "nothing was submitted")
     if session.output is Output.TABLE and submitted:
+        _say_forecast(session, submitted)
         again = f"--campaign {campaign}" if len(submitted) > 1 else submitted[0].benchmark_id
         session.say(f"submitted; wait for the result with: edgeyard wait {again}")
+
+
+def _say_forecast(session: Session, submitted: list[Benchmark]) -> None:
+    """When the benchmark is expected to start and end; nothing where the server did not say."""
+    forecast = submitted[0].raw.get("forecast")
+    if len(submitted) > 1 or not isinstance(forecast, dict):
+        return
+    for verb_, name in (("starts", "start"), ("ends", "finish")):
+        middle, low, high = (when(forecast.get(f"{name}{end}")) for end in ("", "_low", "_high"))
+        if middle is not None and low is not None and high is not None:
+            near, soonest, latest = clock_times(middle, low, high)
+            session.say(f"{verb_} about {near} (4 times in 5 between {soonest} and {latest})")
 
 
 def _with_models(

@@ -143,11 +143,17 @@ class Once:
             uow.log.remember(self._key, self._user_id, self._sha256, told)
 
 
-def accepted(services: Services, made: Benchmark, warnings: tuple[str, ...]) -> JsonObject:
+def accepted(
+    services: Services,
+    made: Benchmark,
+    warnings: tuple[str, ...],
+    forecast: JsonObject | None,
+) -> JsonObject:
     """What a submission answers."""
     return {
         "benchmark_id": made.benchmark_id,
         "status": made.status.value,
+        "forecast": forecast,
         "links": views.links(services, made.benchmark_id),
         "warnings": list(warnings),
     }
@@ -225,6 +231,9 @@ def _stored(
         Bearing(uow, caller, services).check(asked.description)
         return FileFinder(uow, caller, services).files_of(asked, kept)
 
+    # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
+    forecast = _foretold(asked, caller, services, kept)
+
     def change(
         uow: UnitOfWork, found: Response | tuple[JobDescription, Sequence[BenchmarkFile]]
     ) -> Response | JsonObject:
@@ -237,6 +246,7 @@ def _stored(
                 "benchmark_id": None,
                 "schedule_id": schedule.schedule_id,
                 "status": "scheduled",
+                "forecast": None,
                 "next_fire": time_to_json(schedule.next_fire),
                 "links": {"self": url(services, "v1", "schedules", schedule.schedule_id)},
                 "warnings": list(asked.warnings),
@@ -251,7 +261,7 @@ def _stored(
                 benchmark_id=asked.benchmark_id,
                 retry_of=retry_of,
             )
-            told = accepted(services, made, asked.warnings)
+            told = accepted(services, made, asked.warnings, forecast)
         once.remember(uow, told)
         return told
 
@@ -290,13 +300,26 @@ def _merged(
     return {name: value for name, value in merged.items() if value is not None}, tuple(warnings)
 
 
+def _foretold(
+    asked: Asked, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
+) -> JsonObject | None:
+    """When a submission is expected to start and end."""
+
+    def candidate() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
+        with services.store.read() as uow:
+            return FileFinder(uow, caller, services).files_of(asked, kept)
+
+    found = services.engine.foretell(candidate, caller.user_id)
+    return None if found is None else forecast_to_json(found, services.clock.now())
+
+
 def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
     """A dry run's answer; files are looked up, nothing is stored."""
     with services.store.read() as uow:
         Bearing(uow, caller, services).check(asked.description)
         description, files = FileFinder(uow, caller, services).files_of(asked)
     try:
-        preview = services.engine.preview(description, caller.user_id)
+        preview = services.engine.preview(description, files, caller.user_id)
     except (HclError, InvalidInput) as error:
         raise InvalidInput.at("", f"the job can't be rendered: {error}") from error
     explanation = preview.explanation

@@ -237,10 +237,15 @@ class BenchmarkPage(TypedDict):
 
 
 class Accepted(TypedDict):
-    """A submission was taken; with a cron, ``schedule_id`` says as what."""
+    """A submission was taken; with a cron, ``schedule_id`` says as what.
+
+    ``forecast`` is as of the submission; null where no time can be told, or not at once: files are
+    downloaded first, the lab is busy, many submit. The benchmark's own is there soon.
+    """
 
     benchmark_id: str | None
     status: str
+    forecast: Forecast | None
     links: dict[str, str]
     warnings: list[str]
     schedule_id: NotRequired[str]

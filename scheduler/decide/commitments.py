@@ -83,10 +83,7 @@ class Commitments:
             return late
         near = np.flatnonzero(self._near[boards])
         rows, boards = rows[near], boards[near]
-        hold_s = self.batch.time_limits_s[rows]
-        if self.policy.hold_quantile < 1.0:
-            predicted_s = run_times(self.batch, rows, boards, self.policy.hold_quantile)
-            hold_s = np.fmin(predicted_s, hold_s)
+        hold_s = holds_s(self.batch, rows, boards, self.policy)
         too_long = hold_s > self._left_s[boards]
         for board, lease, foreign in self._leases:
             left_s = _until_s(self.batch, lease.since) - self.policy.cool_down_s
@@ -141,6 +138,16 @@ class Commitments:
         near = np.zeros(self.batch.shape[1], dtype=np.bool_)
         near[list(self.starts)] = True
         return near
+
+
+def holds_s(
+    batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp], policy: Policy
+) -> NDArray[np.float64]:
+    """Shape (pairs,): within which a run of the class counts as over on the board, seconds."""
+    bound_s: NDArray[np.float64] = batch.time_limits_s[rows]
+    if policy.hold_quantile < 1.0:
+        return np.fmin(run_times(batch, rows, boards, policy.hold_quantile), bound_s)
+    return bound_s
 
 
 def commitments(

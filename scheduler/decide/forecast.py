@@ -5,7 +5,8 @@ they are; what is rolled forward is list scheduling by events, since a whole dec
 that comes free would take hours: from first to last in the queue, each benchmark takes, among the
 boards that its filters would let it use were they free, the one that comes free first (of those
 free at the same time the one with the best score). With all benchmarks ready that is what the
-cycle does, step by step: nobody further back ever delays it.
+cycle does, step by step: nobody further back ever delays it. Before a promised start or a lease
+only those get the board who are surely through by then (`edgeyard.scheduler.decide.stretches`).
 
 Each *sample* is one possible future. A run's time is drawn from its predictive law
 (`edgeyard.scheduler.framework.estimates`): what is not known of a kind on a board is drawn once a
@@ -28,9 +29,11 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.commitments import holds_s
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.resting import rests_s
+from edgeyard.scheduler.decide.stretches import stretches
 from edgeyard.scheduler.framework.batch import Batch, Pairs, pairs_of
 from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts
 from edgeyard.scheduler.framework.runner import PluginRunner
@@ -89,8 +92,9 @@ def forecasts(
     now = decided.now
     found = {}
     for number, job in enumerate(rolled.jobs.tolist()):
-        if np.isfinite(rolled.finishes[number]).all():
-            each = decided.pending[job]
+        each = decided.pending[job]
+        # while files come nobody knows when it is ready, but its place in the queue counts
+        if each.not_ready is None and np.isfinite(rolled.finishes[number]).all():
             found[each.benchmark_id] = _forecast(
                 each,
                 now,
@@ -159,29 +163,29 @@ def roll(
     rng = np.random.default_rng(decided.batch.seed)
     lab = _Lab(decided, samples, rng)
     jobs = lab.queue(last)
+    lab.keep_for_those_left_out(jobs)
     runs = _Runs(lab.batch, lab.pairs, samples, rng)
     starts = np.full((len(jobs), samples), np.inf)
     finishes = starts.copy()
     grounded = np.zeros(len(jobs), dtype=np.bool_)
     for number, job in enumerate(jobs.tolist()):
         row = int(lab.batch.class_of_job[job])
-        its = lab.choices(job, row)
+        its, places = lab.choices(job, row)
         if not len(its):
             continue
-        ready = lab.ready(job)
-        start = lab.starts(its, ready, row)
+        start = lab.starts(job, its, places)
         choice = start.argmin(axis=1)
         begins = start[lab.samples, choice]
         taken = its[choice]
         ends = begins + runs.draw(row, taken)
-        lab.hold(job, lab.pairs.boards[taken], ends)
+        lab.hold(job, places[choice], ends)
         starts[number], finishes[number] = begins, ends
         grounded[number] = runs.known[taken].all()
     return Rolled(jobs=jobs, starts=starts, finishes=finishes, ends=lab.ends, grounded=grounded)
 
 
 class _Lab:
-    """Boards in virtual time: when each comes free, in each sample."""
+    """Boards in virtual time: when each of their stretches comes free, in each sample."""
 
     def __init__(self, decided: Decided, samples: int, rng: np.random.Generator) -> None:
         self._decided = decided
@@ -198,22 +202,36 @@ class _Lab:
         held = [row for row in on_board if row != NOBODY]
         fits = _if_free(decided, [*held, *np.flatnonzero(rests).tolist()])
         self.pairs = pairs_of(fits)
-        self.free = np.tile(rests, (samples, 1))
+        self._stretches = stretches(decided)
+        first = self._stretches.first
+        self._cut = bool(self._stretches.lanes)
+        self.free = np.tile(
+            np.maximum(rests[self._stretches.boards], self._stretches.begins), (samples, 1)
+        )
         self.ends = _ends(decided, holders, samples, rng)
         self._slots = _slots(decided, holders, self.ends, samples)
         for row, ends in zip(on_board, self.ends, strict=True):
             if row != NOBODY:
                 known = np.where(np.isfinite(ends), ends + self._set_up_s, np.inf)
-                self.free[:, row] = np.maximum(self.free[:, row], known)
-        self._since, self._until = _closed(decided, row_of_uid)
-        self._closes = bool(np.isfinite(self._since).any())
-        self._preferred: dict[int, NDArray[np.intp]] = {}
+                its = slice(int(first[row]), int(first[row + 1]))
+                self.free[:, its] = np.maximum(self.free[:, its], known[:, None])
+        self._promised = self._promised_pairs()
+        self._holds_s = np.zeros(0)
+        if self._cut:
+            self._holds_s = holds_s(self.batch, self.pairs.rows, self.pairs.boards, decided.policy)
+        self._closes_for: dict[str, Floats] = {}
+        self._preferred: dict[int, tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
 
     def queue(self, last: str | None) -> NDArray[np.intp]:
-        """Who is looked at: those placed now, then those that wait, up to a number of pairs."""
+        """Who is looked at, up to a number of pairs.
+
+        First those placed now, then those to whom a start was promised, then all others that wait.
+        """
         decided = self._decided
-        placed = decided.assignment.board_of_job[decided.order] != NOBODY
-        order = np.concatenate((decided.order[placed], decided.order[~placed]))
+        placed = decided.assignment.board_of_job != NOBODY
+        promised = np.isin(np.arange(len(placed)), list(self._promised))
+        order = decided.order
+        order = order[np.lexsort((~promised[order], ~placed[order]))]
         held = [
             (waiting := decided.pending[job].not_ready) is not None
             and waiting.reason is WaitingReason.HELD
@@ -229,19 +247,55 @@ class _Lab:
         sizes[first] = np.diff(self.pairs.starts)[rows[first]]
         return order[np.cumsum(sizes) <= MOST_PAIRS]
 
-    def choices(self, job: int, row: int) -> NDArray[np.intp]:
-        """Pairs of the benchmark, best first; the one that it was given now, if it was."""
-        board = int(self._decided.assignment.board_of_job[job])
-        if board != NOBODY:
-            at = self.pairs.at(row, board)
-            return np.array([] if at is None else [at], dtype=np.intp)
+    def keep_for_those_left_out(self, jobs: NDArray[np.intp]) -> None:
+        """What is promised to a benchmark that is not rolled (it is held) is closed to all."""
+        rolled = set(jobs.tolist())
+        for job, places in self._stretches.promised.items():
+            for place in places if job not in rolled else ():
+                its = slice(place, int(self._stretches.first[self._stretches.boards[place] + 1]))
+                self.free[:, its] = np.inf
+
+    def choices(self, job: int, row: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Pairs of the benchmark, best first, and a stretch of the pair's board for each.
+
+        Of one that was given a board now, that one alone; of one to whom a start is promised, the
+        boards where it is.
+        """
+        given = int(self._decided.assignment.board_of_job[job])
+        if given != NOBODY:
+            at = self.pairs.at(row, given)
+            pairs = np.array([] if at is None else [at], dtype=np.intp)
+            return pairs, self._stretches.first[self.pairs.boards[pairs]]
+        if job in self._promised:
+            return self._cut_up(self._promised[job])
         if row not in self._preferred:
             its = self.pairs.of(row)
             worth = self._worth(row)
             pairs = np.arange(its.start, its.stop)
             place = np.argsort(self.batch.board_order, kind="stable")[self.pairs.boards[its]]
-            self._preferred[row] = pairs[np.lexsort((place, -worth))]
+            self._preferred[row] = self._cut_up(pairs[np.lexsort((place, -worth))])
         return self._preferred[row]
+
+    def _promised_pairs(self) -> dict[int, NDArray[np.intp]]:
+        """By row of the benchmark, pairs with the boards that are promised to it, if it fits."""
+        found = {}
+        for job, places in self._stretches.promised.items():
+            row = int(self.batch.class_of_job[job])
+            boards = sorted(set(self._stretches.boards[list(places)].tolist()))
+            pairs = [at for board in boards if (at := self.pairs.at(row, board)) is not None]
+            if pairs:
+                found[job] = np.array(pairs, dtype=np.intp)
+        return found
+
+    def _cut_up(self, pairs: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """A pair for each stretch of its board, and the stretch."""
+        boards = self.pairs.boards[pairs]
+        if not self._cut:
+            return pairs, boards
+        first = self._stretches.first
+        counts = first[boards + 1] - first[boards]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(pairs, counts), np.repeat(first[boards], counts) + within
 
     def _worth(self, row: int) -> Floats:
         """Scores of the class's pairs; 0 for boards that are not free now."""
@@ -252,7 +306,7 @@ class _Lab:
         its: Floats = worth[self.pairs.boards[self.pairs.of(row)]]
         return its
 
-    def ready(self, job: int) -> Floats:
+    def _ready(self, job: int) -> Floats:
         """Shape (samples,): from when on it may start."""
         each = self._decided.pending[job]
         ready = np.zeros(len(self.samples))
@@ -261,22 +315,42 @@ class _Lab:
         slots = self._slots.get(each.user_id)
         return ready if slots is None else np.maximum(ready, slots.min(axis=1))
 
-    def starts(self, its: NDArray[np.intp], ready: Floats, row: int) -> Floats:
-        """Shape (samples, pairs): when it could start on each board."""
-        boards = self.pairs.boards[its]
-        start = np.maximum(self.free[:, boards], ready[:, None])
-        if self._closes:
-            bound = self.batch.time_limits_s[row]
-            crosses = (start < self._until[boards]) & (start + bound > self._since[boards])
-            start = np.where(crosses, self._until[boards], start)
-        return start
+    def starts(self, job: int, its: NDArray[np.intp], places: NDArray[np.intp]) -> Floats:
+        """Shape (samples, pairs): when it could start in each stretch; inf where it may not."""
+        start: Floats = np.maximum(self.free[:, places], self._ready(job)[:, None])
+        if not self._cut or self._decided.assignment.board_of_job[job] != NOBODY:
+            return start
+        closes = self._closes(job)[places]
+        fits = (start + self._holds_s[its] <= closes) & (start < self._stretches.ends[places])
+        return np.where(fits, start, np.inf)
 
-    def hold(self, job: int, boards: NDArray[np.intp], ends: Floats) -> None:
-        """It runs there until then."""
-        self.free[self.samples, boards] = ends + self._set_up_s
+    def _closes(self, job: int) -> Floats:
+        """Shape (stretches,): when its run must be over."""
+        user = self._decided.pending[job].user_id
+        if user not in self._closes_for:
+            self._closes_for[user] = self._stretches.closes_for(user, self._set_up_s)
+        closes = self._closes_for[user]
+        if job in self._promised:
+            closes = closes.copy()
+            for board in self.pairs.boards[self._promised[job]].tolist():
+                its = slice(*self._stretches.first[board : board + 2].tolist())
+                # the cycle holds leases alone against it there
+                closes[its] = self._stretches.lanes[board].closes(user, 0.0, promised=False)
+        return closes
+
+    def hold(self, job: int, places: NDArray[np.intp], ends: Floats) -> None:
+        """It runs there until then; what of the board comes later is free no sooner."""
+        known = np.flatnonzero(np.isfinite(ends))
+        places, until = places[known], ends[known] + self._set_up_s
+        self.free[known, places] = until
+        last = self._stretches.first[self._stretches.boards[places] + 1] - 1
+        while self._cut and len(known := known[later := places < last]):
+            places, last, until = places[later] + 1, last[later], until[later]
+            self.free[known, places] = np.maximum(self.free[known, places], until)
         slots = self._slots.get(self._decided.pending[job].user_id)
         if slots is not None:
-            slots[self.samples, slots.argmin(axis=1)] = ends
+            started = np.isfinite(ends)
+            slots[self.samples[started], slots.argmin(axis=1)[started]] = ends[started]
 
 
 class _Runs:
@@ -344,21 +418,6 @@ def _if_free(decided: Decided, held: list[int]) -> NDArray[np.bool_]:
     cleared = replace(batch, snapshot=snapshot, knowledge=knowledge)
     runner = PluginRunner()
     return feasibility(cleared, decided.plugins.filters, runner).fits
-
-
-def _closed(decided: Decided, row_of_uid: dict[str, int]) -> tuple[Floats, Floats]:
-    """When each board is next closed by a lease, and until when; inf where it is not."""
-    since = np.full(decided.batch.shape[1], np.inf)
-    until = np.full(decided.batch.shape[1], -np.inf)
-    for lease in sorted(decided.batch.knowledge.leases, key=lambda each: each.since):
-        board = row_of_uid.get(lease.target_uid)
-        if board is None or lease.until <= decided.now:
-            continue
-        begins = max((lease.since - decided.now).total_seconds(), 0.0)
-        if np.isinf(since[board]) or begins <= until[board]:
-            since[board] = min(since[board], begins)
-            until[board] = max(until[board], (lease.until - decided.now).total_seconds())
-    return since, until
 
 
 def _slots(

@@ -274,6 +274,11 @@ class Cycle:
             and live.benchmark.status is Status.PENDING
         )
 
+    @property
+    def alive(self) -> int:
+        """How many benchmarks ran or waited when they were last looked at."""
+        return len(self._live)
+
     def preview(self, candidate: PendingBenchmark) -> CycleResult:
         """What this cycle would say if ``candidate`` were in the queue now; changes nothing."""
         now = self._clock.now()

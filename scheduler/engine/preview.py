@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
@@ -18,11 +23,29 @@ from edgeyard.scheduler.hcl.build import (
 )
 from edgeyard.scheduler.hcl.render import render
 from edgeyard.scheduler.model.attempt import job_id_of
-from edgeyard.scheduler.model.benchmark import Benchmark, Binding, FileRole, JobDescription
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    BenchmarkFile,
+    Binding,
+    FileRole,
+    JobDescription,
+)
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.ports import Clock
+
+logger = logging.getLogger(__name__)
+
+Candidate = Callable[[], tuple[JobDescription, Sequence[BenchmarkFile]]]
 
 CANDIDATE_ID = "dry-run"
+
+FORETOLD_MOST = 100
+"""Benchmarks that run or wait; with more of them a submission is not foretold at once."""
+
+FORETELLING_SHARE = 0.1
+"""Of one core that forecasts of submissions take at most."""
+
 _NO_DOWNLOAD_YET = "made-at-dispatch"
 
 
@@ -44,20 +67,16 @@ def preview(
     cycle: Cycle,
     settings: RenderSettings,
     description: JobDescription,
+    files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
-    A cron is looked at as its next firing.
+    A cron is looked at as its next firing. Files that would have to be downloaded first are taken
+    to be here: how long that takes nobody knows.
     """
-    if description.cron is not None:
-        start = next_fire(description.cron, now)
-        description = replace(description, cron=None, start_time=start)
-    candidate = Benchmark(
-        benchmark_id=CANDIDATE_ID, user_id=user_id, description=description, submit_time=now
-    )
-    result = cycle.preview(pending_of(candidate))
+    candidate, result = _decided(cycle, description, files, user_id, now)
     explanation = result.explanation(CANDIDATE_ID)
     if explanation.never:
         return Preview(explanation=explanation, hcl="")
@@ -66,6 +85,79 @@ def preview(
         hcl=_hcl(candidate, explanation, settings),
         forecast=forecast_of(result.decided, CANDIDATE_ID),
     )
+
+
+class Foreteller:
+    """Tells of a submission at once when it is expected to start and end. Safe on any thread.
+
+    It takes as long as a decision of the whole queue, so it is done for short queues alone, for one
+    at a time, and rarely enough that it takes no more than a share of a core: a flood of
+    submissions is answered as fast as without it, and told by the forecaster's next turn.
+    """
+
+    def __init__(self, cycle: Cycle, clock: Clock) -> None:
+        """Nothing is read before `of`."""
+        self._cycle = cycle
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_s = -math.inf
+
+    def of(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """Of a benchmark that is about to be submitted.
+
+        Args:
+            candidate: Gives its description and files; not asked where nothing is told anyway.
+            user_id: Whose it is.
+
+        Returns:
+            None where it can't be told: files must be downloaded first, no board could ever run
+            it, a cron; and where it is not told at once.
+        """
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            began_s = self._clock.monotonic_s()
+            if began_s < self._next_s or self._cycle.alive > FORETOLD_MOST:
+                return None
+            try:
+                return self._look(*candidate(), user_id)
+            except Exception:  # a submission is worth more than its forecast
+                logger.exception("no forecast of a submission", extra={"event": "foretell.broke"})
+                return None
+            finally:
+                took_s = self._clock.monotonic_s() - began_s
+                self._next_s = began_s + took_s / FORETELLING_SHARE
+        finally:
+            self._lock.release()
+
+    def _look(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Forecast | None:
+        if description.cron is not None or any(file.sha256 is None for file in files):
+            return None
+        _, result = _decided(self._cycle, description, files, user_id, self._clock.now())
+        return forecast_of(result.decided, CANDIDATE_ID)
+
+
+def _decided(
+    cycle: Cycle,
+    description: JobDescription,
+    files: Sequence[BenchmarkFile],
+    user_id: str,
+    now: datetime,
+) -> tuple[Benchmark, CycleResult]:
+    """The candidate, and what a cycle with it in the queue finds."""
+    if description.cron is not None:
+        start = next_fire(description.cron, now)
+        description = replace(description, cron=None, start_time=start)
+    candidate = Benchmark(
+        benchmark_id=CANDIDATE_ID,
+        user_id=user_id,
+        description=description,
+        submit_time=now,
+        files=tuple(files),
+    )
+    return candidate, cycle.preview(replace(pending_of(candidate), not_ready=None))
 
 
 def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSettings) -> str:

@@ -40,12 +40,12 @@ from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
-from edgeyard.scheduler.engine.preview import Preview, preview
+from edgeyard.scheduler.engine.preview import Candidate, Foreteller, Preview, preview
 from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.hcl.build import RenderSettings
-from edgeyard.scheduler.model.benchmark import FileRole, JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
@@ -121,6 +121,7 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._figures = Figures(parts.store, parts.observe)
         self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
+        self._foreteller = Foreteller(parts.cycle, parts.clock)
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -155,10 +156,16 @@ class Engine:
         """There is news: decide now rather than at the next tick. Any thread."""
         self._wake.set()
 
-    def preview(self, description: JobDescription, user_id: str) -> Preview:
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Preview:
         """What a dry run answers; changes nothing. Any thread."""
         parts = self._parts
-        return preview(parts.cycle, parts.render, description, user_id, parts.clock.now())
+        return preview(parts.cycle, parts.render, description, files, user_id, parts.clock.now())
+
+    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """Of a benchmark that is about to be submitted; see `Foreteller`. Any thread."""
+        return self._foreteller.of(candidate, user_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """The newest of a benchmark. Any thread.

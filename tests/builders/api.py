@@ -31,11 +31,12 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.changes import Bounds, Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.policies import Policies
+from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, JobDescription
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
@@ -97,11 +98,14 @@ class FakeEngine:
     unknown: tuple[Board, ...] = ()
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
+    foretold: Forecast | None = None
 
     def wake(self) -> None:
         self.woken += 1
 
-    def preview(self, description: JobDescription, user_id: str) -> FakePreview:
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> FakePreview:
         uid = BOARDS[0].target_uid
         explanation = Explanation(
             benchmark_id="dry-run",
@@ -124,12 +128,16 @@ class FakeEngine:
         )
         return FakePreview(explanation, 'job "benchmark-x" {}\n')
 
+    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        candidate()
+        return self.foretold
+
     def explanation(self, benchmark_id: str) -> Explanation:
         if benchmark_id not in self.explained:
             raise NotFound("explanation", benchmark_id)
         return replace(
             self.preview(
-                JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), ""
+                JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), (), ""
             ).explanation,
             benchmark_id=benchmark_id,
         )

@@ -36,6 +36,17 @@ A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
 GOOD: Mapping[str, object] = {"status": "ok", "inference_latency": {"p50": 1.5}}
 
 
+def a_model(content: bytes = b"net") -> BenchmarkFile:
+    """A model's file that the store has."""
+    return BenchmarkFile(
+        role=FileRole.MODEL,
+        position=0,
+        name="net.onnx",
+        sha256=hashlib.sha256(content).hexdigest(),
+        size_bytes=len(content),
+    )
+
+
 class Lab:
     """Everything but threads: a test says who does what next."""
 
@@ -88,17 +99,11 @@ class Lab:
             twin.unusable,
         )
 
-    def submit(self, user_id: str = "ann", **changes: object) -> str:
+    def submit(self, user_id: str = "ann", content: bytes = b"net", **changes: object) -> str:
         description = JobDescription(
             model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
         )
-        file = BenchmarkFile(
-            role=FileRole.MODEL,
-            position=0,
-            name="net.onnx",
-            sha256=hashlib.sha256(b"net").hexdigest(),
-            size_bytes=3,
-        )
+        file = a_model(content)
         with self.store.write() as uow:
             made = lifecycle.submit(
                 uow,

@@ -11,6 +11,7 @@ import pytest
 
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.model.forecast import Forecast
 from tests.builders.api import MODEL, Api, description, running
 
 
@@ -280,6 +281,34 @@ def test_an_idempotency_key_makes_one_benchmark(api: Api) -> None:
         headers=key,
     )
     assert other.status_code == 202
+
+
+def test_a_submission_tells_its_forecast_and_tells_it_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    foretold = Forecast(
+        benchmark_id="dry-run",
+        made_at=at,
+        place=3,
+        start=at,
+        start_low=at,
+        start_high=at,
+        finish=at,
+        finish_low=at,
+        finish_high=at,
+        deadline_chance=None,
+        grounded=True,
+    )
+    assert api.as_().post("/v1/benchmarks", json=description()).json()["forecast"] is None
+    monkeypatch.setattr(api.engine, "foretold", foretold)
+    key = {"Idempotency-Key": "foretold"}
+    told = api.as_().post("/v1/benchmarks", json=description(), headers=key).json()
+    assert told["forecast"]["place"] == 3
+    assert told["forecast"]["start"] == "2026-11-21T12:00:00Z"
+    assert api.as_().post("/v1/benchmarks", json=description(), headers=key).json() == told
+    wrong = api.as_().post("/v1/benchmarks", json=description(model="no such"))
+    assert wrong.status_code == 422
 
 
 def test_a_dry_run_tells_and_stores_nothing(api: Api) -> None:

@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
-from tests.builders.engine import A, Lab
+from edgeyard.scheduler.engine.preview import (
+    FORETOLD_MOST,
+    Candidate,
+    Foreteller,
+    Preview,
+    preview,
+)
+from edgeyard.scheduler.hcl.build import RenderSettings
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    BenchmarkType,
+    JobDescription,
+    WaitingReason,
+)
+from tests.builders.engine import A, Lab, a_model
+
+RENDER = RenderSettings(public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner")
+ASKED = JobDescription(
+    model="net.onnx", runtime="ort", benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
+)
 
 
 @pytest.fixture
@@ -29,9 +51,9 @@ class Told:
         self.values.setdefault(name, []).append(value)
 
 
-def ran(lab: Lab, forecaster: Forecaster, seconds: float) -> str:
+def ran(lab: Lab, forecaster: Forecaster, seconds: float, content: bytes = b"net") -> str:
     """One that was foretold, ran and ended; its id."""
-    benchmark_id = lab.submit()
+    benchmark_id = lab.submit(content=content)
     lab.turn()
     forecaster.run()
     (attempt,) = lab.attempts(benchmark_id)
@@ -64,6 +86,105 @@ def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> N
     assert len(told.values["eta_error_seconds"]) == 6
     assert told.values["eta_error_seconds"][-1] < told.values["eta_error_seconds"][0]
     assert 0.0 < told.values["eta_interval_coverage_ratio"][-1] <= 1.0
+
+
+def would(lab: Lab, file: BenchmarkFile, asked: JobDescription = ASKED) -> Preview:
+    """A dry run."""
+    return preview(lab.cycle, RENDER, asked, [file], "ann", lab.clock.now())
+
+
+def test_a_dry_run_knows_how_long_its_model_took(lab: Lab) -> None:
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    for _ in range(4):
+        ran(lab, forecaster, 10.0, b"quick")
+        ran(lab, forecaster, 60.0, b"slow")
+    lab.turn()
+    for content, takes_s in ((b"quick", 10.0), (b"slow", 60.0)):
+        told = would(lab, a_model(content)).forecast
+        assert told is not None
+        assert told.grounded
+        assert (told.finish - told.start).total_seconds() == pytest.approx(takes_s, rel=0.2)
+    short = replace(ASKED, user_time_s=30.0)
+    assert would(lab, a_model(b"quick"), short).explanation.placement is not None
+    refused = would(lab, a_model(b"slow"), short)
+    submitted = lab.submit(content=b"slow", user_time_s=30.0)
+    lab.turn()
+    assert refused.explanation.never
+    assert refused.explanation.waiting == lab.show(submitted).waiting
+    assert refused.explanation.waiting is not None
+    assert refused.explanation.waiting.reason is WaitingReason.DEADLINE_UNREACHABLE
+    assert refused.forecast is None
+
+
+def test_a_dry_run_takes_files_that_are_still_elsewhere_to_be_here(lab: Lab) -> None:
+    lab.turn()
+    elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None, size_bytes=None)
+    told = would(lab, elsewhere)
+    assert told.explanation.placement is not None
+    assert told.forecast is not None
+    assert told.forecast.start == lab.clock.now()
+
+
+def asking(asked: JobDescription = ASKED, file: BenchmarkFile | None = None) -> Candidate:
+    return lambda: (asked, [file or a_model()])
+
+
+def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> None:
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    for _ in range(4):
+        ran(lab, forecaster, 10.0)
+    lab.running(lab.submit())
+    told = Foreteller(lab.cycle, lab.clock).of(asking(), "ann")
+    assert told is not None
+    assert told.grounded
+    assert told.place == 1
+    assert (told.start - lab.clock.now()).total_seconds() == pytest.approx(10.0, rel=0.2)
+    submitted = lab.submit()
+    lab.turn()
+    forecaster.run()
+    later = forecaster.of(submitted)
+    assert later is not None
+    assert abs(later.start - told.start) < timedelta(seconds=1)
+    assert abs(later.finish - told.finish) < timedelta(seconds=1)
+
+
+def test_a_submission_whose_times_nobody_knows_is_told_none(lab: Lab) -> None:
+    lab.turn()
+    foreteller = Foreteller(lab.cycle, lab.clock)
+    elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None)
+    assert foreteller.of(asking(file=elsewhere), "ann") is None
+    assert foreteller.of(asking(replace(ASKED, cron="0 3 * * *")), "ann") is None
+    assert foreteller.of(asking(replace(ASKED, target="rpi9")), "ann") is None
+
+
+def test_a_flood_of_submissions_is_not_held_up_by_forecasts(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.turn()
+    foreteller = Foreteller(lab.cycle, lab.clock)
+    asked: list[str] = []
+
+    def slow() -> tuple[JobDescription, list[BenchmarkFile]]:
+        asked.append("")
+        lab.clock.forward(2.0)
+        return ASKED, [a_model()]
+
+    assert foreteller.of(slow, "ann") is not None
+    lab.clock.forward(17.0)  # a tenth of the time at most
+    assert foreteller.of(slow, "ann") is None
+    lab.clock.forward(1.0)
+    assert foreteller.of(slow, "ann") is not None
+    lab.clock.forward(20.0)
+    monkeypatch.setattr(Cycle, "alive", FORETOLD_MOST + 1)
+    assert foreteller.of(slow, "ann") is None
+    assert len(asked) == 2
+
+
+def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
+    def broken() -> tuple[JobDescription, list[BenchmarkFile]]:
+        raise ValueError
+
+    assert Foreteller(lab.cycle, lab.clock).of(broken, "ann") is None
 
 
 def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
+from edgeyard.scheduler.decide.forecast import roll
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -237,6 +238,47 @@ def test_whom_a_board_is_kept_for_starts_at_its_start(
             )
             running[uid] = holder, end
             moments |= {end, end + timedelta(seconds=cool_down_s)}
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    jobs,
+    st.lists(
+        st.tuples(st.sampled_from(UIDS), st.integers(-99, 2000), st.sampled_from([None, "ada"])),
+        max_size=4,
+    ),
+    st.sampled_from([0.0, 40.0]),
+)
+def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
+    asked: list[dict[str, object]],
+    leases: list[tuple[str, int, str | None]],
+    cool_down_s: float,
+) -> None:
+    known = Knowledge(
+        leases=tuple(
+            Lease(
+                lease_id=str(number),
+                target_uid=uid,
+                since=NOW + timedelta(seconds=since_s),
+                until=NOW + timedelta(seconds=since_s + 100),
+                reason="",
+                user_id=user,
+            )
+            for number, (uid, since_s, user) in enumerate(leases)
+        ),
+        most_run_s=BOUND_S,
+    )
+    result = cycle(
+        snapshot_of([board(uid) for uid in UIDS]),
+        queue(asked),
+        knowledge=known,
+        cool_down_s=cool_down_s,
+    )
+    decided = result.decided
+    rolled = roll(decided, samples=8)
+    assert set(rolled.jobs.tolist()) == set(range(len(asked)))
+    for job, starts in zip(rolled.jobs.tolist(), rolled.starts, strict=True):
+        assert (starts == 0.0).all() if decided.placed(job) else (starts > 0.0).all()
 
 
 class Fixed:

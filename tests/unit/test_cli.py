@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -580,7 +581,44 @@ def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     assert fits(result.stdout)
     assert LONG_ID in result.stdout
     assert "(another user's)" in result.stdout
+    assert result.stdout.split()[:4] == ["#", "BENCHMARK", "STARTS", "PRIO"]
     assert [line[0] for line in result.stdout.splitlines() if line[0] != " "] == ["#", "1", "2"]
+
+
+def test_the_queue_tells_at_80_columns_when_each_one_starts(server: FakeServer) -> None:
+    now = datetime.now().astimezone()
+    soon, tomorrow = now.replace(hour=12, minute=30, second=15), now + timedelta(days=1)
+    items = [
+        {"position": place, "benchmark_id": LONG_ID, "priority": 80, "model": "m" * 40,
+         "forecast": forecast(at), "waiting_reason": {"code": "board_busy", "sentence": "x " * 40}}
+        for place, at in enumerate((soon, tomorrow))
+    ]  # fmt: skip
+    server.on("GET", "/v1/queue", {"items": items})
+    result = run("queue")
+    assert fits(result.stdout)
+    assert f"{LONG_ID}  12:30:15" in result.stdout
+    assert f"{LONG_ID}  {tomorrow:%m-%d %H:%M}" in result.stdout
+
+
+def test_a_submission_tells_when_it_starts_and_ends(server: FakeServer) -> None:
+    at = datetime.now().astimezone().replace(hour=12, minute=30, second=15)
+    answer = {**accepted("one"), "forecast": forecast(at)}
+    submit = ("submit", "--model", "m.onnx", "--runtime", "ort", "--type", "TYPE1")
+    for _ in range(2):
+        server.on("POST", "/v1/benchmarks", answer)
+    result = run(*submit)
+    assert result.stdout == "one\n"
+    assert "starts about 12:30:15 (4 times in 5 between 12:30:15 and 12:30:15)" in result.stderr
+    assert "ends about 12:30:15 (4 times in 5 between" in result.stderr
+    assert json.loads(run(*submit, "--json").stdout)["forecast"]["start"] == at.isoformat()
+    server.on("POST", "/v1/benchmarks", {**accepted("one"), "forecast": None})
+    assert "about" not in run(*submit).stderr
+
+
+def forecast(at: datetime) -> dict[str, object]:
+    """All of it at one time."""
+    names = ("start", "start_low", "start_high", "finish", "finish_low", "finish_high")
+    return {"place": 1, "age_s": 0.0, **dict.fromkeys(names, at.isoformat())}
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal(server: FakeServer) -> None:

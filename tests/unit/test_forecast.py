@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 import numpy as np
@@ -58,6 +59,7 @@ def foretold(
     uids: Sequence[str] = (A, B),
     holders: Sequence[BoardHolder] = (),
     cool_down_s: float = 0.0,
+    hold_quantile: float = 1.0,
     **known: object,
 ) -> dict[str, Forecast]:
     held = {each.target_uid for each in holders}
@@ -67,6 +69,7 @@ def foretold(
         holders=holders,
         knowledge=Knowledge(runs=runs, **known),  # type: ignore[arg-type]  # whatever it takes
         cool_down_s=cool_down_s,
+        hold_quantile=hold_quantile,
     )
     return forecasts(result.decided)
 
@@ -138,8 +141,9 @@ def test_the_chance_to_meet_a_deadline_is_told(due_s: float, low: float, high: f
 
 def test_who_waits_for_what_has_no_time_is_told_none() -> None:
     held = Waiting(reason=WaitingReason.HELD, sentence="it is held")
-    found = foretold([pending("held", not_ready=held), pending("never", family="rpi9")])
-    assert found == {}
+    comes = Waiting(reason=WaitingReason.FETCHING, sentence="net.onnx is being downloaded")
+    jobs = [pending("held", not_ready=held), pending("never", family="rpi9")]
+    assert foretold([*jobs, pending("comes", not_ready=comes)]) == {}
 
 
 def test_a_start_time_and_a_rest_of_the_board_count() -> None:
@@ -149,17 +153,86 @@ def test_a_start_time_and_a_rest_of_the_board_count() -> None:
     assert in_s(rested["b1"])[0] == pytest.approx(15.0, abs=0.3)
 
 
-def test_a_lease_is_waited_for() -> None:
-    lease = Lease(
-        lease_id="l",
-        target_uid=A,
-        since=NOW + timedelta(seconds=15),
-        until=NOW + timedelta(seconds=100),
+def lease(since_s: float, until_s: float, user: str | None = None, uid: str = A) -> Lease:
+    return Lease(
+        lease_id=f"{uid}-{since_s}",
+        target_uid=uid,
+        since=NOW + timedelta(seconds=since_s),
+        until=NOW + timedelta(seconds=until_s),
         reason="",
+        user_id=user,
     )
-    found = foretold(queue(2, user_time_s=12.0), uids=(A,), leases=(lease,))
-    assert in_s(found["b0"])[0] == pytest.approx(0.0)
-    assert in_s(found["b1"])[0] == pytest.approx(100.0)
+
+
+def starts_s(found: dict[str, Forecast], *ids: str) -> list[float]:
+    return [in_s(found[each])[0] for each in ids]
+
+
+def test_a_lease_is_waited_for() -> None:
+    found = foretold(queue(2, user_time_s=12.0), uids=(A,), leases=(lease(15, 100),))
+    assert starts_s(found, "b0", "b1") == pytest.approx([0.0, 100.0])
+
+
+def test_a_leased_board_is_open_to_its_lessee_and_to_others_afterwards() -> None:
+    jobs = [*queue(1), *(pending(name, user_id="lena") for name in ("own0", "own1"))]
+    known = lease(-10, 100, "lena")
+    found = foretold(jobs, uids=(A,), leases=(known,))
+    assert starts_s(found, "own0", "own1", "b0") == pytest.approx([0.0, 10.0, 100.0], abs=0.5)
+    held = BoardHolder(
+        benchmark_id="runs",
+        target_uid=A,
+        priority=50,
+        started_at=NOW - timedelta(seconds=4.0),
+        kind=kind_of(pending()),
+        user_id="lena",
+    )
+    found = foretold(jobs, uids=(A,), leases=(known,), holders=[held])
+    assert starts_s(found, "own0", "b0") == pytest.approx([6.0, 100.0], abs=0.5)
+
+
+def test_every_lease_of_a_board_is_kept_to_not_the_next_alone() -> None:
+    leases = (lease(15, 100), lease(110, 200), lease(300, 400, "user-1"))
+    found = foretold(queue(5, user_time_s=12.0), uids=(A,), leases=leases)
+    # between the two there is no room for 12 s; the third is the user's own
+    expected = [0.0, 200.0, 210.0, 220.0, 230.0]
+    assert starts_s(found, *(f"b{n}" for n in range(5))) == pytest.approx(expected, abs=0.5)
+    others = foretold(queue(12, user_id="bob", user_time_s=12.0), uids=(A,), leases=leases)
+    assert starts_s(others, "b10", "b11") == pytest.approx([400.0, 410.0], abs=0.5)
+
+
+def test_before_a_pinned_start_only_those_run_who_are_surely_through() -> None:
+    pinned = pending("pinned", target_uid=A, start_time=NOW + timedelta(seconds=60))
+    short = queue(3, user_time_s=25.0, user_priority=1)
+    found = foretold([pinned, *short], uids=(A,))
+    assert starts_s(found, "b0", "b1", "b2", "pinned") == pytest.approx(
+        [0.0, 10.0, 20.0, 60.0], abs=0.5
+    )
+    long = foretold([pinned, *queue(2, user_time_s=70.0, user_priority=1)], uids=(A,))
+    assert starts_s(long, "pinned", "b0", "b1") == pytest.approx([60.0, 70.0, 80.0], abs=0.5)
+
+
+def test_a_policy_that_goes_by_predictions_starts_more_before_a_pinned_start() -> None:
+    pinned = pending("pinned", target_uid=A, start_time=NOW + timedelta(seconds=60))
+    long = queue(2, user_time_s=70.0, user_priority=1)
+    found = foretold([pinned, *long], uids=(A,), hold_quantile=0.9, cool_down_s=30.0)
+    assert starts_s(found, "b0", "pinned", "b1") == pytest.approx([0.0, 60.0, 100.0], abs=0.5)
+
+
+def test_a_promised_start_is_told_and_the_board_kept_until_it_comes() -> None:
+    held = BoardHolder(
+        benchmark_id="runs",
+        target_uid=A,
+        priority=50,
+        started_at=NOW - timedelta(seconds=4.0),
+        kind=kind_of(pending()),
+        time_limit_s=20.0,
+    )
+    told = pending("told", user_priority=1, start_time=NOW + timedelta(seconds=30))
+    jobs = [*queue(1, user_time_s=50.0), told]
+    found = foretold(jobs, uids=(A,), holders=[held])
+    assert starts_s(found, "told", "b0") == pytest.approx([30.0, 40.0], abs=0.5)
+    why = Waiting(reason=WaitingReason.HELD, sentence="it is held")
+    assert foretold([jobs[0], replace(told, not_ready=why)], uids=(A,), holders=[held]) == {}
 
 
 def test_a_quota_is_waited_for() -> None:
