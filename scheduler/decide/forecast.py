@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -362,31 +363,33 @@ class _Runs:
         self.known = ~np.isnan(law.location)
         self._law = _or_unknown(law, self._bounds)
         self._rng = rng
-        strata = (np.arange(samples) + 0.5) / samples
-        self._strata = strata
-        self._tables: dict[int, Floats] = {}
+        self._samples = samples
         self._errors: dict[int, Floats] = {}
 
     def draw(self, row: int, taken: NDArray[np.intp]) -> Floats:
         """Shape (samples,): of a run of the class on pair ``taken[s]`` in sample s."""
         law = self._law
         freedom = int(law.freedom[taken[0]])
-        if freedom not in self._tables:
-            self._tables[freedom] = student_quantiles_of(freedom, self._strata)
-        noise = self._rng.permutation(self._tables[freedom]) * np.sqrt(law.noise[taken])
+        noise = self._rng.permutation(_student_table(freedom, self._samples)) * np.sqrt(
+            law.noise[taken]
+        )
         if row not in self._errors:
             # one draw a sample: waiting times add up what is not known of a kind
-            self._errors[row] = self._rng.permutation(student_quantiles_of(200, self._strata))
+            self._errors[row] = self._rng.permutation(_student_table(200, self._samples))
         error = self._errors[row] * np.sqrt(law.error[taken])
         drawn = np.exp(law.location[taken] + noise + error)
         return np.asarray(np.minimum(drawn, self._bounds[taken]), dtype=np.float64)
 
 
-def student_quantiles_of(freedom: int, probabilities: Floats) -> Floats:
-    """Of one Student's t at several probabilities; as `student_quantiles`."""
-    from scipy.special import stdtrit  # as there
+@lru_cache(maxsize=1024)
+def _student_table(freedom: int, samples: int) -> Floats:
+    """Quantiles of one Student's t in the middle of so many strata; the same for all forecasts."""
+    from scipy.special import stdtrit  # takes a moment: others do without
 
-    return np.asarray(stdtrit(min(max(freedom, 1), 200), probabilities), dtype=np.float64)
+    strata = (np.arange(samples) + 0.5) / samples
+    table = np.asarray(stdtrit(min(max(freedom, 1), 200), strata), dtype=np.float64)
+    table.flags.writeable = False
+    return table
 
 
 def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
