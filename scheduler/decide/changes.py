@@ -31,6 +31,7 @@ from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Entitlement
+from edgeyard.scheduler.model.wire import time_to_json
 
 HIGHEST_PRIORITY = 10
 
@@ -262,7 +263,7 @@ def _candidates(
     if own.start_time is not None and own.start_time > then.now:
         yield ChangeKind.START, [(None, replace(own, start_time=None))]
     if reachable is not None:
-        yield ChangeKind.DEADLINE, [(reachable.isoformat(), replace(own, deadline=reachable))]
+        yield ChangeKind.DEADLINE, [(time_to_json(reachable), replace(own, deadline=reachable))]
     row = int(then.batch.class_of_job[then.row_of_id[own.benchmark_id]])
     refusing = _refusing(then, own, row)
     times = _times(then, own, row, refusing)

@@ -16,8 +16,11 @@ from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
+from edgeyard.scheduler.model.records import BoardOverride
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders.api import BOARDS, Api, running
+from tests.builders.engine import A, Lab
 
 BOARD = "rpi4b-0001-0001"
 
@@ -143,3 +146,33 @@ def test_the_newest_recorded_cycle_is_decided_again_and_its_age_told(deciding: D
     assert all(each.start >= api.clock.now() - timedelta(seconds=5) for each in found.changes)
     api.as_().post(f"/v1/benchmarks/{waits}/cancel")
     assert recorded.changes(waits) is None
+
+
+def test_one_that_comes_back_to_the_queue_is_told_anew_why_it_waits(tmp_path: Path) -> None:
+    """Also where that is word for word what it waited for before it ran."""
+    lab = Lab(tmp_path, A)
+    explanations = Explanations(lab.store, registry(), lab.clock)
+
+    def drain(drained: bool) -> None:
+        override = BoardOverride(
+            target_uid=A, drained=drained, reason="cleaning", by_user_id="op", at=lab.clock.now()
+        )
+        with lab.store.write() as uow:
+            uow.lab.set_override(override)
+
+    drain(True)
+    benchmark_id = lab.submit(target_uid=A)
+    lab.turn()
+    before = explanations.of(benchmark_id).waiting
+    assert before is not None
+    drain(False)
+    job_id = lab.running(benchmark_id)
+    assert explanations.of(benchmark_id).placement is not None
+    assert explanations.changes(benchmark_id) is None
+    drain(True)
+    lab.cluster.end(job_id, Failure(category=FailureCategory.BOARD_FAULT, sentence="it froze"))
+    lab.reconciler.run()
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.PENDING
+    assert explanations.of(benchmark_id).waiting == before
+    assert explanations.changes(benchmark_id) is not None
