@@ -85,6 +85,9 @@ class AllowLists:
         if tried and uids[board] not in tried:
             again = np.array([uid in tried for uid in uids], dtype=bool)
             excluded = excluded | (matching & again)
+        if excluded[board]:  # promised to this very one, or given to it
+            excluded = excluded.copy()
+            excluded[board] = False
         if not excluded.any() and not self._batch.snapshot.guarded:
             return ()
         allowed = np.flatnonzero(matching & ~excluded & self._batch.snapshot.online)

@@ -35,14 +35,17 @@ from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.knowledge import Lease
 
-_MOST_LOOKS = 50_000
+_MOST_LOOKS = 10_000
 """Looks at boards in a cycle to exchange them; after that only boards without a promise are kept.
 
-A look takes about a microsecond.
+A look takes about ten microseconds.
 """
 
-_LOOKS_EACH = 5_000
+_LOOKS_EACH = 2_000
 """For one benchmark."""
+
+_MOST_MOVED = 100
+"""Others that change their boards for one benchmark, at most."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -232,11 +235,18 @@ class _Keeper:
         self._place[batch.board_order] = np.arange(batch.shape[1])
         self._on: dict[int, list[int]] = {}
         self._used = np.zeros(batch.shape[1], dtype=np.bool_)
-        self._options: dict[int, NDArray[np.intp]] = {}
+        self._limits_s = batch.time_limits_s.tolist()
+        self._rows = batch.class_of_job.tolist()
+        self._spans: dict[int, tuple[float, float]] = {}
+        self._options: dict[tuple[int, float], NDArray[np.intp]] = {}
+        self._in_vain: set[tuple[int, float]] = set()
         self._looks = _MOST_LOOKS
 
     def add(self, job: int) -> None:
         """Keep it a board, if all that have one can go on having one."""
+        alike = self._rows[job], self._span(job)[0]
+        if alike in self._in_vain or (self._looks <= 0 and self._used.all()):
+            return  # boards only fill up
         options = self._options_of(job)
         untouched = options[~self._used[options]]
         if len(untouched):
@@ -244,13 +254,16 @@ class _Keeper:
             return
         rest = max(self._looks - _LOOKS_EACH, 0)
         self._looks -= rest
-        self._settle((job,), frozenset())
+        if not self._settle((job,), frozenset()):
+            self._in_vain.add(alike)
         self._looks += rest
 
     def _settle(self, homeless: tuple[int, ...], moved: frozenset[int]) -> bool:
         """Find them all boards; who sits there is moved, but none of those that were already."""
         if not homeless:
             return True
+        if len(moved) > _MOST_MOVED:
+            return False
         job, others = homeless[0], homeless[1:]
         found: list[tuple[int, int, int, list[int]]] = []
         for board in self._options_of(job).tolist():
@@ -268,13 +281,14 @@ class _Keeper:
             self._remove(job)
             for each, home in zip(out, homes, strict=True):
                 self._put(each, home)
+            if self._looks <= 0:
+                break
         return False
 
     def _options_of(self, job: int) -> NDArray[np.intp]:
         """Boards that it could run on from its start on: free ones first, then as the seed says."""
-        if job not in self._options:
-            row = int(self._batch.class_of_job[job])
-            start_s, end_s = self._span(job)
+        row, (start_s, end_s) = self._rows[job], self._span(job)
+        if (row, start_s) not in self._options:
             could = self._fits[row] & (self._free_s <= start_s)
             for board, lease, foreign in self._batch.derived(_leases):
                 since_s = _until_s(self._batch, lease.since)
@@ -283,15 +297,17 @@ class _Keeper:
                     could[board] = False
             boards = np.flatnonzero(could)
             busy = self._free_s[boards] > 0.0
-            self._options[job] = boards[np.lexsort((self._place[boards], busy))]
-        return self._options[job]
+            self._options[row, start_s] = boards[np.lexsort((self._place[boards], busy))]
+        return self._options[row, start_s]
 
     def _span(self, job: int) -> tuple[float, float]:
         """Seconds from now: its start, and when its board may be needed no longer."""
-        start = self._pending[job].start_time
-        start_s = 0.0 if start is None else max(_until_s(self._batch, start), 0.0)
-        hold_s = float(self._batch.time_limits_s[self._batch.class_of_job[job]])
-        return start_s, start_s + hold_s + self._policy.cool_down_s
+        if job not in self._spans:
+            start = self._pending[job].start_time
+            start_s = 0.0 if start is None else max(_until_s(self._batch, start), 0.0)
+            hold_s = self._limits_s[self._rows[job]] + self._policy.cool_down_s
+            self._spans[job] = start_s, start_s + hold_s
+        return self._spans[job]
 
     def _in_the_way(self, job: int, board: int) -> list[int]:
         start_s, end_s = self._span(job)

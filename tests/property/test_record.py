@@ -20,7 +20,11 @@ from tests.builders.decision import plugins, policy
 def cycles(draw: st.DrawFn) -> CycleInput:
     seed = draw(st.integers(0, 50))
     snapshot = sample_snapshot(draw(st.integers(0, 12)), seed)
-    waiting = sample_pending(draw(st.integers(0, 15)), seed)
+    starts = st.sampled_from([None, None, NOW, NOW + timedelta(minutes=5)])
+    waiting = [
+        replace(each, start_time=draw(starts))
+        for each in sample_pending(draw(st.integers(0, 15)), seed)
+    ]
     holders = [
         BoardHolder(
             benchmark_id=f"h-{uid}",
@@ -28,7 +32,8 @@ def cycles(draw: st.DrawFn) -> CycleInput:
             priority=draw(st.integers(1, 100)),
             progress=draw(st.none() | st.floats(0, 100)),
             preemptible=True,
-            started_at=NOW - timedelta(minutes=3),
+            started_at=draw(st.sampled_from([None, NOW - timedelta(minutes=3)])),
+            strict=draw(st.booleans()),
         )
         for uid in snapshot.uids[: draw(st.integers(0, 3))]
     ]

@@ -142,6 +142,9 @@ def test_a_job_whose_board_the_cluster_chooses_is_kept_off_promised_boards(
     )
     [placement] = cycle(BOTH, [long], knowledge=Knowledge(leases=(lease,))).placements
     assert placement.allowed_uids == (A,)
+    # The one that it is promised to needs no list to get it.
+    [placement] = cycle(ONE, [starts(start_s=0.0, binding=binding)]).placements
+    assert placement.allowed_uids == ()
     # Also off a board whose own job is on its way there; not off any other.
     strict = pending("strict", target_uid=B, binding=Binding.STRICT)
     by_id = {each.benchmark_id: each for each in cycle(BOTH, [long, strict]).placements}
