@@ -232,7 +232,7 @@ def test_a_promised_start_is_told_and_the_board_kept_until_it_comes() -> None:
     found = foretold(jobs, uids=(A,), holders=[held])
     assert starts_s(found, "told", "b0") == pytest.approx([30.0, 40.0], abs=0.5)
     why = Waiting(reason=WaitingReason.HELD, sentence="it is held")
-    assert foretold([jobs[0], replace(told, not_ready=why)], uids=(A,), holders=[held]) == {}
+    assert foretold([jobs[0], replace(told, not_ready=why)], uids=(A,)) == {}
 
 
 def test_a_quota_is_waited_for() -> None:
