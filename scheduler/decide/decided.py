@@ -31,7 +31,6 @@ class Decided:
         bindings: Of each benchmark, were it placed.
         order: Rows of benchmarks, first to last.
         ready: Shape (jobs,): could be placed, were there a board.
-        stale: The twin is too old: nobody was placed.
     """
 
     now: datetime
@@ -46,7 +45,6 @@ class Decided:
     bindings: Sequence[Binding]
     order: NDArray[np.intp]
     ready: NDArray[np.bool_]
-    stale: bool
     feasibility: Feasibility
     scores: Scores
     assignment: Assignment

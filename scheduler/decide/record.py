@@ -77,7 +77,6 @@ class _Outcome:
     bindings: Sequence[Binding]
     order: NDArray[np.intp]
     ready: NDArray[np.bool_]
-    stale: bool
     codes: NDArray[np.uint8]
     reasons: tuple[_Reason, ...]
     combined: NDArray[np.float32]
@@ -188,7 +187,14 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
     runner = PluginRunner()
     runner.faults += found.faults
-    batch = build_batch(given.snapshot, given.pending, given.now, given.seed, given.knowledge)
+    batch = build_batch(
+        given.snapshot,
+        given.pending,
+        given.now,
+        given.seed,
+        given.knowledge,
+        policy.twin_max_age_s,
+    )
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS
     pairs = pairs_of(fits)
@@ -217,7 +223,6 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             bindings=found.bindings,
             order=found.order,
             ready=found.ready,
-            stale=found.stale,
             feasibility=Feasibility(
                 codes=found.codes,
                 reasons=tuple(
@@ -281,7 +286,6 @@ def _outcome(decided: Decided) -> _Outcome:
         bindings=decided.bindings,
         order=decided.order,
         ready=decided.ready,
-        stale=decided.stale,
         codes=decided.feasibility.codes,
         reasons=tuple(
             _Reason(

@@ -22,7 +22,7 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
-from tests.builders.decision import cycle, places
+from tests.builders.decision import cycle, places, plugins
 
 ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 
@@ -317,6 +317,21 @@ def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is() -> None:
 def test_a_cluster_that_never_answered_is_told() -> None:
     result = cycle(snapshot_of([board(ONE)], age_s=math.inf), [pending()])
     assert why(result)[1].startswith("the cluster has not answered yet")
+
+
+@pytest.mark.parametrize("age_s", [60.1, math.inf, math.nan])
+@pytest.mark.parametrize("of", ["default", "learned", "native"])
+def test_a_policy_without_staleness_decides_on_what_was_last_known(of: str, age_s: float) -> None:
+    snapshot, named = snapshot_of([board(ONE)], age_s=age_s), plugins(of).filters
+    stale = cycle(snapshot, [pending()], of=of)
+    assert why(stale)[0] is WaitingReason.CLUSTER_UNREACHABLE
+    (verdict,) = stale.explanation("b-1").verdicts
+    assert (verdict.reason, verdict.never) == (WaitingReason.CLUSTER_UNREACHABLE, False)
+    assert verdict.sentence.startswith(f"{ONE} was ")
+    others = tuple(each for each in named if each.name != "staleness")
+    assert len(others) == len(named) - 1
+    without = cycle(snapshot, [pending()], of=of, more_plugins={"filters": others})
+    assert places(without) == {"b-1": ONE}
 
 
 def test_reasons_stay_the_same_while_nothing_happens() -> None:
