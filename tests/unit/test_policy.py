@@ -208,6 +208,7 @@ class Scorer:
         (lambda pairs: None, "nonsense"),
         (lambda pairs: np.full(len(pairs), 1.1), "nonsense"),
         (lambda pairs: np.full(len(pairs), -np.inf), "nonsense"),
+        (lambda pairs: np.where(np.arange(len(pairs)) == 0, np.inf, np.nan), "nonsense"),
         (lambda pairs: np.zeros(len(pairs), dtype=int), "nonsense"),
         (lambda pairs: np.zeros(1), "nonsense"),
         (lambda pairs: np.full(len(pairs), "1"), "nonsense"),
