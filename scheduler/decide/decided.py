@@ -59,6 +59,14 @@ class Decided:
         return rank
 
     @cached_property
+    def never_ahead(self) -> NDArray[np.intp]:
+        """Shape (jobs,): how many before it in the queue no known board could ever run."""
+        never = self.never[self.batch.class_of_job][self.order]
+        ahead = np.empty_like(self.order)
+        ahead[self.order] = np.cumsum(never) - never
+        return ahead
+
+    @cached_property
     def row_of_id(self) -> dict[str, int]:
         """Row of each benchmark."""
         return {each.benchmark_id: row for row, each in enumerate(self.pending)}

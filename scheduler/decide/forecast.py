@@ -96,7 +96,7 @@ def forecasts(
             found[each.benchmark_id] = _forecast(
                 each,
                 now,
-                int(decided.rank[job]) + 1,
+                int(decided.rank[job] - decided.never_ahead[job]) + 1,
                 rolled.starts[number],
                 rolled.finishes[number],
                 grounded=bool(rolled.grounded[number]),

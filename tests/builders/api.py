@@ -77,6 +77,7 @@ class FakeQueue:
     decided_at_iso: str = "2026-11-21T08:00:00Z"
     policy: str = "default"
     order: Sequence[str] = ()
+    never: frozenset[str] = frozenset()
 
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

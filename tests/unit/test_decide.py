@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from edgeyard.plugins.filters.family import FamilyFilter
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -262,6 +263,31 @@ def test_what_can_never_run_is_told_with_what_would_be_accepted(
     assert why(result) == (reason, sentence)
     assert result.never == {"b-1"}
     assert places(result) == {"other": ONE}
+
+
+def test_who_can_never_run_counts_for_nobody_s_place() -> None:
+    jobs = [
+        pending("never", family="rpi9", user_priority=10),
+        pending("first", user_priority=9),
+        pending("second", user_priority=1),
+        pending("z-last", family="rpi9", user_priority=1),
+    ]
+    result = cycle(snapshot_of([board(ONE)]), jobs)
+    told = {each: result.explanation(each) for each in result.order}
+    assert {name: each.rank for name, each in told.items()} == {
+        "never": 0,
+        "first": 1,
+        "second": 2,
+        "z-last": 3,
+    }
+    assert [told[name].never_ahead for name in ("never", "first", "second", "z-last")] == [
+        0,
+        1,
+        1,
+        1,
+    ]
+    foretold = forecasts(result.decided)
+    assert {name: each.place for name, each in foretold.items()} == {"first": 1, "second": 2}
 
 
 def test_what_only_an_absent_board_could_do_is_not_never() -> None:
