@@ -89,6 +89,7 @@ class FakeEngine:
 
     woken: int = 0
     order: tuple[str, ...] = ()
+    never: frozenset[str] = frozenset()
     age_s: float = 1.0
     holders: dict[str, str] = field(default_factory=dict)
     drained: set[str] = field(default_factory=set)
@@ -155,7 +156,7 @@ class FakeEngine:
         return ()
 
     def queue(self) -> FakeQueue:
-        return FakeQueue(order=self.order)
+        return FakeQueue(order=self.order, never=self.never)
 
     def boards(self) -> tuple[BoardView, ...]:
         others = (replace(self._view(BOARDS[0].target_uid), board=each) for each in self.unknown)

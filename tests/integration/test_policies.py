@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.benchmark_api.cli.policies import _shown
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.record import policy_of
 from edgeyard.scheduler.engine.explanations import Explanations
@@ -219,6 +220,14 @@ def test_scorers_are_told_with_their_weights_and_what_was_learned(api: Api) -> N
     assert (after["weight"], after["mean_reward"], after["faults"]) == (1.0, 0.5, 3)
     assert after["benched_until"] == "2100-01-01T00:00:00Z"
     assert "3 faults in a row" in str(after["bench_reason"])
+
+
+def test_of_lists_the_difference_tells_what_is_in_one_alone() -> None:
+    first, second = ["inventory", "ram", "busy"], ["inventory", "busy", "lease"]
+    assert (_shown(first, second), _shown(second, first)) == ("ram", "lease")
+    assert (_shown(first, first[:2]), _shown(first[:2], first)) == ("busy", "")
+    assert _shown(first[::-1], first) == "busy, ram, inventory"
+    assert (_shown(first, None), _shown(None, first), _shown(3, 4)) == (", ".join(first), "", "3")
 
 
 def test_weights_add_up_to_one_whatever_the_aggregator_keeps(api: Api) -> None:
