@@ -47,7 +47,7 @@ from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.files import ContentFiles
-from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.policy import parse_policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
@@ -140,9 +140,10 @@ def build(settings: Settings, port: int) -> System:
     inventory = inventory_provider(settings).load()
     workers = Workers()
     plugins = plugin_registry(settings, workers)
+    policy_text = read_policy(settings.policy)
     policies = Policies(
         plugins,
-        load_policy(settings.policy),
+        parse_policy(policy_text, source=settings.policy),
         lambda policy: (
             policy
             if settings.twin_max_age_s is None
@@ -150,6 +151,8 @@ def build(settings: Settings, port: int) -> System:
         ),
     )
     policy = policies.configured.policy
+    with store.write() as uow:
+        policies.keep_configured(uow, policy_text, clock.now())
     metrics = Metrics()
     inner, verify = build_cluster(settings, inventory, store)
     cluster = ObservedCluster(inner, metrics.observe)

@@ -57,6 +57,11 @@ class QueueOrder(Protocol):
         ...
 
     @property
+    def never(self) -> frozenset[str]:
+        """Those that no known board could ever run."""
+        ...
+
+    @property
     def order(self) -> Sequence[str]:
         """Ids of benchmarks, best first."""
         ...

@@ -24,6 +24,7 @@ from edgeyard.plugins.filters.progress import ProgressFilter
 from edgeyard.plugins.filters.quarantine import QuarantineFilter
 from edgeyard.plugins.filters.quota import QuotaFilter
 from edgeyard.plugins.filters.ram import RamFilter
+from edgeyard.plugins.filters.staleness import StalenessFilter
 from edgeyard.plugins.filters.storage import StorageFilter
 from edgeyard.plugins.filters.target_uid import TargetUidFilter
 from edgeyard.plugins.filters.type import TypeFilter
@@ -70,6 +71,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "quarantine": QuarantineFilter,
         "quota": QuotaFilter,
         "ram": RamFilter,
+        "staleness": StalenessFilter,
         "storage": StorageFilter,
         "target_uid": TargetUidFilter,
         "type": TypeFilter,

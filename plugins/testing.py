@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
@@ -313,12 +314,15 @@ def sample_batch(jobs: int, boards: int, seed: int = 0, *, past: bool = True) ->
 
 
 def sample_batches() -> list[Batch]:
-    """Batches of many shapes, empty ones too."""
-    return [
+    """Batches of many shapes, empty ones too; one of a twin that is too old."""
+    found = [
         sample_batch(jobs, boards, seed, past=past)
         for past in (False, True)
         for seed, (jobs, boards) in enumerate([(40, 30), (1, 1), (0, 5), (5, 0), (0, 0)])
     ]
+    old = found[0]
+    snapshot = replace(old.snapshot, taken_at=NOW - timedelta(seconds=90), age_s=90.0)
+    return [*found, replace(old, snapshot=snapshot, twin_max_age_s=60.0)]
 
 
 def sample_queue(count: int, seed: int = 0) -> Queue:

@@ -30,6 +30,7 @@ from edgeyard.scheduler.model.records import (
     Delivery,
     DownloadGrant,
     Event,
+    KeptPolicy,
     PolicyActivation,
     PolicyOverride,
     PolicySeat,
@@ -529,6 +530,22 @@ class Cycles(Protocol):
 
     def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
         """The policies that operators put to work."""
+        ...
+
+    def keep_policy(self, policy: KeptPolicy, *, anew: bool = False) -> None:
+        """Keep a policy's text by its name and version.
+
+        Args:
+            policy: The policy.
+            anew: In place of another text, if there is one.
+
+        Raises:
+            Conflict: Another text is kept, and this is not to take its place.
+        """
+        ...
+
+    def policies(self) -> Sequence[KeptPolicy]:
+        """All that are kept, by name and version."""
         ...
 
     def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:

@@ -64,9 +64,9 @@ def _start(row: Row) -> str:
 
 
 def _place(row: Row) -> str:
-    """People count from 1, the API from 0."""
+    """People count from 1, the API from 0; who can't ever be placed as it is has no place."""
     position = row.get("position")
-    return str(position + 1) if isinstance(position, int) else ""
+    return str(position + 1) if isinstance(position, int) else "-"
 
 
 LIST_COLUMNS = (

@@ -99,6 +99,7 @@ def _schemas() -> dict[str, pyarrow.Schema]:
         "decisions": pa.schema(
             [
                 ("cycle", pa.int64()),
+                ("shadow_of", pa.int64()),
                 ("decided_at", time),
                 ("policy", text),
                 ("benchmark_id", text),
@@ -182,9 +183,9 @@ def _decisions(
 
     from edgeyard.scheduler.decide.record import policy_of, result_of
 
-    for seq in cycles_within(store, since, until, "Reading cycles"):
+    for head in cycles_within(store, since, until, "Reading cycles", shadows=True):
         with store.read() as uow:
-            record = uow.cycles.get(seq)
+            record = uow.cycles.get(head.seq)
         result = result_of(record, known.resolve(policy_of(record)))
         decided = result.decided
         boards = np.count_nonzero(decided.feasibility.fits, axis=1)
@@ -195,7 +196,8 @@ def _decisions(
             uid = placed.get(benchmark_id)
             pair = None if uid is None else decided.scores.pairs.at(row, row_of_uid[uid])
             yield {
-                "cycle": seq,
+                "cycle": head.seq,
+                "shadow_of": head.shadow_of,
                 "decided_at": record.decided_at,
                 "policy": record.policy,
                 "benchmark_id": benchmark_id,

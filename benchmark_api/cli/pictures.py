@@ -137,6 +137,8 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
         yield Text(f"waits: {explanation.waiting or 'not decided yet'}", "yellow")
     decided = f"decided {local_time(explanation.decided_at)} by policy {explanation.policy}"
     place = "" if explanation.rank is None else f"; number {explanation.rank + 1} of the queue"
+    if place and explanation.never_ahead:
+        place += f" ({explanation.never_ahead} before it can't ever run)"
     yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
     foretold = forecast_facts(explanation.raw.get("forecast"))

@@ -26,8 +26,9 @@ from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.replaying import Since, Until, utc
 from edgeyard.errors import InvalidInput
 
-Name = Annotated[str, typer.Argument(metavar="POLICY", help="A name, or a TOML file.")]
-Other = Annotated[str, typer.Argument(metavar="OTHER", help="A name, or a TOML file.")]
+_WHICH = "A name, NAME/VERSION, or a TOML file."
+Name = Annotated[str, typer.Argument(metavar="POLICY", help=_WHICH)]
+Other = Annotated[str, typer.Argument(metavar="OTHER", help=_WHICH)]
 
 OneBenchmark = Annotated[
     str | None,
@@ -78,7 +79,10 @@ def policies_show(session: Session, policy: Name) -> None:
 
 
 def policies_diff(session: Session, policy: Name, other: Other) -> None:
-    """Tell how a policy differs from another, key by key."""
+    """Tell how a policy differs from another, key by key.
+
+    Of lists only what is in one alone: all of it where only the order differs.
+    """
     first, second = (dict(_flat(tomllib.loads(_text(session, each)))) for each in (policy, other))
     rows = [
         {"key": key, "policy": first.get(key), "other": second.get(key)}
@@ -90,8 +94,8 @@ def policies_diff(session: Session, policy: Name, other: Other) -> None:
     elif rows:
         columns = (
             Column(title="KEY", of=field("key"), whole=True),
-            Column(title=Path(policy).stem.upper(), of=lambda row: _shown(row["policy"])),
-            Column(title=Path(other).stem.upper(), of=lambda row: _shown(row["other"])),
+            Column(title=_title(policy), of=lambda row: _shown(row["policy"], row["other"])),
+            Column(title=_title(other), of=lambda row: _shown(row["other"], row["policy"])),
         )
         show(table(rows, columns, console().width))
     else:
@@ -220,7 +224,12 @@ def _rows(items: object) -> list[Row]:
 def _fetched(session: Session, name: str) -> Row:
     from edgeyard.benchmark_api.sdk.http import part
 
-    answer = session.client.api.get(f"/v1/policies/{part(name)}")
+    first, slash, last = name.rpartition("/")
+    stated = bool(slash) and last.isdecimal()
+    answer = session.client.api.get(
+        f"/v1/policies/{part(first if stated else name)}",
+        params={"version": last} if stated else None,
+    )
     return answer if isinstance(answer, dict) else {}
 
 
@@ -250,9 +259,17 @@ def _flat(tree: Mapping[str, object], path: str = "") -> Iterator[tuple[str, obj
             yield f"{path}{key}", value
 
 
-def _shown(value: object) -> str:
+def _title(policy: str) -> str:
+    return (Path(policy).stem if Path(policy).is_file() else policy).upper()
+
+
+def _shown(value: object, other: object) -> str:
     if isinstance(value, list):
-        return ", ".join(str(one) for one in value)
+        known = other if isinstance(other, list) else []
+        alone = [one for one in value if one not in known]
+        if not alone and all(one in value for one in known):
+            alone = value  # in another order
+        return ", ".join(str(one) for one in alone)
     return "" if value is None else str(value)
 
 

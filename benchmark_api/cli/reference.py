@@ -42,7 +42,8 @@ token_file = "lab.token"            # seen from this file's folder; or token = "
 
 A token that stands beside a URL in a file is only ever sent to that server.
 
-Every verb but `up` takes these, too:
+All verbs take these, too, but those that ask no server (%s; of these `replay` and `export` know
+`--json`):
 
 | option | meaning |
 | --- | --- |
@@ -59,7 +60,16 @@ def page() -> str:
     from edgeyard.benchmark_api.cli import app
 
     root: Any = typer.main.get_command(app)
-    return "\n".join([_INTRODUCTION, *_commands(root, "edgeyard")]).rstrip() + "\n"
+    alone = ", ".join(f"`{path}`" for path in _without_server(root, ""))
+    return "\n".join([_INTRODUCTION % alone, *_commands(root, "edgeyard")]).rstrip() + "\n"
+
+
+def _without_server(group: Any, path: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _without_server(command, f"{path}{name} ")
+        elif not any("--url" in one.opts for one in command.params):
+            yield f"{path}{name}"
 
 
 def _commands(group: Any, path: str) -> Iterator[str]:

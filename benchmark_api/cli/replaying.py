@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.cli.output import (
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.scheduler.engine.replay import Replayed
-    from edgeyard.scheduler.model.record import CycleRecord
+    from edgeyard.scheduler.model.record import CycleHead, CycleRecord
     from edgeyard.scheduler.ports import Store
 
 _PAGE = 200
@@ -73,13 +73,13 @@ def replay(
     with opened(data_dir, config) as (store, settings), known_plugins(settings) as known:
         chosen = None if policy is None else load_policy(policy)
         found = [
-            (seq, decide_again(_record(store, seq), known, chosen))
-            for seq in cycles_within(store, utc(since), utc(until), "Deciding again")
+            (head.seq, decide_again(_record(store, head.seq), known, chosen))
+            for head in cycles_within(store, utc(since), utc(until), "Deciding again")
         ]
     if as_json:
         emit_json({"policy": policy, "cycles": [_json(seq, each) for seq, each in found]})
     else:
-        _show(found)
+        _show(found, own=policy is None)
     if policy is None and not all(each.same for _, each in found):
         raise typer.Exit(1)
 
@@ -116,23 +116,32 @@ def utc(when: datetime | None) -> datetime | None:
 
 
 def cycles_within(
-    store: Store, since: datetime | None, until: datetime | None, doing: str
-) -> Iterator[int]:
-    """Numbers of recorded cycles; a bar on stderr tells how far we are."""
+    store: Store,
+    since: datetime | None,
+    until: datetime | None,
+    doing: str,
+    *,
+    shadows: bool = False,
+) -> Iterator[CycleHead]:
+    """Recorded cycles, and those of shadows if asked; a bar on stderr tells how far we are."""
     from rich.console import Console
     from rich.progress import track
 
-    numbers: list[int] = []
+    heads: list[CycleHead] = []
     while True:
         with store.read() as uow:
             page = uow.cycles.page(
-                after=numbers[-1] if numbers else 0, since=since, until=until, limit=_PAGE
+                after=heads[-1].seq if heads else 0,
+                since=since,
+                until=until,
+                limit=_PAGE,
+                shadows=shadows,
             )
-        numbers += [head.seq for head in page]
+        heads += page
         if len(page) < _PAGE:
             break
     errors = Console(stderr=True)
-    yield from track(numbers, doing, console=errors, transient=True, disable=not errors.is_terminal)
+    yield from track(heads, doing, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def _record(store: Store, seq: int) -> CycleRecord:
@@ -144,7 +153,7 @@ def _json(seq: int, each: Replayed) -> dict[str, object]:
     return {"seq": seq, **asdict(each), "decided_at": each.decided_at.isoformat()}
 
 
-def _show(found: list[tuple[int, Replayed]]) -> None:
+def _show(found: list[tuple[int, Replayed]], *, own: bool) -> None:
     same = sum(each.same for _, each in found)
     then = sum(each.placed_then for _, each in found)
     now = sum(each.placed_now for _, each in found)
@@ -173,6 +182,26 @@ def _show(found: list[tuple[int, Replayed]]) -> None:
             Column(title="NOW", of=field("now")),
         )
         show(table(rows, columns, console().width))
+    for seq, each in found:
+        if not each.differences and (told := _elsewhere(each, own=own)):
+            typer.echo(f"cycle {seq}: the same boards; {told}")
+
+
+def _elsewhere(each: Replayed, *, own: bool) -> str:
+    """What differs, where no board does."""
+    counts = {
+        "preemptions": each.preemptions,
+        "places in the queue": each.reordered,
+        "priorities": each.reprioritised,
+        "scores": each.rescored,
+    }
+    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if told:
+        return f"{told} differ"
+    # Of another policy the record is always another one.
+    return (
+        "what differs is in verdicts, weights or what scorers told" if own and not each.same else ""
+    )
 
 
 def add_to(app: typer.Typer) -> None:

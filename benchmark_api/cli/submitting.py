@@ -88,6 +88,24 @@ def submit(
     queue_timeout: Annotated[str | None, _option("Longest wait in the queue.")] = None,
     user_time: Annotated[str | None, _option("Longest run of one attempt.")] = None,
     max_retries: Annotated[int | None, _option("Further attempts after a failure.")] = None,
+    user_budget: Annotated[float | None, _option("Most credits that it may use.")] = None,
+    preemptible: Annotated[
+        bool | None,
+        typer.Option(
+            "--preemptible/--no-preemptible",
+            help="Whether a higher priority may displace it before it measures.",
+        ),
+    ] = None,
+    preemptible_measuring: Annotated[
+        bool | None,
+        typer.Option(
+            "--preemptible-measuring/--no-preemptible-measuring",
+            help="Whether one may also while it measures.",
+        ),
+    ] = None,
+    job_completion_threshold: Annotated[
+        int | None, _option("May displace lower priorities that are below this, %.")
+    ] = None,
     cron: Annotated[str | None, _option("Crontab of five fields, UTC.")] = None,
     tag: Annotated[Texts | None, _option("Label to find it by.", "--tag")] = None,
     benchmark_id: Annotated[str | None, _option("Else the server makes one.", "--id")] = None,
@@ -131,6 +149,10 @@ def submit(
         "queue_timeout": queue_timeout,
         "user_time": user_time,
         "max_retries": max_retries,
+        "user_budget": user_budget,
+        "preemptible": preemptible,
+        "preemptible_measuring": preemptible_measuring,
+        "job_completion_threshold": job_completion_threshold,
         "cron": cron,
         "tags": tag or [],
     }

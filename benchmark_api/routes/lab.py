@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -119,7 +120,10 @@ def inventory(caller: Submitter, context: Ctx) -> Response:
 def queue(
     caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
 ) -> Response:
-    """Who waits, in which order, and why; whose, is for operators and for themselves."""
+    """Who waits, in which order, and why; whose, is for operators and for themselves.
+
+    `position`: null for one that can't ever be placed as it is; it holds nobody up.
+    """
     services = context.services
     seen = services.engine.queue()
     with services.store.read() as uow:
@@ -129,10 +133,17 @@ def queue(
         for each_id in seen.order[:limit]
         if each_id in found and found[each_id].status is Status.PENDING
     ]
+    places = itertools.count()
     return answer(
         {
             "items": [
-                _waiting(services, position, each, caller) for position, each in enumerate(waiting)
+                _waiting(
+                    services,
+                    None if each.benchmark_id in seen.never else next(places),
+                    each,
+                    caller,
+                )
+                for each in waiting
             ],
             "decided_at": seen.decided_at_iso or None,
             "policy": seen.policy,
@@ -140,7 +151,9 @@ def queue(
     )
 
 
-def _waiting(services: Services, position: int, benchmark: Benchmark, caller: Caller) -> JsonObject:
+def _waiting(
+    services: Services, position: int | None, benchmark: Benchmark, caller: Caller
+) -> JsonObject:
     mine = caller.may_see(benchmark.user_id)
     asked = benchmark.description
     return {

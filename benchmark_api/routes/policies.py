@@ -15,7 +15,8 @@ from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
-from edgeyard.scheduler.framework.policy import Policy, built_in_policies, read_policy
+from edgeyard.scheduler.engine.policies import KnownPolicy, Policies
+from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import Event, PolicyActivation, PolicyOverride, PolicySeat
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
@@ -30,7 +31,7 @@ MOST_CYCLES = 10_000
 
 @router.get("", responses=answers(200, shapes.Policies))
 def policies(caller: Submitter, context: Ctx) -> Response:
-    """Policies that Edgeyard brings and those that were activated, with what each is doing.
+    """Policies that Edgeyard brings and all that ever were at work, with what each is doing.
 
     `overrides`: benchmarks that wait and are decided by a policy of their own.
     """
@@ -42,7 +43,7 @@ def policies(caller: Submitter, context: Ctx) -> Response:
         ]
     return answer(
         {
-            "items": list(_known(context).values()),
+            "items": list(_items(context).values()),
             "overrides": [
                 {
                     "benchmark_id": each.benchmark_id,
@@ -85,24 +86,30 @@ def _utc(when: datetime | None) -> datetime | None:
 
 
 @router.get("/{name}", responses=answers(200, shapes.PolicyText))
-def policy(name: str, caller: Submitter, context: Ctx) -> Response:
-    """One policy with its text."""
-    found = _known(context).get(name)
-    if found is None:
-        raise NotFound("policy", name)
-    return answer({**found, "text": _text(name, context)})
+def policy(
+    name: str,
+    caller: Submitter,
+    context: Ctx,
+    version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
+) -> Response:
+    """One policy with its text; of several versions the highest, unless one is stated."""
+    with context.services.store.read() as uow:
+        found = context.services.policies.named(uow, name, version)
+    return answer({**_items(context)[found.name, found.version], "text": found.text})
 
 
 @router.put("/{seat}", responses=answers(200, shapes.PolicyText), openapi_extra=accepts("PolicyIn"))
 def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Response:
     """Let a policy decide (`active`), or decide beside the active one (`shadow`).
 
-    It is checked first, and taken up by the next cycle; its text is kept as it is now.
+    It is checked first, and taken up by the next cycle. Its text is kept for good: 409 where its
+    name and version are known with another text.
     """
     text, chosen = _asked(body, context)
     services = context.services
     now = services.clock.now()
     with services.store.write() as uow:
+        text = services.policies.keep(uow, chosen, text, caller.user_id, now)
         uow.cycles.activate(
             PolicyActivation(
                 seat=seat,
@@ -122,7 +129,7 @@ def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Re
             )
         )
     services.engine.wake()
-    return answer({**_known(context)[chosen.name], "text": text})
+    return answer({**_items(context)[chosen.name, chosen.version], "text": text})
 
 
 @router.delete("/{seat}", status_code=204)
@@ -145,22 +152,26 @@ def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
 
 @own.put("/{benchmark_id}/policy", status_code=204, openapi_extra=accepts("PolicyIn"))
 def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
-    """Have one benchmark decided by a policy of its own, before all others, from now on."""
+    """Have one benchmark decided by a policy of its own, before all others, from now on.
+
+    409 where its name and version are known with another text.
+    """
     text, chosen = _asked(body, context)
     services = context.services
     now = services.clock.now()
-    made = PolicyOverride(
-        benchmark_id=benchmark_id,
-        name=chosen.name,
-        version=chosen.version,
-        text=text,
-        by_user_id=caller.user_id,
-        at=now,
-    )
     with services.store.write() as uow:
         benchmark = uow.benchmarks.get(benchmark_id)
         if benchmark.status in TERMINAL:
             raise Conflict(f"benchmark {benchmark_id} has ended: it is {benchmark.status}")
+        text = services.policies.keep(uow, chosen, text, caller.user_id, now)
+        made = PolicyOverride(
+            benchmark_id=benchmark_id,
+            name=chosen.name,
+            version=chosen.version,
+            text=text,
+            by_user_id=caller.user_id,
+            at=now,
+        )
         uow.cycles.override(benchmark_id, made)
         _log_override(uow, caller, benchmark_id, now, chosen)
     services.engine.wake()
@@ -199,67 +210,57 @@ def _log_override(
 def _asked(body: Body, context: Context) -> tuple[str, Policy]:
     """The policy's text that a request means, and the policy."""
     asked = parse(PolicyIn, body.tree())
+    policies = context.services.policies
+    text = asked.text
+    if text is None:
+        with context.services.store.read() as uow:
+            text = _named(policies, uow, str(asked.name)).text
     try:
-        text = asked.text if asked.text is not None else read_policy(_built_in(asked.name))
-        return text, context.services.policies.check(text, asked.name or "text")
+        return text, policies.check(text, asked.name or "text")
     except ConfigError as error:
         raise InvalidInput.at("/text", "; ".join(error.problems)) from error
 
 
-def _built_in(name: str | None) -> str:
-    """The name, if it is one of ours: a server reads no file that a request names."""
-    if name is None or name not in built_in_policies():
+def _named(policies: Policies, uow: UnitOfWork, asked: str) -> KnownPolicy:
+    """``NAME`` or ``NAME/VERSION``: a server reads no file that a request names."""
+    name, slash, version = asked.rpartition("/")
+    try:
+        if slash and version.isdecimal() and len(version) < 10:
+            return policies.named(uow, name, int(version))
+        return policies.named(uow, asked, None)
+    except NotFound as error:
+        known = ", ".join(dict.fromkeys(each.name for each in policies.known(uow).values()))
         raise InvalidInput.at(
-            "/name",
-            f"{name!r} is no policy that Edgeyard brings: {', '.join(built_in_policies())}; "
-            "send another one's text",
-        )
-    return name
+            "/name", f"{asked!r} is no policy that is known: {known}; send another one's text"
+        ) from error
 
 
-def _known(context: Context) -> dict[str, JsonObject]:
-    services = context.services
-    with services.store.read() as uow:
+def _items(context: Context) -> dict[tuple[str, int], JsonObject]:
+    policies = context.services.policies
+    with context.services.store.read() as uow:
         activated = uow.cycles.activated()
-    configured = services.policies.configured.policy
-    found: dict[str, JsonObject] = {
-        name: _item(name, services.policies.check(read_policy(name), name).version, "built-in")
-        for name in built_in_policies()
+        known = policies.known(uow)
+    found: dict[tuple[str, int], JsonObject] = {
+        key: {
+            "name": each.name,
+            "version": each.version,
+            "source": each.source,
+            "seats": [],
+            "since": None,
+            "by_user_id": None,
+        }
+        for key, each in known.items()
     }
-    found.setdefault(
-        configured.name, _item(configured.name, configured.version, "the server's settings")
-    )
     if PolicySeat.ACTIVE not in activated:
-        found[configured.name]["seats"] = [PolicySeat.ACTIVE.value]
+        configured = policies.configured.policy
+        found[configured.name, configured.version]["seats"] = [PolicySeat.ACTIVE.value]
     for activation in activated.values():
-        item = found.setdefault(
-            activation.name, _item(activation.name, activation.version, activation.by_user_id)
-        )
-        item |= {
-            "version": activation.version,
+        key = activation.name, activation.version
+        found[key] |= {
             "seats": sorted(
-                seat.value for seat, each in activated.items() if each.name == activation.name
+                seat.value for seat, each in activated.items() if (each.name, each.version) == key
             ),
             "since": time_to_json(activation.at),
             "by_user_id": activation.by_user_id,
         }
     return found
-
-
-def _item(name: str, version: int, source: str) -> JsonObject:
-    return {
-        "name": name,
-        "version": version,
-        "source": source,
-        "seats": [],
-        "since": None,
-        "by_user_id": None,
-    }
-
-
-def _text(name: str, context: Context) -> str:
-    with context.services.store.read() as uow:
-        for activation in uow.cycles.activated().values():
-            if activation.name == name:
-                return activation.text
-    return read_policy(name if name in built_in_policies() else context.services.settings.policy)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -32,24 +34,41 @@ def scorers(caller: Submitter, context: Ctx, rounds: _Rounds = 0) -> Response:
         states = uow.scoring.states(key)
         last = uow.scoring.rounds(key, limit=rounds) if rounds else ()
     seats = active.plugins.scorers
-    stated = sum(seat.weight for seat in seats) or 1.0
-    items = []
-    for seat in seats:
-        name = seat.scorer.name
-        state = states.get(name, ScorerState(policy=key, scorer=name))
-        benched = state.benched_until is not None and now < state.benched_until
-        items.append(_item(seat, state, stated, benched=benched))
+    found = [
+        states.get(seat.scorer.name, ScorerState(policy=key, scorer=seat.scorer.name))
+        for seat in seats
+    ]
+    stated = _shares([seat.weight for seat in seats])
+    weights = _shares(
+        [
+            seat.weight if state.weight is None else state.weight
+            for seat, state in zip(seats, found, strict=True)
+        ]
+    )
+    items = [
+        _item(seat, state, weight, of_policy, now)
+        for seat, state, weight, of_policy in zip(seats, found, weights, stated, strict=True)
+    ]
     return answer({"policy": key, "items": items, "rounds": [_round(each) for each in last]})
 
 
-def _item(seat: Seat, state: ScorerState, stated: float, *, benched: bool) -> JsonObject:
+def _shares(weights: Sequence[float]) -> list[float]:
+    """Only how they compare counts: not every aggregator keeps them at a sum of 1."""
+    total = sum(weights) or 1.0
+    return [weight / total for weight in weights]
+
+
+def _item(
+    seat: Seat, state: ScorerState, weight: float, stated: float, now: datetime
+) -> JsonObject:
+    benched = state.benched_until is not None and now < state.benched_until
     return {
         "scorer": state.scorer,
         "kind": seat.scorer.kind.value,
         "objective": seat.scorer.objective,
         "budget_s": seat.budget_s,
-        "weight": seat.weight / stated if state.weight is None else state.weight,
-        "stated_weight": seat.weight / stated,
+        "weight": weight,
+        "stated_weight": stated,
         "rounds": state.rounds,
         "mean_reward": state.reward_sum / state.rounds if state.rounds else None,
         "outcomes": state.outcomes,

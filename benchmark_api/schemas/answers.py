@@ -501,9 +501,12 @@ class InventoryCheck(TypedDict):
 
 
 class QueueItem(TypedDict):
-    """Who waits, and why; what names another user's benchmark is null for submitters."""
+    """Who waits, and why; what names another user's benchmark is null for submitters.
 
-    position: int
+    ``position`` counts from 0; null: it can't ever be placed as it is.
+    """
+
+    position: int | None
     benchmark_id: str | None
     user_id: str | None
     priority: int | None
@@ -559,6 +562,9 @@ class ComparedCycle(TypedDict):
     placed_then: int
     placed_now: int
     reordered: int
+    reprioritised: int
+    preemptions: int
+    rescored: int
     differences: list[OtherBoard]
     expected_then_s: float
     expected_now_s: float

@@ -130,7 +130,7 @@ class DrainIn(BaseModel):
 
 
 class PolicyIn(BaseModel):
-    """A policy to be activated: by the name of one that Edgeyard brings, or as TOML."""
+    """A policy to be activated: ``NAME`` or ``NAME/VERSION`` of one that is known, or TOML."""
 
     model_config = _STRICT
 

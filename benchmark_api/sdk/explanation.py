@@ -46,6 +46,7 @@ class Explanation:
 
     Attributes:
         rank: Place in the queue, from 0.
+        never_ahead: How many before it can't ever run as they are: they hold nobody up.
         priority_parts: Terms of the priority, in points.
         chosen_uid: The board; None when it waits.
         binding: How strictly the job was bound to it; None when it waits.
@@ -65,6 +66,7 @@ class Explanation:
     binding: str | None = None
     waiting: Reason | None = None
     never: bool = False
+    never_ahead: int = 0
     raw: Record = field(default_factory=dict, repr=False)
 
 
@@ -85,6 +87,7 @@ def explanation_of(body: object) -> Explanation:
         binding=text(placement, "binding"),
         waiting=reason(raw, "waiting"),
         never=raw.get("never") is True,
+        never_ahead=whole(raw, "never_ahead") or 0,
         raw=raw,
     )
 

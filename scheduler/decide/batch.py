@@ -41,6 +41,7 @@ def build_batch(
     now: datetime,
     seed: int,
     knowledge: Knowledge | None = None,
+    twin_max_age_s: float = math.inf,
 ) -> Batch:
     """Classes in the order in which their first benchmark comes; the queue in the order given."""
     rows: dict[tuple[object, ...], int] = {}
@@ -87,6 +88,7 @@ def build_batch(
         knowledge=knowledge,
         board_families=np.array(snapshot.families, dtype=np.str_),
         board_order=_shuffled(snapshot.uids, seed),
+        twin_max_age_s=twin_max_age_s,
     )
 
 

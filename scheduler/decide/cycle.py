@@ -119,9 +119,8 @@ def decide(
     """Decide who runs where, now.
 
     Args:
-        given: When its snapshot is older than ``policy.twin_max_age_s`` nothing is placed; none of
-            its holders is stopped for one that waits unless `edgeyard.scheduler.decide.preempt`
-            allows it.
+        given: None of its holders is stopped for one that waits unless
+            `edgeyard.scheduler.decide.preempt` allows it.
         policy: Constants of the decision.
         plugins: What the policy names, from `Registry.resolve`.
         monotonic_s: Clock to time plugins by; None: nothing is timed. No result depends on it.
@@ -129,7 +128,7 @@ def decide(
     pending, now = given.pending, given.now
     snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
     runner = PluginRunner(monotonic_s)
-    batch = build_batch(snapshot, pending, now, given.seed, given.knowledge)
+    batch = build_batch(snapshot, pending, now, given.seed, given.knowledge, policy.twin_max_age_s)
     bindings = [binding_of(each, policy, snapshot.age_s) for each in pending]
     ages, slacks = ages_s(pending, now), slacks_s(pending, now)
     strict = np.array([each is Binding.STRICT for each in bindings], dtype=bool)
@@ -138,12 +137,9 @@ def decide(
         pending, now, points.values, ages, slacks, batch=batch, guard_s=policy.guard_s
     )
     order = order_queue(queue, plugins.queue_policy, runner)
-    stale = not snapshot.age_s <= policy.twin_max_age_s  # also when it is NaN
     ready = np.array(
         [
-            not stale
-            and each.not_ready is None
-            and (each.start_time is None or each.start_time <= now)
+            each.not_ready is None and (each.start_time is None or each.start_time <= now)
             for each in pending
         ],
         dtype=bool,
@@ -193,7 +189,6 @@ def decide(
             bindings=bindings,
             order=order,
             ready=ready,
-            stale=stale,
             feasibility=found,
             scores=scores,
             promised=promised,

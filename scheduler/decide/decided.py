@@ -32,7 +32,6 @@ class Decided:
         bindings: Of each benchmark, were it placed.
         order: Rows of benchmarks, first to last.
         ready: Shape (jobs,): could be placed, were there a board.
-        stale: The twin is too old: nobody was placed.
     """
 
     now: datetime
@@ -47,7 +46,6 @@ class Decided:
     bindings: Sequence[Binding]
     order: NDArray[np.intp]
     ready: NDArray[np.bool_]
-    stale: bool
     feasibility: Feasibility
     scores: Scores
     promised: Commitments
@@ -61,6 +59,14 @@ class Decided:
         rank = np.empty_like(self.order)
         rank[self.order] = np.arange(len(self.order))
         return rank
+
+    @cached_property
+    def never_ahead(self) -> NDArray[np.intp]:
+        """Shape (jobs,): how many before it in the queue no known board could ever run."""
+        never = self.never[self.batch.class_of_job][self.order]
+        ahead = np.empty_like(self.order)
+        ahead[self.order] = np.cumsum(never) - never
+        return ahead
 
     @cached_property
     def row_of_id(self) -> dict[str, int]:

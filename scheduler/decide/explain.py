@@ -34,6 +34,7 @@ class Explainer:
             decided_at=decided.now,
             policy=f"{decided.policy.name}/{decided.policy.version}",
             rank=int(decided.rank[job]),
+            never_ahead=int(decided.never_ahead[job]),
             rank_reason=decided.runner.words(
                 plugin.name, lambda: plugin.reason(decided.queue, job), "by priority and age"
             ),

@@ -99,7 +99,7 @@ def forecasts(
             found[each.benchmark_id] = _forecast(
                 each,
                 now,
-                int(decided.rank[job]) + 1,
+                int(decided.rank[job] - decided.never_ahead[job]) + 1,
                 rolled.starts[number],
                 rolled.finishes[number],
                 grounded=bool(rolled.grounded[number]),
@@ -405,7 +405,10 @@ def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
 
 
 def _if_free(decided: Decided, held: list[int]) -> NDArray[np.bool_]:
-    """Shape (classes, boards): what the filters would say, were all that runs over."""
+    """Shape (classes, boards): what the filters would say, were all that runs over.
+
+    And were the cluster heard: it will be, and until then the last that is known of it holds.
+    """
     batch = decided.batch
     busy = batch.snapshot.busy.copy()
     if batch.snapshot.conflicts is None:
@@ -415,7 +418,10 @@ def _if_free(decided: Decided, held: list[int]) -> NDArray[np.bool_]:
         busy[held] = False
         busy &= ~beside
     snapshot = replace(
-        batch.snapshot, busy=busy, progress=np.where(busy, batch.snapshot.progress, np.nan)
+        batch.snapshot,
+        age_s=0.0,
+        busy=busy,
+        progress=np.where(busy, batch.snapshot.progress, np.nan),
     )
     knowledge = replace(batch.knowledge, leases=())
     cleared = replace(batch, snapshot=snapshot, knowledge=knowledge)

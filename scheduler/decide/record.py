@@ -78,7 +78,6 @@ class _Outcome:
     bindings: Sequence[Binding]
     order: NDArray[np.intp]
     ready: NDArray[np.bool_]
-    stale: bool
     codes: NDArray[np.uint8]
     reasons: tuple[_Reason, ...]
     combined: NDArray[np.float32]
@@ -196,7 +195,14 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
     runner = PluginRunner()
     runner.faults += found.faults
-    batch = build_batch(given.snapshot, given.pending, given.now, given.seed, given.knowledge)
+    batch = build_batch(
+        given.snapshot,
+        given.pending,
+        given.now,
+        given.seed,
+        given.knowledge,
+        policy.twin_max_age_s,
+    )
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS
     pairs = pairs_of(fits)
@@ -225,7 +231,6 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
             bindings=found.bindings,
             order=found.order,
             ready=found.ready,
-            stale=found.stale,
             feasibility=Feasibility(
                 codes=found.codes,
                 reasons=tuple(
@@ -291,7 +296,6 @@ def _outcome(decided: Decided) -> _Outcome:
         bindings=decided.bindings,
         order=decided.order,
         ready=decided.ready,
-        stale=decided.stale,
         codes=decided.feasibility.codes,
         reasons=tuple(
             _Reason(

@@ -73,13 +73,7 @@ class WaitingReasons(Mapping[str, Waiting]):
             )
         if job in decided.assignment.withheld:
             return decided.assignment.withheld[job]
-        competes = bool(decided.feasibility.fits[row].any())
-        if decided.stale:
-            held = None if competes else self._boards(row)
-            if held is not None and held.reason is WaitingReason.RESERVED:
-                return held
-            return _unreachable(decided)
-        if not competes:
+        if not decided.feasibility.fits[row].any():
             waiting = self._boards(row)
             if waiting.reason is not WaitingReason.BOARD_BUSY:
                 return waiting
@@ -180,6 +174,8 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
             sentence = decided.runner.words(
                 plugin.name, lambda: plugin.nowhere(decided.batch, row, alike), sentence
             )
+    elif reason.refusal.reason is WaitingReason.CLUSTER_UNREACHABLE and decided.batch.stale:
+        return _unreachable(decided)
     elif len(boards) > 1:
         rest: Counter[str] = Counter()
         for code, count in zip(
@@ -212,7 +208,7 @@ def _first_sentence(decided: Decided, row: int, ahead: int, *, busy: bool) -> st
 
 
 def _unreachable(decided: Decided) -> Waiting:
-    limit = f"nothing is placed on knowledge older than {decided.policy.twin_max_age_s:g} s"
+    limit = f"nothing is placed on knowledge older than {decided.batch.twin_max_age_s:g} s"
     age = decided.snapshot.age_s
     if not np.isfinite(age) or decided.snapshot.taken_at is None:
         told = "the cluster has not answered yet"

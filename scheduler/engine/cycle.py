@@ -87,11 +87,16 @@ class _Beside:
 
 @dataclass(frozen=True, slots=True)
 class QueueView:
-    """The queue as the last cycle saw it, best first."""
+    """The queue as the last cycle saw it, best first.
+
+    Attributes:
+        never: Those that no known board could ever run; they hold nobody up.
+    """
 
     decided_at_iso: str
     policy: str
     order: tuple[str, ...]
+    never: frozenset[str] = frozenset()
 
 
 class Cycle:
@@ -184,7 +189,9 @@ class Cycle:
             prepared += self._turn(chosen, now)[0]
         main = Chosen(policy=self._policy, plugins=self._plugins)
         mains, given, result = self._turn(main, now)
-        self.queue = QueueView(now.isoformat(), self._policy.name, tuple(result.order))
+        self.queue = QueueView(
+            now.isoformat(), self._policy.name, tuple(result.order), result.never
+        )
         self.decided = result.decided
         if shadow is not None and self._last_seq is not None:
             self._beside = _Beside(given, shadow, self._last_seq)

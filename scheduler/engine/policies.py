@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import logging
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from edgeyard.errors import ConfigError
-from edgeyard.scheduler.framework.policy import Policy, parse_policy
+from edgeyard.errors import ConfigError, Conflict, NotFound
+from edgeyard.scheduler.framework.policy import (
+    Policy,
+    built_in_policies,
+    parse_policy,
+    read_policy,
+)
 from edgeyard.scheduler.framework.registry import Plugins, Registry
-from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat
+from edgeyard.scheduler.model.records import KeptPolicy, PolicyActivation, PolicySeat
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
+
+BUILT_IN = "built-in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -21,6 +30,21 @@ class Chosen:
 
     policy: Policy
     plugins: Plugins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPolicy:
+    """A policy that goes by its name and version.
+
+    Attributes:
+        text: Its TOML.
+        source: Who brought it: `BUILT_IN`, the server's settings, or a user's id.
+    """
+
+    name: str
+    version: int
+    text: str
+    source: str
 
 
 class Policies:
@@ -64,6 +88,89 @@ class Policies:
             )
         self._registry.resolve(policy)
         return policy
+
+    def known(self, uow: UnitOfWork) -> Mapping[tuple[str, int], KnownPolicy]:
+        """All that go by a name and a version, sorted; what we bring counts as it is now."""
+        found = {
+            (each.name, each.version): KnownPolicy(
+                name=each.name,
+                version=each.version,
+                text=each.text,
+                source=each.by_user_id or "the server's settings",
+            )
+            for each in uow.cycles.policies()
+        }
+        for name in built_in_policies():
+            text = read_policy(name)
+            version = parse_policy(text, source=name).version
+            found[name, version] = KnownPolicy(
+                name=name, version=version, text=text, source=BUILT_IN
+            )
+        return dict(sorted(found.items()))
+
+    def named(self, uow: UnitOfWork, name: str, version: int | None) -> KnownPolicy:
+        """The known policy of that name; of several versions the highest, unless one is stated.
+
+        Raises:
+            NotFound: There is none.
+        """
+        known = self.known(uow)
+        versions = [each for each in known.values() if each.name == name]
+        if version is not None:
+            versions = [each for each in versions if each.version == version]
+        if not versions:
+            raise NotFound("policy", name if version is None else f"{name}/{version}")
+        return versions[-1]
+
+    def keep(
+        self, uow: UnitOfWork, policy: Policy, text: str, by_user_id: str, at: datetime
+    ) -> str:
+        """Have name and version stand for this text from now on, whatever becomes of the policy.
+
+        Returns:
+            The text that they stand for: other comments make no other policy.
+
+        Raises:
+            Conflict: They stand for another policy.
+        """
+        known = self.known(uow)
+        same = known.get((policy.name, policy.version))
+        if same is not None and tomllib.loads(same.text) != tomllib.loads(text):
+            free = max(version for name, version in known if name == policy.name) + 1
+            raise Conflict(
+                f"policy {policy.name}/{policy.version} is known with another text "
+                f"(from {same.source}): give this one a new version, {free} for instance"
+            )
+        text = text if same is None else same.text
+        uow.cycles.keep_policy(
+            KeptPolicy(
+                name=policy.name, version=policy.version, text=text, by_user_id=by_user_id, at=at
+            ),
+            anew=same is not None and same.source == BUILT_IN,
+        )
+        return text
+
+    def keep_configured(self, uow: UnitOfWork, text: str, at: datetime) -> None:
+        """Keep what the settings name, also where it changed under its name and version."""
+        policy = self.configured.policy
+        kept = {(each.name, each.version): each for each in uow.cycles.policies()}
+        before = kept.get((policy.name, policy.version))
+        if before is not None and before.text == text:
+            return
+        if before is not None and tomllib.loads(before.text) != tomllib.loads(text):
+            logger.warning(
+                "the configured policy changed under the same name and version: what was learned "
+                "and recorded under these is of another one; give it a new version",
+                extra={
+                    "event": "policy.changed",
+                    "policy": f"{policy.name}/{policy.version}",
+                    "since": before.at.isoformat(),
+                },
+            )
+        uow.cycles.keep_policy(
+            KeptPolicy(name=policy.name, version=policy.version, text=text, by_user_id="", at=at),
+            anew=True,
+        )
 
     def current(self, uow: UnitOfWork) -> tuple[Chosen, Chosen | None]:
         """Who decides, and who decides beside it."""

@@ -48,6 +48,9 @@ class Compared:
         placed_then: How many were placed in the record.
         placed_now: How many are placed by the other decision.
         reordered: How many have another place in the queue.
+        reprioritised: How many have another priority.
+        preemptions: How many of them are only in one of both: who is stopped for whom.
+        rescored: How many (class, board) pairs have another score, or a score only in one.
         differences: Of those with another board, by id.
         expected_then_s: Of those that both placed and whose run times can be told: the sum of what
             was expected on the boards of the record.
@@ -60,6 +63,9 @@ class Compared:
     placed_then: int
     placed_now: int
     reordered: int
+    reprioritised: int
+    preemptions: int
+    rescored: int
     differences: tuple[Difference, ...]
     expected_then_s: float
     expected_now_s: float
@@ -125,6 +131,9 @@ class _Comparison(TypedDict):
     placed_then: int
     placed_now: int
     reordered: int
+    reprioritised: int
+    preemptions: int
+    rescored: int
     differences: tuple[Difference, ...]
     expected_then_s: float
     expected_now_s: float
@@ -143,6 +152,9 @@ def _compared(record: CycleRecord, then: CycleResult, now: CycleResult) -> _Comp
         placed_then=len(before),
         placed_now=len(after),
         reordered=sum(ranks[benchmark_id] != rank for rank, benchmark_id in enumerate(now.order)),
+        reprioritised=int((then.decided.priorities.values != now.decided.priorities.values).sum()),
+        preemptions=len(_stopped(then) ^ _stopped(now)),
+        rescored=_rescored(then, now),
         differences=tuple(
             Difference(
                 benchmark_id=benchmark_id,
@@ -155,6 +167,21 @@ def _compared(record: CycleRecord, then: CycleResult, now: CycleResult) -> _Comp
         expected_then_s=float(expected[0, known].sum()),
         expected_now_s=float(expected[1, known].sum()),
     )
+
+
+def _stopped(result: CycleResult) -> set[tuple[str, str]]:
+    return {(each.benchmark_id, each.victim_id) for each in result.preemptions}
+
+
+def _rescored(then: CycleResult, now: CycleResult) -> int:
+    first, second = then.decided.scores, now.decided.scores
+    columns = then.decided.batch.shape[1]
+    before, after = (each.pairs.rows * columns + each.pairs.boards for each in (first, second))
+    both, at_first, at_second = np.intersect1d(
+        before, after, assume_unique=True, return_indices=True
+    )
+    changed = first.combined[at_first] != second.combined[at_second]
+    return int(changed.sum()) + len(before) + len(after) - 2 * len(both)
 
 
 def _expected_s(

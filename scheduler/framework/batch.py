@@ -57,6 +57,7 @@ class Batch:
         job_users: Shape (jobs,): user ids.
         queue: Shape (ready,): rows of the benchmarks that may be placed now, first to last.
         knowledge: What is known beside the boards' state.
+        twin_max_age_s: Age of the snapshot past which its policy calls it stale; inf: never.
         board_order: Shape (boards,): rows of boards in a random order that depends on the seed
             and the boards' names alone; who breaks ties by it doesn't depend on the order of
             the snapshot.
@@ -85,6 +86,12 @@ class Batch:
     knowledge: Knowledge
     board_families: NDArray[np.str_]
     board_order: NDArray[np.intp]
+    twin_max_age_s: float = math.inf
+
+    @property
+    def stale(self) -> bool:
+        """The snapshot is older than its policy allows; also when its age is NaN."""
+        return not self.snapshot.age_s <= self.twin_max_age_s
 
     @property
     def shape(self) -> tuple[int, int]:

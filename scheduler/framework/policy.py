@@ -21,6 +21,9 @@ _NOMAD_GAP = 10
 
 _MOST_PREEMPTIONS = 3
 
+_LEAST_RUN_S = 10.0
+"""Work that is thrown away at once helps nobody."""
+
 _GUARD_S = 86400.0
 """Nobody is overtaken after a day's wait."""
 
@@ -89,7 +92,7 @@ class Policy:
         binding: Of benchmarks that state none; None: strict while the twin is fresh (see
             ``fresh_age_s``), else filtered.
         fresh_age_s: Up to this age of the twin a board is named.
-        twin_max_age_s: Past this age of the twin nothing is placed.
+        twin_max_age_s: Past this age of the twin the filter ``staleness`` lets nothing be placed.
         strict_priority: Of strictly bound benchmarks; None: their own.
         fallback: Scorer that answers when no other does; None: all boards are equal then.
         preemption_margin: Least difference of priority between a benchmark and its victim.
@@ -97,8 +100,8 @@ class Policy:
         most_preemptions: A benchmark that was preempted this often is not preempted again by the
             scheduler; 0: the scheduler preempts nobody.
         guard_s: See `edgeyard.scheduler.framework.batch.Queue`.
-        least_run_s: Nobody is preempted before it ran for so long; time that it waited for files
-            on its board counts.
+        least_run_s: Nobody is preempted before it ran for so long (10 s unless the policy says
+            otherwise); time that it waited for files on its board counts.
         spare_measuring: Nobody is preempted while it measures, unless its description allows it.
         joint_most: Queues of up to so many benchmarks get their boards all at once, see
             `edgeyard.scheduler.decide.assign`; 0: always one after the other.
@@ -125,7 +128,7 @@ class Policy:
     preempting_types: Mapping[BenchmarkType, frozenset[BenchmarkType]] = field(default_factory=dict)
     most_preemptions: int = _MOST_PREEMPTIONS
     guard_s: float = _GUARD_S
-    least_run_s: float = 0.0
+    least_run_s: float = _LEAST_RUN_S
     spare_measuring: bool = True
     joint_most: int = 0
     hold_quantile: float = 1.0
@@ -323,7 +326,7 @@ def _policy(table: _Table) -> Policy:
         table.wrong("scorers", "no weight is above 0")
     priority = _priority(table.table("priority"))
     preemption = table.table("preemption")
-    least_run_s = preemption.number("least_run_s", 0.0, default=0.0)
+    least_run_s = preemption.number("least_run_s", 0.0, default=_LEAST_RUN_S)
     spare_measuring = preemption.flag("spare_measuring", default=True)
     margin, preempting, most_preemptions = _preemption(preemption, priority.types)
     assignment = table.table("assignment") if table.has("assignment") else _Table({}, "", [])

@@ -150,6 +150,12 @@ class Scorer(Protocol):
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """Scores in [0, 1], higher is better; NaN where it abstains.
 
+        NaN is how a scorer says nothing of a pair: beyond its window, or of a board that never
+        ran. All of an answer may be NaN; that is no fault. So let no NaN of a computation through:
+        what is broken shall raise (models that give NaN do). Infinite scores, and others outside
+        of 0 to 1, are faults also among NaN: the whole answer is dropped, and who faults
+        repeatedly is not asked for a while.
+
         Only the order and the distances within one class count: scores are spread over 0 to 1
         class by class before they are weighed.
 

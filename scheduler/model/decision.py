@@ -265,6 +265,7 @@ class Explanation:
     Attributes:
         rank: Place in the queue, from 0.
         rank_reason: In words, what put it there.
+        never_ahead: How many before it no expected board could ever run: they hold nobody up.
         priority: 1-100.
         priority_parts: Names and points of its terms; they add up to ``priority`` (what its bounds
             took away is a term of its own).
@@ -286,4 +287,5 @@ class Explanation:
     placement: Placement | None = None
     waiting: Waiting | None = None
     never: bool = False
+    never_ahead: int = 0
     scorers: tuple[ScorerPart, ...] = ()

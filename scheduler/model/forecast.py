@@ -13,7 +13,8 @@ class Forecast:
 
     Attributes:
         made_at: When it was made; it says nothing of what came since.
-        place: In the queue, from 1; None while it runs.
+        place: In the queue, from 1, not counting those that no board could ever run; None while it
+            runs.
         start: Median, as likely later as earlier; of one that runs, when it did start.
         start_low: Starts earlier once in ten.
         start_high: Starts later once in ten.

@@ -172,6 +172,22 @@ class PolicyActivation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPolicy:
+    """A policy that was at work once; its name and version stand for this text for good.
+
+    Attributes:
+        by_user_id: Who brought it; "": the server's settings.
+        at: When it was first at work.
+    """
+
+    name: str
+    version: int
+    text: str
+    by_user_id: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOverride:
     """The policy by which an operator has one benchmark decided; fields as of its activation."""
 

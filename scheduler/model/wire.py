@@ -372,6 +372,7 @@ def explanation_to_json(explanation: Explanation) -> JsonObject:
         "policy": explanation.policy,
         "rank": explanation.rank,
         "rank_reason": explanation.rank_reason,
+        "never_ahead": explanation.never_ahead,
         "priority": explanation.priority,
         "priority_parts": dict(explanation.priority_parts),
         "verdicts": [verdict_to_json(verdict) for verdict in explanation.verdicts],

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import Select, delete, func, insert, select
 
-from edgeyard.errors import NotFound
+from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
-from edgeyard.scheduler.model.records import PolicyActivation, PolicyOverride, PolicySeat
+from edgeyard.scheduler.model.records import (
+    KeptPolicy,
+    PolicyActivation,
+    PolicyOverride,
+    PolicySeat,
+)
 from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import (
     activations,
@@ -21,6 +26,7 @@ from edgeyard.scheduler.store.tables import (
     cycles,
     explanations,
     part_contents,
+    policies,
     policy_overrides,
 )
 from edgeyard.scheduler.store.transaction import Transaction
@@ -174,6 +180,33 @@ class SqlCycles:
             for row in self._tx.rows(select(activations))
         ]
         return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
+
+    def keep_policy(self, policy: KeptPolicy, *, anew: bool = False) -> None:
+        """Keep a policy's text by its name and version.
+
+        Raises:
+            Conflict: Another text is kept, and this is not to take its place.
+        """
+        if self._tx.insert(policies, flat_row(policy)):
+            return
+        kept = self._tx.row(
+            select(policies.c.text).where(
+                policies.c.name == policy.name, policies.c.version == policy.version
+            )
+        )
+        if kept is not None and kept["text"] == policy.text:
+            return
+        if not anew:
+            raise Conflict(
+                f"policy {policy.name}/{policy.version} is known with another text: "
+                "give this one a new version"
+            )
+        self._tx.replace(policies, flat_row(policy))
+
+    def policies(self) -> Sequence[KeptPolicy]:
+        """All that are kept, by name and version."""
+        rows = self._tx.rows(select(policies).order_by(policies.c.name, policies.c.version))
+        return [KeptPolicy(**row) for row in rows]  # type: ignore[arg-type]
 
     def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
         """Have one benchmark decided by a policy of its own; None: no longer."""

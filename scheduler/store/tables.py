@@ -468,6 +468,16 @@ activations = Table(
     Column("at", UtcTime, nullable=False),
 )
 
+policies = Table(
+    "policies",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("text", Text, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+    Column("at", UtcTime, nullable=False),
+)
+
 policy_overrides = Table(
     "policy_overrides",
     metadata,

@@ -78,6 +78,7 @@ class FakeQueue:
     decided_at_iso: str = "2026-11-21T08:00:00Z"
     policy: str = "default"
     order: Sequence[str] = ()
+    never: frozenset[str] = frozenset()
 
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -89,6 +90,7 @@ class FakeEngine:
 
     woken: int = 0
     order: tuple[str, ...] = ()
+    never: frozenset[str] = frozenset()
     age_s: float = 1.0
     holders: dict[str, str] = field(default_factory=dict)
     drained: set[str] = field(default_factory=set)
@@ -163,7 +165,7 @@ class FakeEngine:
         return ()
 
     def queue(self) -> FakeQueue:
-        return FakeQueue(order=self.order)
+        return FakeQueue(order=self.order, never=self.never)
 
     def boards(self) -> tuple[BoardView, ...]:
         others = (replace(self._view(BOARDS[0].target_uid), board=each) for each in self.unknown)

@@ -25,7 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import Explained
-from edgeyard.scheduler.model.records import Delivery, Role, Webhook
+from edgeyard.scheduler.model.records import Delivery, KeptPolicy, Role, Webhook
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -662,6 +662,21 @@ def test_a_campaign_has_started_when_a_member_left_the_queue(store: SqlStore) ->
         assert uow.lab.campaign("runs") == make.a_campaign("runs")
         assert uow.lab.campaigns_started(["waits", "runs", "empty", "nope"]) == {"runs"}
         assert uow.lab.campaigns_started([]) == frozenset()
+
+
+def test_a_policy_is_kept_by_name_and_version(store: SqlStore) -> None:
+    def mine(version: int, text: str) -> KeptPolicy:
+        return KeptPolicy(name="mine", version=version, text=text, by_user_id="op", at=make.NOW)
+
+    with store.write() as uow:
+        uow.cycles.keep_policy(mine(2, "b"))
+        uow.cycles.keep_policy(mine(1, "a"))
+        uow.cycles.keep_policy(mine(1, "a"))
+        with pytest.raises(Conflict, match=r"mine/1.*new version"):
+            uow.cycles.keep_policy(mine(1, "c"))
+        assert list(uow.cycles.policies()) == [mine(1, "a"), mine(2, "b")]
+        uow.cycles.keep_policy(mine(1, "c"), anew=True)
+        assert list(uow.cycles.policies()) == [mine(1, "c"), mine(2, "b")]
 
 
 def test_the_newest_override_of_a_board_counts(store: SqlStore) -> None:

@@ -519,6 +519,9 @@ def test_the_queue_is_in_the_engines_order_and_hides_others(api: Api) -> None:
     assert [each["benchmark_id"] for each in items] == [None, mine]
     everything = api.as_("operator").get("/v1/queue").json()["items"]
     assert [each["benchmark_id"] for each in everything] == [other, mine]
+    api.engine.never = frozenset({other})  # holds nobody up
+    items = api.as_().get("/v1/queue").json()["items"]
+    assert [each["position"] for each in items] == [None, 0]
 
 
 def test_boards_are_shown_drained_and_resumed(api: Api) -> None:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from edgeyard.benchmark_api.cli.policies import _shown
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.record import given_of, policy_of
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.rewards import BENCH_AFTER
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.policy import load_policy, parse_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, WaitingReason
@@ -68,7 +69,54 @@ def test_an_operator_changes_what_decides_and_goes_back(api: Api) -> None:
     assert operator.delete("/v1/policies/active").status_code == 204
     assert operator.delete("/v1/policies/shadow").status_code == 204
     assert doing(api)["default"] == ["active"]
-    assert "own" not in doing(api)
+    assert doing(api)["own"] == []  # it is known for good
+    assert operator.put("/v1/policies/active", json={"name": "own/1"}).status_code == 200
+    assert api.as_().get("/v1/policies/own").json()["text"] == own
+
+
+@pytest.mark.parametrize("where", ["/v1/policies/active", "/v1/policies/shadow", "one"])
+def test_a_name_and_version_stand_for_one_text(api: Api, where: str) -> None:
+    operator = api.as_("operator")
+    if where == "one":
+        api.upload()
+        where = f"/v1/benchmarks/{api.submit()}/policy"
+    own = DEFAULT.replace('name = "default"', 'name = "own"')
+    other = own + "# some words\n"
+    assert operator.put(where, json={"text": own}).is_success
+    assert operator.put(where, json={"text": other}).is_success  # but for comments the same
+    assert operator.get("/v1/policies/own").json()["text"] == own
+    for text, free in ((own, 2), (DEFAULT, 2)):
+        changed = text.replace("guard_s = 86400.0", "guard_s = 60.0")
+        refused = operator.put(where, json={"text": changed})
+        assert refused.status_code == 409
+        assert f"new version, {free} for instance" in refused.text
+        newer = changed.replace("version = 1", "version = 2")
+        assert operator.put(where, json={"text": newer}).is_success
+        name = "own" if text == own else "default"
+        shown = operator.get(f"/v1/policies/{name}").json()
+        assert (shown["version"], shown["text"]) == (2, newer)
+        assert operator.get(f"/v1/policies/{name}?version=1").json()["text"] == text
+        assert operator.get(f"/v1/policies/{name}?version=3").status_code == 404
+    items = operator.get("/v1/policies").json()["items"]
+    found = [(each["name"], each["version"]) for each in items]
+    assert found == sorted(found)
+    assert {("own", 1), ("own", 2), ("default", 1), ("default", 2)} < set(found)
+
+
+def test_a_configured_policy_that_changed_under_its_version_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policies = Policies(registry(), load_policy("default"))
+    lab = Lab(tmp_path, A, policies=policies)
+    for text, told in ((DEFAULT, 0), (DEFAULT + "# words", 0)):
+        with lab.store.write() as uow:
+            policies.keep_configured(uow, text, make.NOW)
+        assert len(caplog.records) == told
+    with lab.store.write() as uow:
+        policies.keep_configured(uow, DEFAULT.replace("guard_s = 86400.0", "guard_s = 1"), make.NOW)
+        [kept] = uow.cycles.policies()
+    assert "guard_s = 1" in kept.text
+    assert [record.event for record in caplog.records] == ["policy.changed"]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -181,9 +229,35 @@ def test_scorers_are_told_with_their_weights_and_what_was_learned(api: Api) -> N
             )
         )
     after = scorers()["least_loaded"]
-    assert (after["weight"], after["mean_reward"], after["faults"]) == (0.25, 0.5, 3)
+    assert (after["weight"], after["mean_reward"], after["faults"]) == (1.0, 0.5, 3)
     assert after["benched_until"] == "2100-01-01T00:00:00Z"
     assert "3 faults in a row" in str(after["bench_reason"])
+
+
+def test_of_lists_the_difference_tells_what_is_in_one_alone() -> None:
+    first, second = ["inventory", "ram", "busy"], ["inventory", "busy", "lease"]
+    assert (_shown(first, second), _shown(second, first)) == ("ram", "lease")
+    assert (_shown(first, first[:2]), _shown(first[:2], first)) == ("busy", "")
+    assert _shown(first[::-1], first) == "busy, ram, inventory"
+    assert (_shown(first, None), _shown(None, first), _shown(3, 4)) == (", ".join(first), "", "3")
+
+
+def test_weights_add_up_to_one_whatever_the_aggregator_keeps(api: Api) -> None:
+    mean = _built_in("learned").replace('"learned"', '"mean"').replace('"hedge"', '"weighted_mean"')
+    assert api.as_("operator").put("/v1/policies/active", json={"text": mean}).is_success
+    stated = {each.name: each.weight for each in parse_policy(mean).scorers}
+    shares = {name: pytest.approx(weight / 4.0) for name, weight in stated.items()}
+    assert sum(stated.values()) == 4.0
+
+    def told(key: str) -> dict[str, float]:
+        items = api.as_().get("/v1/scorers").json()["items"]
+        return {each["scorer"]: each[key] for each in items}
+
+    assert told("weight") == told("stated_weight") == shares
+    with api.store.write() as uow:  # as `weighted_mean` leaves them: the policy's own
+        for name, weight in stated.items():
+            uow.scoring.save(ScorerState(policy="mean/1", scorer=name, weight=weight))
+    assert told("weight") == told("stated_weight") == shares
 
 
 def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None:

@@ -74,6 +74,30 @@ def test_another_policy_differs_and_names_benchmarks_and_boards(
             assert told == then
 
 
+def test_where_no_board_differs_what_else_does_is_told(
+    ran: tuple[Path, list[CycleResult]], tmp_path: Path
+) -> None:
+    folder, _ = ran
+    text = Path("scheduler/framework/policies/default.toml").read_text()
+    points = text.replace("user_points = 2.0 ", "user_points = 0.0 ")
+    assert points != text
+    other = tmp_path / "other.toml"
+    other.write_text(points)
+    code, out, _ = run("replay", "--data-dir", folder, "--policy", other)
+    _, told, _ = run("replay", "--data-dir", folder, "--policy", other, "--json")
+    assert code == 0
+    for cycle in json.loads(told)["cycles"]:
+        assert cycle["reprioritised"] > 0
+        assert cycle["preemptions"] == 0
+        line = f"cycle {cycle['seq']}: the same boards; "
+        assert (line in out) == (not cycle["differences"])
+        if not cycle["differences"]:
+            assert f"{cycle['reprioritised']} priorities" in out
+    other.write_text(text.replace('name = "default"', 'name = "other"'))
+    _, out, _ = run("replay", "--data-dir", folder, "--policy", other)
+    assert len(out.splitlines()) == 1  # nothing differs but the name
+
+
 @pytest.mark.parametrize("verb", [["replay"], ["export", "out"]])
 def test_a_folder_without_a_server_s_data_is_named(verb: list[str], tmp_path: Path) -> None:
     code, _, err = run(*verb, "--data-dir", tmp_path)
@@ -118,3 +142,22 @@ def test_parquet_files_join_by_benchmark(
     assert json.loads(benchmark["description"])["runtime"]
     [outcome] = parquet.read_table(tmp_path / "out/outcomes.parquet").to_pylist()
     assert outcome["benchmark_id"] == benchmark["benchmark_id"] == "b-1"
+
+
+def test_what_a_shadow_decided_is_exported_as_such(
+    ran: tuple[Path, list[CycleResult]], tmp_path: Path
+) -> None:
+    folder, _ = ran
+    store = SqlStore(f"sqlite:///{folder}/edgeyard.db")
+    with store.write() as uow:
+        shadow = uow.cycles.keep(uow.cycles.get(2), shadow_of=2)
+    store.close()
+    assert run("export", tmp_path / "out", "--data-dir", folder)[0] == 0
+    rows = parquet.read_table(tmp_path / "out/decisions.parquet").to_pylist()
+    assert {(row["cycle"], row["shadow_of"]) for row in rows} == {
+        (1, None),
+        (2, None),
+        (3, None),
+        (shadow, 2),
+    }
+    assert len([row for row in rows if row["shadow_of"] is None]) == 120

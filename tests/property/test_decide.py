@@ -148,6 +148,11 @@ def test_what_must_hold_of_every_decision(
         if snapshot.conflicts is not None and used
         else set()
     )
+    promised = {  # to one that is to start later
+        row_of[each.target_uid]
+        for each in queue
+        if each.target_uid in row_of and each.start_time is not None and each.start_time > NOW
+    }
     for job, each in enumerate(queue):
         if each.benchmark_id in placed:
             assert fits[job, row_of[placed[each.benchmark_id]]]
@@ -158,7 +163,7 @@ def test_what_must_hold_of_every_decision(
         # Nobody waits for others while a board that fits is free.
         due = each.start_time is None or each.start_time <= NOW
         if each.not_ready is None and due and snapshot.age_s <= 60.0:
-            assert set(np.flatnonzero(fits[job]).tolist()) <= taken | blocked
+            assert set(np.flatnonzero(fits[job]).tolist()) <= taken | blocked | promised
         waiting = result.waiting[each.benchmark_id]
         assert waiting.sentence
         if each.benchmark_id in result.never:

@@ -179,6 +179,8 @@ def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -
         *("--target", "rpi4b", "--nb-inference", "50", "--ram", "2 GiB", "--priority", "3"),
         *("--tag", "a", "--tag", "b", "--input", "ids=1x128:0..30522:int", "--parameter", "x=2"),
         *("--constraint", "memory.ram>=5", "--deadline", "2027-01-01T00:00:00Z"),
+        *("--user-budget", "12.5", "--no-preemptible", "--preemptible-measuring"),
+        *("--job-completion-threshold", "0"),
     )
     assert result.exit_code == 0
     assert result.stdout == f"{ID}\n"
@@ -199,6 +201,10 @@ def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -
         "parameters": {"x": 2},
         "constraints": [{"attribute": "memory.ram", "operator": ">=", "value": "5"}],
         "deadline": "2027-01-01T00:00:00Z",
+        "user_budget": 12.5,
+        "preemptible": False,
+        "preemptible_measuring": True,
+        "job_completion_threshold": 0,
     }
 
 

@@ -14,6 +14,7 @@ from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -26,7 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
-from tests.builders.decision import cycle, places
+from tests.builders.decision import cycle, places, plugins
 
 ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 
@@ -268,6 +269,31 @@ def test_what_can_never_run_is_told_with_what_would_be_accepted(
     assert places(result) == {"other": ONE}
 
 
+def test_who_can_never_run_counts_for_nobody_s_place() -> None:
+    jobs = [
+        pending("never", family="rpi9", user_priority=10),
+        pending("first", user_priority=9),
+        pending("second", user_priority=1),
+        pending("z-last", family="rpi9", user_priority=1),
+    ]
+    result = cycle(snapshot_of([board(ONE)]), jobs)
+    told = {each: result.explanation(each) for each in result.order}
+    assert {name: each.rank for name, each in told.items()} == {
+        "never": 0,
+        "first": 1,
+        "second": 2,
+        "z-last": 3,
+    }
+    assert [told[name].never_ahead for name in ("never", "first", "second", "z-last")] == [
+        0,
+        1,
+        1,
+        1,
+    ]
+    foretold = forecasts(result.decided)
+    assert {name: each.place for name, each in foretold.items()} == {"first": 1, "second": 2}
+
+
 def test_what_only_an_absent_board_could_do_is_not_never() -> None:
     snapshot = snapshot_of([board(ONE)], offline=[ONE])
     camera = (Constraint(attribute="camera", operator="=", value="true"),)
@@ -321,6 +347,21 @@ def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is() -> None:
 def test_a_cluster_that_never_answered_is_told() -> None:
     result = cycle(snapshot_of([board(ONE)], age_s=math.inf), [pending()])
     assert why(result)[1].startswith("the cluster has not answered yet")
+
+
+@pytest.mark.parametrize("age_s", [60.1, math.inf, math.nan])
+@pytest.mark.parametrize("of", ["default", "learned", "native"])
+def test_a_policy_without_staleness_decides_on_what_was_last_known(of: str, age_s: float) -> None:
+    snapshot, named = snapshot_of([board(ONE)], age_s=age_s), plugins(of).filters
+    stale = cycle(snapshot, [pending()], of=of)
+    assert why(stale)[0] is WaitingReason.CLUSTER_UNREACHABLE
+    (verdict,) = stale.explanation("b-1").verdicts
+    assert (verdict.reason, verdict.never) == (WaitingReason.CLUSTER_UNREACHABLE, False)
+    assert verdict.sentence.startswith(f"{ONE} was ")
+    others = tuple(each for each in named if each.name != "staleness")
+    assert len(others) == len(named) - 1
+    without = cycle(snapshot, [pending()], of=of, more_plugins={"filters": others})
+    assert places(without) == {"b-1": ONE}
 
 
 def test_reasons_stay_the_same_while_nothing_happens() -> None:

@@ -258,3 +258,20 @@ def test_one_sample_is_the_future_of_medians() -> None:
     result = cycle(snapshot_of([board(A)]), queue(3), knowledge=Knowledge(runs=STEADY))
     rolled = roll(result.decided, samples=1)
     assert rolled.starts[:, 0] == pytest.approx([0.0, 10.0, 20.0], abs=0.05)
+
+
+def test_while_the_cluster_is_silent_the_last_that_is_known_is_rolled_forward() -> None:
+    boards, jobs = [board(A), board(B, busy=True)], [pending("a"), pending("b"), pending("c")]
+    runs = [
+        BoardHolder(
+            benchmark_id="on-b", target_uid=B, priority=50, started_at=NOW, kind=kind_of(jobs[0])
+        )
+    ]
+    knowledge = Knowledge(runs=past(100.0, 110.0, 120.0))
+
+    def told(age_s: float) -> dict[str, Forecast]:
+        snapshot = snapshot_of(boards, age_s=age_s)
+        return forecasts(cycle(snapshot, jobs, holders=runs, knowledge=knowledge).decided)
+
+    assert told(900.0).keys() == told(0.0).keys() == {"a", "b", "c", "on-b"}
+    assert told(900.0)["a"].start == told(0.0)["a"].start == NOW

@@ -147,6 +147,13 @@ def test_a_board_that_tells_of_work_is_not_used() -> None:
         assert places(cycle(snapshot_of([board(ONE, progress=progress)]), [pending()]))
 
 
+def test_of_a_board_that_runs_something_that_is_told_and_not_its_progress() -> None:
+    running = board(ONE, progress=40.0, busy=True, busy_reason="runs b-7")
+    for of in ("default", "learned", "native"):
+        result = cycle(snapshot_of([running]), [pending()], of=of)
+        assert why(result) == (WaitingReason.BOARD_BUSY, f"its board {ONE} is busy (runs b-7)")
+
+
 # --- deadlines and time limits -------------------------------------------------------------------
 
 

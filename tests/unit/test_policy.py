@@ -16,6 +16,7 @@ from edgeyard.scheduler.framework.policy import (
     built_in_policies,
     load_policy,
     parse_policy,
+    read_policy,
 )
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Kind, Registry, Seat
@@ -36,6 +37,15 @@ def test_native_leaves_the_choice_to_the_cluster() -> None:
     assert native.binding is Binding.LOOSE
     assert native.scorers == ()
     assert "ram" not in native.filters
+    assert native.most_preemptions == 0
+
+
+def test_nobody_is_stopped_before_a_least_run_unless_a_policy_says_so() -> None:
+    assert {load_policy(name).least_run_s for name in built_in_policies()} == {10.0}
+    stated = read_policy("default")
+    line = next(line for line in stated.splitlines() if line.startswith("least_run_s"))
+    assert parse_policy(stated.replace(line, "")).least_run_s == 10.0
+    assert parse_policy(stated.replace(line, "least_run_s = 0")).least_run_s == 0.0
 
 
 def test_types_that_may_preempt_others_are_a_gap_apart() -> None:
@@ -198,6 +208,7 @@ class Scorer:
         (lambda pairs: None, "nonsense"),
         (lambda pairs: np.full(len(pairs), 1.1), "nonsense"),
         (lambda pairs: np.full(len(pairs), -np.inf), "nonsense"),
+        (lambda pairs: np.where(np.arange(len(pairs)) == 0, np.inf, np.nan), "nonsense"),
         (lambda pairs: np.zeros(len(pairs), dtype=int), "nonsense"),
         (lambda pairs: np.zeros(1), "nonsense"),
         (lambda pairs: np.full(len(pairs), "1"), "nonsense"),

@@ -81,6 +81,18 @@ def test_the_victim_is_less_urgent_by_the_margin(priority: int, may: bool) -> No
     assert bool(stopped(with_holders(holder(A, priority=priority), queue=[urgent()]))) is may
 
 
+def test_on_a_twin_that_is_too_old_nobody_is_stopped() -> None:
+    for age_s, may in ((60.0, True), (60.1, False), (float("nan"), False)):
+        snapshot = replace(snapshot_of([board(A, busy=True)]), age_s=age_s)
+        assert bool(cycle(snapshot, [urgent()], holders=[holder(A)]).preemptions) is may
+
+
+def test_the_native_policy_leaves_it_to_the_cluster() -> None:
+    snapshot = snapshot_of([board(A, busy=True)])
+    assert cycle(snapshot, [urgent()], holders=[holder(A)]).preemptions
+    assert not cycle(snapshot, [urgent()], of="native", holders=[holder(A)]).preemptions
+
+
 def test_what_may_not_be_preempted_is_not() -> None:
     assert not stopped(with_holders(holder(A, preemptible=False), queue=[urgent()]))
 

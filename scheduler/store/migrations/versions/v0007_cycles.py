@@ -34,6 +34,15 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("seat", name="pk_activations"),
     )
     op.create_table(
+        "policies",
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("text", sa.Text(), nullable=False),
+        sa.Column("by_user_id", sa.Text(), nullable=False),
+        sa.Column("at", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("name", "version", name="pk_policies"),
+    )
+    op.create_table(
         "policy_overrides",
         sa.Column("benchmark_id", sa.Text(), nullable=False),
         sa.Column("name", sa.Text(), nullable=False),
