@@ -208,6 +208,7 @@ class Explanation(TypedDict):
     policy: str
     rank: int
     rank_reason: str
+    never_ahead: int
     priority: int
     priority_parts: dict[str, float]
     verdicts: list[Verdict]
