@@ -35,6 +35,7 @@ RUNS_A_BOARD = 5
 BUSY = 0.1
 GIB = 1 << 30
 ANY = "any"
+PEER_CASE = "1000x1000"
 
 _SCORERS = ("least_loaded", "learned_run_time")
 _REPEATS = 7
@@ -46,7 +47,7 @@ class Case:
 
     Attributes:
         classes: Different benchmarks; each of the jobs where it is the number of jobs.
-        any_family: Benchmarks run on boards of all families.
+        any_family: Benchmarks run on boards of all families: the policy has no such filter.
     """
 
     jobs: int
@@ -69,12 +70,15 @@ def run() -> list[Row]:
     rows = []
     for name, case in CASES.items():
         found = _child("cycle", name)
+        peer_ms = _child("loop", name)["median_s"] * 1000 if name == PEER_CASE else None
         parts = ", ".join(f"{part} {took * 1000:.3g} ms" for part, took in found["parts"].items())
         rows.append(
             Row(
                 name,
                 found["median_s"] * 1000,
                 "ms",
+                peer_ms,
+                None if peer_ms is None else found["median_s"] * 1000 / peer_ms,
                 note=f"{case.classes} classes, {found['pairs']:,} pairs, {found['placed']:,} "
                 f"placed; peak {found['peak_mib']:.0f} MiB; record {found['record_kib']:,.0f} KiB; "
                 f"first {found['first_s'] * 1000:.0f} ms, worst {found['worst_s'] * 1000:.0f} ms "
@@ -117,7 +121,7 @@ def _child(*words: str) -> dict[str, Any]:
 
 def measure(case: Case) -> dict[str, Any]:
     """Cycles one after another; a run has ended since the last one each time."""
-    policy, plugins = _policy()
+    policy, plugins = _policy(case)
     boards = _boards(case)
     twin = Twin(boards)
     twin.refresh(_hosts(boards), NOW)
@@ -172,7 +176,7 @@ def measure(case: Case) -> dict[str, Any]:
 
 def measure_changes(case: Case) -> dict[str, Any]:
     """One cycle, in which all wait; then benchmarks from all over the queue are asked about."""
-    policy, plugins = _policy()
+    policy, plugins = _policy(case)
     boards = [replace(board, busy=True) for board in _boards(case)]
     twin = Twin(boards)
     twin.refresh(_hosts(boards), NOW)
@@ -213,9 +217,13 @@ def measure_changes(case: Case) -> dict[str, Any]:
     }
 
 
-def _policy() -> tuple[Policy, Plugins]:
+def _policy(case: Case) -> tuple[Policy, Plugins]:
+    default = load_policy("default")
     policy = replace(
-        load_policy("default"),
+        default,
+        filters=tuple(
+            name for name in default.filters if not (case.any_family and name == "family")
+        ),
         scorers=tuple(ScorerChoice(name=name, weight=1.0) for name in _SCORERS),
         evaluator="compared",
         aggregator="hedge",
@@ -316,9 +324,48 @@ def _past(case: Case, pending: list[PendingBenchmark]) -> Iterator[PastRun]:
             )
 
 
+def measure_loop(case: Case) -> dict[str, Any]:
+    """The peer: benchmark by benchmark, board by board, over objects, as most schedulers do.
+
+    It filters by the same facts, scores by the mean of past runs (no network, no evaluation) and
+    explains nothing, so that it does less than a cycle.
+    """
+    boards, pending = _boards(case), _pending(case)
+    runs: dict[tuple[object, str], list[float]] = {}
+    for run in _past(case, pending):
+        runs.setdefault((run.kind, run.target_uid), []).append(run.run_s or 0.0)
+    kinds = {each.benchmark_id: kind_of(each) for each in pending}
+    times = []
+    for _ in range(_REPEATS + 1):
+        began = time.process_time()
+        free = {board.target_uid: board for board in boards if not board.busy}
+        placed: dict[str, str] = {}
+        for each in sorted(pending, key=lambda each: (-each.user_priority, each.submit_time)):
+            best, best_s = None, float("inf")
+            for board in free.values():
+                if board.family != each.family or not board.healthy:
+                    continue
+                if board.ram_bytes < each.ram_bytes or board.storage_bytes < each.storage_bytes:
+                    continue
+                if not any(
+                    engine.name == each.engine and each.benchmark_type in engine.supported_types
+                    for engine in board.engines
+                ):
+                    continue
+                past = runs.get((kinds[each.benchmark_id], board.target_uid), [60.0])
+                expected_s = sum(past) / len(past)
+                if expected_s < best_s:
+                    best, best_s = board, expected_s
+            if best is not None:
+                placed[each.benchmark_id] = best.target_uid
+                del free[best.target_uid]
+        times.append(time.process_time() - began)
+    return {"median_s": median(times[1:]), "placed": len(placed)}
+
+
 def _main() -> None:
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[0]})
-    of = {"cycle": measure, "changes": measure_changes}[sys.argv[1]]
+    of = {"cycle": measure, "changes": measure_changes, "loop": measure_loop}[sys.argv[1]]
     print(json.dumps(of(CASES[sys.argv[2]])))
 
 

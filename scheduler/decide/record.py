@@ -8,7 +8,6 @@ From it come the cycle's explanations, word for word, and its input, to be decid
 from __future__ import annotations
 
 import io
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -19,6 +18,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 import numpy as np
+import zstandard
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
@@ -44,7 +44,7 @@ from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 
 _T = TypeVar("_T")
 
-_LEVEL = 1  # zlib's fastest; columns shrink well at any level
+_LEVEL = 1  # columns shrink well at any level
 _RUNS = "runs/"
 _DAY_S = 86400.0
 
@@ -131,7 +131,7 @@ class Recorder:
             known[id(each)] = each, _ENCODER.encode(row)  # kept, so that its id stays its own
         self._rows = {id(each): known[id(each)] for each in pending}
         head = b"\xdd" + len(pending).to_bytes(4, "big")  # MessagePack's array of 32-bit length
-        return zlib.compress(head + b"".join(row for _, row in self._rows.values()), _LEVEL)
+        return zstandard.compress(head + b"".join(row for _, row in self._rows.values()), _LEVEL)
 
     def _days(self, runs: History) -> Iterator[tuple[str, bytes]]:
         """Past runs by the day of their end: only the newest day's part changes."""
@@ -392,11 +392,11 @@ def _row_type(kind: Any) -> tuple[tuple[str, ...], Any]:
 
 
 def _pack(value: object) -> bytes:
-    return zlib.compress(_ENCODER.encode(value), _LEVEL)
+    return zstandard.compress(_ENCODER.encode(value), _LEVEL)
 
 
 def _unpack(packed: bytes, kind: Any) -> Any:
-    return _decoder(kind).decode(zlib.decompress(packed))
+    return _decoder(kind).decode(zstandard.decompress(packed))
 
 
 @cache

@@ -27,6 +27,8 @@ parent's rate, ``p_g = (failures_g + K p_parent) / (n_g + K)``: what follows the
 (all > family, engine, type > .., model), and what follows the board (all > family > board). A run
 fails if either strikes: ``1 - (1 - p_model) (1 - p_board)``. Runs count half as much every
 `FADE_S`, so that a board that got well is trusted again.
+
+Both are fitted to `History.settled`: all runs up to 200, and all but up to one per cent beyond.
 """
 
 from __future__ import annotations
@@ -127,7 +129,7 @@ class RunTimeParts:
 
 def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
     """As `run_time_law`, for who draws several runs."""
-    return batch.knowledge.runs.derived(_RunTimes).law(_Pairs(batch, rows, boards))
+    return batch.knowledge.runs.settled.derived(_RunTimes).law(_Pairs(batch, rows, boards))
 
 
 def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
@@ -141,7 +143,7 @@ def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
     Returns:
         Shape (pairs,), 0-1; 0 where nothing at all is known.
     """
-    return batch.knowledge.runs.derived(_Failures).rates(_Pairs(batch, rows, boards))
+    return batch.knowledge.runs.settled.derived(_Failures).rates(_Pairs(batch, rows, boards))
 
 
 def student_quantiles(freedom: Floats, quantile: float) -> Floats:
@@ -186,7 +188,7 @@ class _KindCodes:
     """Numbers of the batch's kinds, and of the broader ones that they belong to."""
 
     def __init__(self, batch: Batch) -> None:
-        known = batch.knowledge.runs.derived(_Stems)
+        known = batch.knowledge.runs.settled.derived(_Stems)
         self.kind = batch.knowledge.runs.names.kinds.of(batch.kinds)
         self.kind[self.kind >= len(known.stem_of_kind)] = -1
         self.stem = np.array(

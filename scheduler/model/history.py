@@ -8,7 +8,7 @@ beginning; numbers are only ever added.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Generic, TypeVar, overload
 
@@ -101,6 +101,10 @@ class _Columns:
     benchmark_ids: NDArray[np.object_]
 
 
+_SETTLED = 100
+_FIELDS = fields(_Columns)
+
+
 class History(Sequence[PastRun]):
     """Ended attempts, oldest first. Safe to read on any thread; one thread makes longer ones."""
 
@@ -108,6 +112,7 @@ class History(Sequence[PastRun]):
         self.names = _Names(Numbered(), Numbered(), Numbered(), Numbered(), Numbered())
         self.columns = _columns(self.names, runs)
         self._derived: dict[Callable[[History], object], object] = {}
+        self._settled: History | None = None
 
     def grown(
         self, runs: Sequence[PastRun], *, most: int | None = None, since: datetime | None = None
@@ -124,11 +129,32 @@ class History(Sequence[PastRun]):
             drop = max(drop, len(self) + len(runs) - most)
         if not runs and drop <= 0:
             return self
-        longer = History.__new__(History)
-        longer.names = self.names
-        longer.columns = _joined(self.columns, _columns(self.names, runs), max(drop, 0))
-        longer._derived = {}
+        longer = self._of(_joined(self.columns, _columns(self.names, runs), max(drop, 0)))
+        if drop <= 0:
+            longer._settled = self.settled
         return longer
+
+    @property
+    def settled(self) -> History:
+        """All but the newest runs, of which up to one per cent is left out.
+
+        What is fitted to it need not be fitted again for every run that ends. It depends on
+        nothing but the runs; of fewer than 200 none is left out.
+        """
+        length = len(self) - len(self) % max(len(self) // _SETTLED, 1)
+        if length == len(self):
+            self._settled = None  # else each would keep the one before it
+            return self
+        if self._settled is None or len(self._settled) != length:
+            first = {each.name: getattr(self.columns, each.name)[:length] for each in _FIELDS}
+            self._settled = self._of(_Columns(**first))
+        return self._settled
+
+    def _of(self, columns: _Columns) -> History:
+        found = History.__new__(History)
+        found.names, found.columns = self.names, columns
+        found._derived, found._settled = {}, None
+        return found
 
     def derived(self, make: Callable[[History], _T]) -> _T:
         """``make(self)``, made once: what is summed up of it lives as long as it does."""
@@ -142,7 +168,7 @@ class History(Sequence[PastRun]):
 
     def __setstate__(self, state: tuple[_Names, _Columns]) -> None:
         self.names, self.columns = state
-        self._derived = {}
+        self._derived, self._settled = {}, None
 
     def __len__(self) -> int:
         return len(self.columns.run_s)

@@ -6,6 +6,8 @@ import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
+import zstandard
+
 from edgeyard.scheduler.model.benchmark import Waiting
 
 OUTCOME = "outcome"
@@ -27,8 +29,9 @@ class CycleRecord:
 
     @property
     def digest(self) -> str:
-        """Of what was decided: equal for equal decisions, byte for byte."""
-        return hashlib.blake2b(dict(self.parts)[OUTCOME], digest_size=16).hexdigest()
+        """Of what was decided: equal for equal decisions, byte for byte, however compressed."""
+        outcome = zstandard.decompress(dict(self.parts)[OUTCOME])
+        return hashlib.blake2b(outcome, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -195,3 +195,15 @@ def test_what_is_derived_of_a_history_is_made_once() -> None:
 
     assert (history.derived(count), history.derived(count)) == (1, 1)
     assert calls == [history]
+
+
+def test_of_many_runs_up_to_one_per_cent_waits_for_the_next_fit() -> None:
+    few = History(run(A, 1.0) for _ in range(199))
+    assert few.settled is few
+    history, seen = History(run(A, 1.0) for _ in range(1000)), set()
+    for _ in range(40):
+        history = history.grown([run(A, 1.0)])
+        assert 0 <= len(history) - len(history.settled) < len(history) / 100
+        assert len(History(history).settled) == len(history.settled)  # the runs alone decide it
+        seen.add(id(history.settled))
+    assert len(seen) <= 5
