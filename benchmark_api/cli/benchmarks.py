@@ -278,6 +278,14 @@ def release(session: Session, benchmark_id: Id) -> None:
     emit(session.output, [session.client.release(benchmark_id).raw], LIST_COLUMNS, "")
 
 
+def preempt(session: Session, benchmark_id: Id) -> None:
+    """Stop a running benchmark; it goes back to the queue and loses no retry.
+
+    For operators. Hold it then, or drain its board, where it is not to run again at once.
+    """
+    emit(session.output, [session.client.preempt(benchmark_id).raw], LIST_COLUMNS, "")
+
+
 def prioritise(
     session: Session,
     benchmark_id: Id,
@@ -306,6 +314,7 @@ def add_to(app: typer.Typer) -> None:
         ("cancel", cancel),
         ("hold", hold),
         ("release", release),
+        ("preempt", preempt),
         ("prioritise", prioritise),
         ("queue", queue),
     ):

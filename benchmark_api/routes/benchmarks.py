@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from fastapi.responses import Response
 
-from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, answer, visible
 from edgeyard.benchmark_api.routes.documented import accepts, answers
@@ -115,6 +115,17 @@ def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         caller,
         benchmark_id,
         lambda uow, _, now: lifecycle.hold(uow, benchmark_id, now, caller.user_id, False),
+    )
+
+
+@router.post("/{benchmark_id}/preempt", status_code=202, responses=answers(202, shapes.Benchmark))
+def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
+    """Stop a running benchmark: it goes back to the queue with its age, and loses no retry."""
+    return _changed(
+        context,
+        caller,
+        benchmark_id,
+        lambda uow, _, now: lifecycle.send_back(uow, benchmark_id, now, caller.user_id),
     )
 
 

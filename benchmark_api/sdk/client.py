@@ -250,6 +250,10 @@ class Client:
         """Let it go on after `hold`."""
         return self._act(benchmark, "release")
 
+    def preempt(self, benchmark: Named) -> Benchmark:
+        """Stop it while it runs: it goes back to the queue and loses no retry; for operators."""
+        return self._act(benchmark, "preempt")
+
     def prioritise(self, benchmark: Named, user_priority: int) -> Benchmark:
         """Give it another user priority, 1-10; only while it is pending."""
         return self._act(benchmark, "priority", {"user_priority": user_priority})

@@ -284,6 +284,30 @@ def prepare(
     return saved
 
 
+def send_back(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
+    """Have a running benchmark stopped by an operator's word, whatever its priority.
+
+    It goes back into the queue, its age kept and no retry used up, when its task has ended.
+
+    Raises:
+        Conflict: It does not run, has its result already, or is being stopped.
+    """
+    benchmark = uow.benchmarks.get(benchmark_id)
+    if benchmark.status is not Status.RUNNING:
+        raise Conflict(
+            f"{benchmark_id} is {benchmark.status.value}: only running ones can be preempted"
+        )
+    attempt = uow.attempts.of(benchmark_id)[-1]
+    if attempt.stopping is not None or attempt.result_at is not None:
+        raise Conflict(f"{benchmark_id} is about to end: there is nothing to preempt")
+    why = Failure(category=FailureCategory.PREEMPTED, sentence="stopped by an operator")
+    uow.attempts.save(replace(attempt, stopping=why, counts=False))
+    told: dict[str, object] = {"by": by, "target_uid": attempt.target_uid}
+    told["progress"] = attempt.progress
+    _log(uow, benchmark, now, "benchmark.preempted", {"attempt": attempt.number, **told})
+    return benchmark
+
+
 def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
     """Have a running attempt stopped for a more urgent benchmark.
 

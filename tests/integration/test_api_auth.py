@@ -32,6 +32,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/benchmarks/{benchmark_id}/cancel"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/hold"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/release"): OWNERS,
+    ("POST", "/v1/benchmarks/{benchmark_id}/preempt"): OPERATORS,
     ("POST", "/v1/benchmarks/{benchmark_id}/priority"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/retry"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/clone"): OWNERS,

@@ -343,3 +343,26 @@ def test_on_the_embedded_cluster_the_board_changes_hands(tmp_path: Path) -> None
         cluster.close()
         lab.store.close()
     assert not [each for each in threading.enumerate() if each.name.startswith("local-")]
+
+
+def test_an_operator_sends_a_running_benchmark_back_whatever_its_priority(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0, preemptible=False)
+    with pytest.raises(Conflict, match="only running ones"), lab.store.write() as uow:
+        lifecycle.send_back(uow, benchmark_id, lab.clock.now(), "op")
+    job_id = lab.running(benchmark_id)
+    lab.progress(job_id, 60.0)
+    with lab.store.write() as uow:
+        lifecycle.send_back(uow, benchmark_id, lab.clock.now(), "op")
+    with pytest.raises(Conflict, match="about to end"), lab.store.write() as uow:
+        lifecycle.send_back(uow, benchmark_id, lab.clock.now(), "op")
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [job_id]
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.PENDING
+    (first,) = lab.attempts(benchmark_id)
+    assert first.failure == Failure(
+        category=FailureCategory.PREEMPTED, sentence="stopped by an operator"
+    )
+    (told,) = lab.events(benchmark_id, "benchmark.preempted")
+    assert told.data["by"] == "op"
+    lab.running(benchmark_id)  # no retry was used up
