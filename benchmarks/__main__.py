@@ -5,7 +5,7 @@ import sys
 
 from benchmarks.tables import publish
 
-NAMES = ("runner", "api", "upload", "local", "nomad", "decide", "ilp", "forecast")
+NAMES = ("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast")
 
 
 def main() -> int:

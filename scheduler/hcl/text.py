@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Hashable
+from functools import lru_cache
 
 from edgeyard.errors import HclError
 
@@ -25,6 +27,9 @@ _NEEDS_ESCAPE = re.compile(r'[^\x20-\x7e]|["\\]|[$%](?=\{)')
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 _UNESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 _ESCAPE_SEQUENCE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
+_REMEMBERED = 4096
+"""Most of what jobs say, all of them say."""
+
 _NOT_IN_QUOTES = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -42,7 +47,8 @@ def hcl_string(value: str) -> str:
     return f'"{_NEEDS_ESCAPE.sub(_escaped, value)}"'
 
 
-def hcl_value(value: object) -> str:
+@lru_cache(maxsize=_REMEMBERED, typed=True)  # typed: True is no 1
+def hcl_value(value: Hashable) -> str:
     """A string, bool, number or list of strings as an HCL literal."""
     if isinstance(value, str):
         return hcl_string(value)
@@ -55,6 +61,7 @@ def hcl_value(value: object) -> str:
     raise HclError(f"a value of type {type(value).__name__} has no HCL form here")
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def hcl_name(value: str) -> str:
     """The name of an attribute or block.
 
