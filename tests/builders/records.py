@@ -6,6 +6,8 @@ import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import zstandard
+
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, Outcome, job_id_of
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -18,7 +20,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
-from edgeyard.scheduler.model.record import CycleRecord
+from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -209,13 +211,14 @@ def an_override(target_uid: str = "rpi4b-0001-0001", **changes: Any) -> BoardOve
     return BoardOverride(**(given | changes))
 
 
-def a_record(**changes: Any) -> CycleRecord:
-    """A cycle's."""
+def a_record(*, outcome: bytes = b"o", **changes: Any) -> CycleRecord:
+    """A cycle's; the outcome as it is before it is compressed."""
+    parts = changes.pop("parts", (("policy", b"p"), ("snapshot", b"s")))
     return CycleRecord(
         **{
             "decided_at": NOW,
             "policy": "default/1",
-            "parts": (("policy", b"p"), ("snapshot", b"s"), ("outcome", b"o")),
+            "parts": (*parts, (OUTCOME, zstandard.compress(outcome))),
             **changes,
         }
     )
