@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.cli import app
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed import LoopbackNomad
 from tests.builders.cluster import file_server
-from tests.nomad_cluster import HOSTS
+from tests.nomad_cluster import HOSTS, RUNNER
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad")]
 
@@ -38,6 +38,7 @@ def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_pa
     settings = {
         "EDGEYARD_CLUSTER": "nomad",
         "EDGEYARD_DRIVER": "raw_exec",
+        "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
         "EDGEYARD_INVENTORY": str(inventory),
         "EDGEYARD_NOMAD_ADDRESS": nomad_cluster.address,
         "EDGEYARD_NOMAD_TOKEN": nomad_cluster.token,
@@ -71,7 +72,7 @@ def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_pa
     missing = "/opt/none/edgeyard-runner"
     with file_server({"livez": b"alive"}) as url:
         without = {"EDGEYARD_PUBLIC_URL": url, "EDGEYARD_RAW_EXEC_COMMAND": missing}
-        output = run("--json", **settings, **without)
+        output = run("--json", **{**settings, **without})
     (found,) = [each for each in json.loads(output) if each["check"] == "runner"]
     assert found["state"] == "problem"
     assert found["found"].startswith(f"{missing} does not start on client-0, client-1, client-2: ")
