@@ -1,4 +1,4 @@
-"""From a prepared attempt to a registered job: one attempt at a time, create-only, crash-safe."""
+"""From a prepared attempt to a registered job: create-only, crash-safe."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ import logging
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from edgeyard.errors import (
     ClusterUnreachable,
     Conflict,
+    EdgeyardError,
     HclError,
     InvalidInput,
     JobExists,
@@ -51,7 +54,10 @@ logger = logging.getLogger(__name__)
 ODT_CONFIG_FILENAME = "odt_config.json"
 
 NOTED_S = 0.25
-"""What became of a call is committed no later, however long the next call takes to begin."""
+"""What became of a call is committed no later, however long others take."""
+
+CALLED_TOGETHER = 64
+"""Most calls that are begun and not noted: they share commits, and a crash repeats all of them."""
 
 _CRON_MARGIN = timedelta(seconds=2)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -104,12 +110,24 @@ class _Call:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A call and what became of it: the attempt's state, an error that refused it, or no idea."""
+
+    call: _Call
+    outcome: AttemptState | EdgeyardError | None
+
+
 Verify = Callable[[NomadJob, str], None]
 """Raises `HclError` unless the text means the job; the authority is the cluster's own parser."""
 
 
 class Dispatcher:
-    """Hands prepared attempts to the cluster. Thread-safe; an attempt is handled by one thread."""
+    """Hands prepared attempts to the cluster.
+
+    One thread takes turns: it commits to the calls before they are made and notes what became of
+    them, many in one commit; the calls, which wait for the cluster, are made by an executor.
+    """
 
     def __init__(
         self,
@@ -126,46 +144,99 @@ class Dispatcher:
         self._limits = limits
         self._clock = clock
         self._verify = verify
-        self._lock = threading.Lock()
+        self._news = threading.Condition()  # guards all below
         self._in_flight: set[str] = set()
+        self._wanted: deque[str] = deque()
+        self._calling = 0
+        self._called: list[_Called] = []
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """Job ids that a thread of this process is dispatching: not for the reconciler."""
-        with self._lock:
+        """Job ids that this process is dispatching: not for the reconciler. Any thread."""
+        with self._news:
             return frozenset(self._in_flight)
 
-    def dispatch(self, *job_ids: str) -> None:
-        """Register the jobs of prepared attempts; nothing is raised for what a job can do wrong.
+    def put(self, *job_ids: str) -> None:
+        """Have the jobs of prepared attempts registered. Any thread."""
+        with self._news:
+            new = [job_id for job_id in dict.fromkeys(job_ids) if job_id not in self._in_flight]
+            self._in_flight.update(new)
+            self._wanted.extend(new)
+            self._news.notify()
 
-        One after the other; what they share are the commits before and after the calls.
+    def turn(self, calls: Executor, timeout_s: float = NOTED_S) -> None:
+        """Note what became of calls and begin others; nothing is raised for what a job does wrong.
+
+        Args:
+            calls: Makes them; waited for by nobody.
+            timeout_s: Longest wait for something to do. What came of a call while others are
+                under way is noted no later.
+
+        Raises:
+            Unavailable: The database does not answer; the reconciler will find what was in hand.
         """
-        with self._lock:
-            mine = [job_id for job_id in dict.fromkeys(job_ids) if job_id not in self._in_flight]
-            self._in_flight.update(mine)
+        with self._news:
+            self._news.wait_for(self._due, timeout_s)
+        self.note()
+        with self._news:
+            room = CALLED_TOGETHER - self._calling if self._has_room() else 0
+            wanted = [self._wanted.popleft() for _ in range(min(room, len(self._wanted)))]
+        begun: Sequence[_Call] = ()
         try:
-            self._dispatch(mine)
+            begun = self._begun(wanted)
         finally:
-            with self._lock:
-                self._in_flight.difference_update(mine)
+            self._let_go(set(wanted) - {call.attempt.job_id for call in begun})
+        with self._news:
+            self._calling += len(begun)
+        for call in begun:
+            calls.submit(self._make, call)
 
-    def _dispatch(self, job_ids: Sequence[str]) -> None:
+    def note(self) -> None:
+        """Say what became of the calls that have been made.
+
+        Raises:
+            Unavailable: See `turn`.
+        """
+        with self._news:
+            called, self._called = self._called, []
+        try:
+            self._note(called)
+        finally:
+            self._let_go(each.call.attempt.job_id for each in called)
+
+    def _due(self) -> bool:
+        return bool((self._called and not self._calling) or (self._wanted and self._has_room()))
+
+    def _has_room(self) -> bool:
+        # Only for many at once: what is begun together is committed together.
+        return self._calling <= CALLED_TOGETHER // 2
+
+    def _let_go(self, job_ids: Iterable[str]) -> None:
+        with self._news:
+            self._in_flight.difference_update(job_ids)
+
+    def _begun(self, job_ids: Sequence[str]) -> Sequence[_Call]:
+        if not job_ids:
+            return ()
         calls, wrong = self._committed(job_ids)
         for job_id, error in wrong.items():
             self._refuse(job_id, error)
-        called: list[tuple[_Call, AttemptState]] = []
-        since_s = self._clock.monotonic_s()
-        for call in calls:
-            state = self._called(call)
-            if state is not None:
-                called.append((call, state))
-            if self._clock.monotonic_s() - since_s > NOTED_S:
-                self._note(called)
-                called, since_s = [], self._clock.monotonic_s()
-        self._note(called)
+        return calls
 
-    def _called(self, call: _Call) -> AttemptState | None:
-        """What became of an attempt's call; None where it was refused, which ended the attempt."""
+    def _make(self, call: _Call) -> None:
+        """The outermost of its thread."""
+        outcome: AttemptState | EdgeyardError | None = None
+        try:
+            outcome = self._outcome(call)
+        except Exception:
+            logger.exception("dispatch broke", extra={"event": "dispatch.broke"})
+        with self._news:
+            self._calling -= 1
+            self._called.append(_Called(call, outcome))
+            self._news.notify()
+
+    def _outcome(self, call: _Call) -> AttemptState | EdgeyardError:
+        """What became of an attempt's call; an error: it was refused, and ever will be."""
         job_id = call.attempt.job_id
         try:
             self._verify(call.job, call.text)
@@ -181,8 +252,7 @@ class Dispatcher:
             )
             return AttemptState.UNKNOWN
         except (JobRefused, HclError) as error:
-            self._refuse(job_id, error)
-            return None
+            return error
         logger.info("job dispatched", extra={"event": "dispatched", "job_id": job_id})
         return AttemptState.QUEUED
 
@@ -228,19 +298,25 @@ class Dispatcher:
         with self._store.write() as uow:
             lifecycle.refused(uow, uow.attempts.by_job_id(job_id), failure, self._clock.now())
 
-    def _note(self, called: Sequence[tuple[_Call, AttemptState]]) -> None:
+    def _note(self, called: Sequence[_Called]) -> None:
         """Say what became of the calls, unless their tasks have told more already."""
-        if not called:
+        moved: list[tuple[_Call, AttemptState]] = []
+        for each in called:
+            if isinstance(each.outcome, AttemptState):
+                moved.append((each.call, each.outcome))
+            elif each.outcome is not None:
+                self._refuse(each.call.attempt.job_id, each.outcome)
+        if not moved:
             return
         now = self._clock.now()
         try:
             with self._store.write() as uow:
-                for state in {state for _, state in called}:
-                    moved = [(call.attempt, call.benchmark) for call, it in called if it is state]
-                    lifecycle.all_to_state(uow, moved, state, now)
+                for state in {state for _, state in moved}:
+                    same = [(call.attempt, call.benchmark) for call, it in moved if it is state]
+                    lifecycle.all_to_state(uow, same, state, now)
         except Conflict:  # one of them changed meanwhile
             with self._store.write() as uow:
-                for call, state in called:
+                for call, state in moved:
                     current = uow.attempts.by_job_id(call.attempt.job_id)
                     if current.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN):
                         lifecycle.to_state(uow, current, state, now)

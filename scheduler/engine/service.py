@@ -5,7 +5,8 @@ thread   what it does
 ======== ===========================================================================
 cycle    the only one that places benchmarks; wakes on news and every second;
          then decides the same again by the shadow policy, if there is one
-dispatch hands prepared attempts to the cluster
+dispatch commits to calls of the cluster, and notes what became of them
+call     makes them: registers the jobs of prepared attempts
 watch    turns the cluster's events into "look at this job"
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
@@ -19,12 +20,10 @@ Store and cluster are shared by all of them; nothing else is.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from queue import Empty, Queue
@@ -40,6 +39,7 @@ from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
+from edgeyard.scheduler.engine.pace import Pace
 from edgeyard.scheduler.engine.preview import Candidate, Foreteller, Preview, preview
 from edgeyard.scheduler.engine.quarantine import Warden
 from edgeyard.scheduler.engine.reconcile import Reconciler
@@ -53,13 +53,6 @@ from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
 
 logger = logging.getLogger(__name__)
-
-BREATH_S = 0.05
-"""Between two turns that news asked for: a flood of submissions is decided on in batches, while a
-single one finds the engine idle and is decided on at once."""
-
-DISPATCHED_TOGETHER = 16
-"""Most attempts of one dispatch: they share its commits, and a crash would repeat all of them."""
 
 TICK_S = 1.0
 """The longest that a submission made by another process waits to be seen."""
@@ -115,7 +108,6 @@ class Engine:
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._hints: Queue[str] = Queue()
-        self._dispatches: Queue[str] = Queue()
         self._fetches: Queue[str] = Queue()
         self._fetching: set[str] = set()
         self._threads: list[threading.Thread] = []
@@ -133,9 +125,7 @@ class Engine:
             ("repair", self._repair_loop),
             ("notify", self._notify_loop),
             ("forecast", self._forecast_loop),
-        ]
-        loops += [
-            (f"dispatch-{n}", self._dispatch_loop) for n in range(self._parts.dispatch_threads)
+            ("dispatch", self._dispatch_loop),
         ]
         loops += [(f"fetch-{n}", self._fetch_loop) for n in range(self._parts.fetch_threads)]
         for name, loop in loops:
@@ -245,18 +235,18 @@ class Engine:
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
     def _cycle_loop(self) -> None:
+        pace = Pace()
         while not self._stop.is_set():
             self._wake.wait(TICK_S)
             self._wake.clear()
             if self._stop.is_set():
                 return
-            with self._breath():
+            with pace.turn(self._stop.wait):
                 self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
         self._figures.catch_up()
-        for job_id in self._parts.cycle.run():
-            self._dispatches.put(job_id)
+        self._parts.dispatcher.put(*self._parts.cycle.run())
         for job_id in self._parts.cycle.preempted:
             self._hints.put(job_id)
         for benchmark_id in self._parts.cycle.fetching():
@@ -275,14 +265,11 @@ class Engine:
             self._guarded("forecast", look)
 
     def _dispatch_loop(self) -> None:
-        while (job_id := self._next(self._dispatches)) is not None:
-            job_ids = [job_id]
-            # Not more than its share: the other threads are to have some too.
-            share = self._dispatches.qsize() // self._parts.dispatch_threads
-            with contextlib.suppress(Empty):
-                while len(job_ids) < min(share, DISPATCHED_TOGETHER):
-                    job_ids.append(self._dispatches.get_nowait())
-            self._guarded("dispatch", lambda jobs=job_ids: self._parts.dispatcher.dispatch(*jobs))  # type: ignore[misc]
+        turn = self._parts.dispatcher.turn
+        with ThreadPoolExecutor(self._parts.dispatch_threads, "edgeyard-call") as calls:
+            while not self._stop.is_set():
+                self._guarded("dispatch", lambda: turn(calls))
+        self._guarded("dispatch", self._parts.dispatcher.note)  # calls that were under way
 
     def _watch_loop(self) -> None:
         while not self._stop.is_set():
@@ -294,11 +281,12 @@ class Engine:
             self._hints.put(job_id)
 
     def _repair_loop(self) -> None:
+        pace = Pace()
         while (hint := self._next(self._hints)) is not None:
             hints = {hint}
             while not self._hints.empty():
                 hints.add(self._hints.get_nowait())
-            with self._breath():
+            with pace.turn(self._stop.wait):
                 self._guarded(
                     "repair",
                     lambda found=hints: self._repair(None if _ALL in found else found),  # type: ignore[misc]
@@ -313,8 +301,7 @@ class Engine:
                 "cluster did not answer", extra={"event": "repair.missed", "reason": str(error)}
             )
             return
-        for job_id in prepared:
-            self._dispatches.put(job_id)
+        self._parts.dispatcher.put(*prepared)
         if job_ids is None or self._parts.reconciler.moved:
             self.wake()  # boards may be free, or others
 
@@ -348,13 +335,6 @@ class Engine:
     def _watch_over(self) -> None:
         if self._warden.run():
             self.wake()
-
-    @contextmanager
-    def _breath(self) -> Iterator[None]:
-        """Rest after a turn for as long as it took: others have work for the same processor."""
-        began_s = time.monotonic()
-        yield
-        self._stop.wait(max(BREATH_S, min(TICK_S, time.monotonic() - began_s)))
 
     def _next(self, source: Queue[str]) -> str | None:
         """The next item, or None when the engine stops."""

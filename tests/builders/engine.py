@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine import lifecycle
@@ -45,6 +47,14 @@ def a_model(content: bytes = b"net") -> BenchmarkFile:
         sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
     )
+
+
+class _Inline(Executor):
+    """Calls at once."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        fn(*args, **named)
+        return Future()
 
 
 class Lab:
@@ -116,9 +126,14 @@ class Lab:
 
     def turn(self) -> None:
         """Decide, dispatch, repair."""
-        for job_id in self.cycle.run():
-            self.dispatcher.dispatch(job_id)
+        self.dispatch(*self.cycle.run())
         self.reconciler.run()
+
+    def dispatch(self, *job_ids: str) -> None:
+        """Hand prepared attempts to the cluster, on this thread."""
+        self.dispatcher.put(*job_ids)
+        while self.dispatcher.in_flight:
+            self.dispatcher.turn(_Inline(), 0)
 
     def show(self, benchmark_id: str) -> Benchmark:
         with self.store.read() as uow:

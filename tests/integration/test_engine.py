@@ -261,8 +261,7 @@ def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab
 def test_a_dispatch_with_unknown_outcome_is_looked_up_and_never_doubled(lab: Lab) -> None:
     lab.cluster.answers_after_the_effect = False
     benchmark_id = lab.submit()
-    for job_id in lab.cycle.run():
-        lab.dispatcher.dispatch(job_id)
+    lab.dispatch(*lab.cycle.run())
     assert lab.attempts(benchmark_id)[0].state is AttemptState.UNKNOWN
     lab.cluster.answers_after_the_effect = True
     lab.turn()
@@ -277,7 +276,7 @@ def test_a_dispatch_that_never_arrived_gives_a_new_attempt_without_losing_a_retr
     benchmark_id = lab.submit(max_retries=0)
     (job_id,) = lab.cycle.run()
     lab.cluster.reachable = False
-    lab.dispatcher.dispatch(job_id)
+    lab.dispatch(job_id)
     assert lab.attempts(benchmark_id)[0].state is AttemptState.UNKNOWN
     lab.cluster.reachable = True
     lab.turn()
