@@ -112,12 +112,17 @@ class Reconciler:
         looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
         states = self._cluster.states([attempt.job_id for attempt in looked_at])
         waiting: list[str] = []
+        blocked: list[tuple[Attempt, str]] = []
         for attempt in looked_at:
             benchmark = owners[attempt.benchmark_id]
             if attempt.state is AttemptState.PREPARED and benchmark.status not in TERMINAL:
                 waiting.append(attempt.job_id)
                 continue
-            self._one(attempt, benchmark, states.get(attempt.job_id), after_restart)
+            job = states.get(attempt.job_id)
+            self._one(attempt, benchmark, job, after_restart)
+            if job is not None and self._stays_blocked(attempt, benchmark, job):
+                blocked.append((attempt, job.reason))
+        self._tell(blocked)
         return tuple(waiting)
 
     def _one(
@@ -179,8 +184,6 @@ class Reconciler:
             self._apply(
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
-        elif self._stays_blocked(attempt, benchmark, job, now):
-            self._apply(attempt, lambda uow, it: lifecycle.blocked(uow, it, job.reason, now))
 
     def _missed_us(self, attempt: Attempt, job: JobState, failure: Failure) -> bool:
         """Whether its task never began because we were away: its files were not to be had."""
@@ -254,16 +257,14 @@ class Reconciler:
             f"while it ran: {reason}",
         )
 
-    def _stays_blocked(
-        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
-    ) -> bool:
+    def _stays_blocked(self, attempt: Attempt, benchmark: Benchmark, job: JobState) -> bool:
         """Whether there is something to tell of a job that the cluster has and does not start."""
         if job.run is not JobRun.QUEUED or job.target_uid is not None or not job.reason:
             return False
         told = benchmark.waiting
-        return now > _due(attempt, benchmark) + timedelta(seconds=BLOCKED_TOLD_S) and (
-            told is None or told.sentence != job.reason
-        )
+        return self._clock.now() > _due(attempt, benchmark) + timedelta(
+            seconds=BLOCKED_TOLD_S
+        ) and (told is None or told.sentence != job.reason)
 
     def _waits_in_vain(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
@@ -281,6 +282,18 @@ class Reconciler:
     def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
         ended = attempt.task_ended_at
         return ended is not None and now > ended + timedelta(seconds=self._rules.upload_grace_s)
+
+    def _tell(self, blocked: Sequence[tuple[Attempt, str]]) -> None:
+        """Why each of these jobs does not start: of many at once where a lab is full."""
+        if not blocked:
+            return
+        now = self._clock.now()
+        with self._store.write() as uow:
+            same = {each.job_id: each for each in uow.attempts.live([a.job_id for a, _ in blocked])}
+            for attempt, why in blocked:
+                current = same.get(attempt.job_id)
+                if current is not None and current.version == attempt.version:
+                    lifecycle.blocked(uow, current, why, now)
 
     def _apply(self, attempt: Attempt, change: _Change) -> None:
         """Change an attempt as it is now in the store; a concurrent change wins."""

@@ -256,6 +256,8 @@ class Engine:
         self._guarded("shadow", self._parts.cycle.decide_beside)
 
     def _forecast_loop(self) -> None:
+        import scipy.special  # noqa: F401  takes a moment: not when the first benchmarks wait
+
         took: list[float] = [0.0]
 
         def look() -> None:
