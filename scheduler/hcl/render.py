@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import jinja2
 
@@ -32,7 +33,7 @@ def render(job: NomadJob, *, masked: bool = False) -> str:
     if len(config) != len(job.config):
         raise HclError(f"config knows only {', '.join(CONFIG_NAMES)}")
     notes = [(constraint, _note(constraint)) for constraint in job.constraints]
-    return _template().render(job=job, config=config, constraints=notes)
+    return str(_template().benchmark_job(job, config, notes))
 
 
 def has_login(job: NomadJob) -> bool:
@@ -40,12 +41,16 @@ def has_login(job: NomadJob) -> bool:
     return any(isinstance(value, Mapping) for value in job.config.values())
 
 
-@dataclass(frozen=True, slots=True)
 class _Note:
-    """What the job says, for its readers, about a constraint."""
+    """What the job says, for its readers, about a constraint.
 
-    comments: tuple[str, ...]
-    decided_by: str
+    Attributes:
+        comments: As they stand in the text.
+    """
+
+    def __init__(self, comments: Sequence[str], decided_by: str) -> None:
+        self.comments = "\n".join(f"          # {line}" for line in comments)
+        self.decided_by = decided_by
 
 
 _USER = "user input variable"
@@ -94,7 +99,8 @@ def _masked(value: ConfigValue) -> ConfigValue:
 
 
 @cache
-def _template() -> jinja2.Template:
+def _template() -> Any:
+    """The template's macros."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -107,4 +113,4 @@ def _template() -> jinja2.Template:
     folder = resources.files("edgeyard.templates.jobs")
     return environment.from_string(
         folder.joinpath("benchmark.nomad.hcl.j2").read_text(encoding="utf-8")
-    )
+    ).module
