@@ -39,10 +39,16 @@ def publish(name: str, rows: Sequence[Row]) -> None:
     print(f"\nbench-{name}")
     print(f"  {'row':<{width}}  {'value':>11} {'unit':<6} {'peer':>11} {'ratio':>7}  note")
     for row in rows:
-        peer = f"{row.peer:11.4g}" if row.peer is not None else " " * 11
+        peer = f"{_shown(row.peer):>11}" if row.peer is not None else " " * 11
         ratio = f"{row.ratio:7.3f}" if row.ratio is not None else " " * 7
-        print(f"  {row.name:<{width}}  {row.value:11.4g} {row.unit:<6} {peer} {ratio}  {row.note}")
+        value = f"{_shown(row.value):>11}"
+        print(f"  {row.name:<{width}}  {value} {row.unit:<6} {peer} {ratio}  {row.note}")
     print(f"  written to {path}")
+
+
+def _shown(value: float) -> str:
+    """Four figures, without an exponent."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def median_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float, float]:
