@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
@@ -284,6 +287,54 @@ def test_a_dispatch_that_never_arrived_gives_a_new_attempt_without_losing_a_retr
     states = [attempt.state for attempt in lab.attempts(benchmark_id)]
     assert states == [AttemptState.ENDED, AttemptState.QUEUED]
     assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_a_call_that_takes_long_holds_up_no_other(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = lab.submit(), lab.submit()
+    lab.cycle.run()
+    slow, fast = (lab.attempts(each)[0].job_id for each in (first, second))
+    go_on, took = threading.Event(), lab.cluster.dispatch
+
+    def dispatch(job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        assert job_id == fast or go_on.wait(30)
+        took(job_id, hcl, secrets)
+
+    def states() -> list[AttemptState]:
+        return [lab.attempts(each)[0].state for each in (first, second)]
+
+    monkeypatch.setattr(lab.cluster, "dispatch", dispatch)
+    lab.dispatcher.put(slow, fast, slow)
+    with ThreadPoolExecutor(2) as calls:
+        lab.dispatcher.turn(calls)
+        while lab.dispatcher.in_flight != {slow}:
+            lab.dispatcher.turn(calls)
+        assert states() == [AttemptState.DISPATCHING, AttemptState.QUEUED]
+        assert lab.reconciler.run() == ()  # whatever the cluster says of it: it is in hand
+        assert states() == [AttemptState.DISPATCHING, AttemptState.QUEUED]
+        go_on.set()
+    lab.dispatcher.note()
+    assert states() == [AttemptState.QUEUED, AttemptState.QUEUED]
+    assert lab.dispatcher.in_flight == frozenset()
+    assert lab.cluster.dispatched == [fast, slow]
+
+
+def test_a_call_that_breaks_is_left_to_the_reconciler(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+
+    def broken(job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(lab.cluster, "dispatch", broken)
+        lab.dispatch(*lab.cycle.run())
+    assert lab.attempts(benchmark_id)[0].state is AttemptState.DISPATCHING
+    lab.turn()
+    lab.turn()
+    assert lab.attempts(benchmark_id)[-1].state is AttemptState.QUEUED
 
 
 def test_jobs_lost_with_a_restart_are_tried_again_without_losing_a_retry(lab: Lab) -> None:
