@@ -295,11 +295,16 @@ class Benchmarks(Protocol):
     def save(self, benchmark: Benchmark) -> Benchmark:
         """Replace it if its ``version`` is the stored one; returns it with the next version.
 
-        What was submitted never changes: description, owner, campaign and time are not written.
+        What was submitted never changes: description, owner, campaign and time are not written;
+        nor are files.
 
         Raises:
             Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
         """
+        ...
+
+    def save_files(self, benchmark: Benchmark) -> Benchmark:
+        """As `save`, with its files."""
         ...
 
     def live_versions(self) -> Mapping[str, int]:

@@ -43,6 +43,7 @@ _FILES = (
     .where(benchmark_files.c.benchmark_id == bindparam("id"))
     .order_by(benchmark_files.c.role, benchmark_files.c.position)
 )
+_FORGET_FILES = delete(benchmark_files).where(benchmark_files.c.benchmark_id == bindparam("id"))
 _STATE = (
     select(benchmarks.c.status, benchmarks.c.version)
     .where(benchmarks.c.benchmark_id == bindparam("id"))
@@ -74,8 +75,8 @@ _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
 class SqlBenchmarks:
     """`edgeyard.scheduler.ports.Benchmarks` in SQL.
 
-    What was submitted never changes: `save` writes the life of a benchmark and its files, not its
-    description, owner, campaign or time.
+    What was submitted never changes: `save` writes the life of a benchmark, not its description,
+    owner, campaign or time; nor its files, which `save_files` writes.
     """
 
     def __init__(self, tx: Transaction) -> None:
@@ -92,9 +93,7 @@ class SqlBenchmarks:
         if not self._tx.insert(benchmarks, benchmark_row(benchmark)):
             raise Conflict(f"benchmark {benchmark_id} is already there")
         self._tx.insert_all(tables.descriptions, [{"benchmark_id": benchmark_id, "body": body}])
-        self._tx.insert_all(
-            benchmark_files, [file_row(benchmark_id, file) for file in benchmark.files]
-        )
+        self._add_files(benchmark)
         self._tx.insert_all(
             benchmark_tags,
             [
@@ -135,9 +134,15 @@ class SqlBenchmarks:
         saved = replace(benchmark, version=benchmark.version + 1)
         row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
         self._tx.run(_SAVE, {**row, "id": benchmark_id, "was": benchmark.version})
-        self._save_files(benchmark)
         if benchmark.status is not was:
             self._tx.count_move(was, benchmark.status)
+        return saved
+
+    def save_files(self, benchmark: Benchmark) -> Benchmark:
+        """As `save`, with its files."""
+        saved = self.save(benchmark)
+        self._tx.run(_FORGET_FILES, {"id": benchmark.benchmark_id})
+        self._add_files(benchmark)
         return saved
 
     def live_versions(self) -> Mapping[str, int]:
@@ -200,13 +205,7 @@ class SqlBenchmarks:
     def _files(self, benchmark_id: str) -> list[BenchmarkFile]:
         return [file_of(row) for row in self._tx.rows(_FILES, {"id": benchmark_id})]
 
-    def _save_files(self, benchmark: Benchmark) -> None:
-        stored = self._files(benchmark.benchmark_id)
-        if sorted(stored, key=_place) == sorted(benchmark.files, key=_place):
-            return
-        self._tx.run(
-            delete(benchmark_files).where(benchmark_files.c.benchmark_id == benchmark.benchmark_id)
-        )
+    def _add_files(self, benchmark: Benchmark) -> None:
         self._tx.insert_all(
             benchmark_files, [file_row(benchmark.benchmark_id, file) for file in benchmark.files]
         )
@@ -221,10 +220,6 @@ class SqlBenchmarks:
             ):
                 files[row["benchmark_id"]].append(file_of(row))
         return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
-
-
-def _place(file: BenchmarkFile) -> tuple[str, int]:
-    return file.role.value, file.position
 
 
 def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:

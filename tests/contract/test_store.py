@@ -203,14 +203,30 @@ def test_all_of_a_life_is_saved_and_cleared_again(store: SqlStore) -> None:
                 held=True,
                 started_at=make.at(1.000001),
                 ended_at=make.at(2),
-                files=(make.a_benchmark_file(name="other.onnx", sha256=None),),
             )
         )
         assert uow.benchmarks.get("b-1") == running
-        again = uow.benchmarks.save(
-            replace(make.a_benchmark(), status=Status.PENDING, version=running.version)
-        )
+        cleared = make.a_benchmark(files=running.files, version=running.version)
+        again = uow.benchmarks.save(cleared)
         assert uow.benchmarks.get("b-1") == again
+
+
+def test_files_are_saved_through_their_own_door(store: SqlStore) -> None:
+    added = make.a_benchmark(files=(make.a_benchmark_file(sha256=None),))
+    fetched = (make.a_benchmark_file(), make.a_benchmark_file(role=FileRole.DATASET))
+    _add(store, added, make.a_benchmark("b-2", files=added.files))
+    with store.write() as uow:
+        moved = uow.benchmarks.save(replace(added, files=fetched, priority=5))
+        assert uow.benchmarks.get("b-1") == replace(moved, files=added.files)
+        saved = uow.benchmarks.save_files(replace(moved, files=fetched[::-1]))
+        assert saved.version == moved.version + 1
+        assert uow.benchmarks.get("b-1") == saved
+        with pytest.raises(Conflict):
+            uow.benchmarks.save_files(replace(moved, files=()))
+        assert uow.benchmarks.save_files(replace(saved, files=())).files == ()
+    with store.read() as uow:
+        assert uow.benchmarks.get("b-1").files == ()
+        assert uow.benchmarks.get("b-2").files == added.files
 
 
 def test_live_versions_are_those_of_live_benchmarks(store: SqlStore) -> None:
