@@ -67,6 +67,12 @@ _SAVE = (
     .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
     .values({c.name: bindparam(c.name) for c in benchmarks.c if c.name not in _IMMUTABLE})
 )
+_SAVE_ALL = _SAVE.where(benchmarks.c.status == bindparam("before"))
+_VERSIONS = (
+    select(benchmarks.c.benchmark_id, benchmarks.c.version)
+    .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
+    .with_for_update()
+)
 _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     text(tables.LIVE_STATUSES)
 )
@@ -132,10 +138,27 @@ class SqlBenchmarks:
         if benchmark.status is not was and benchmark.status not in ALLOWED_MOVES[was]:
             raise Conflict(f"benchmark {benchmark_id} is {was} and can't become {benchmark.status}")
         saved = replace(benchmark, version=benchmark.version + 1)
-        row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
-        self._tx.run(_SAVE, {**row, "id": benchmark_id, "was": benchmark.version})
+        self._tx.run(_SAVE, _life(saved))
         if benchmark.status is not was:
             self._tx.count_move(was, benchmark.status)
+        return saved
+
+    def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
+        """As `save`, in one statement; all of them are of one status, and are to be of one.
+
+        Raises:
+            Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
+        """
+        if not changed:
+            return ()
+        (status,) = {benchmark.status for benchmark in changed}
+        saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
+        rows = [{**_life(benchmark), "before": before.value} for benchmark in saved]
+        allowed = status is before or status in ALLOWED_MOVES[before]
+        if not allowed or self._tx.run(_SAVE_ALL, rows).rowcount != len(rows):
+            raise Conflict(f"one of {len(rows)} benchmarks can't become {status}")
+        if status is not before:
+            self._tx.count_move(before, status, len(saved))
         return saved
 
     def save_files(self, benchmark: Benchmark) -> Benchmark:
@@ -144,6 +167,16 @@ class SqlBenchmarks:
         self._tx.run(_FORGET_FILES, {"id": benchmark.benchmark_id})
         self._add_files(benchmark)
         return saved
+
+    def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
+        """Ids of those that are stored as seen; nobody else changes these until the end."""
+        found: set[str] = set()
+        for start in range(0, len(seen), _CHUNK):
+            version_by_id = {each.benchmark_id: each.version for each in seen[start:][:_CHUNK]}
+            rows = self._tx.rows(_VERSIONS.where(benchmarks.c.benchmark_id.in_(version_by_id)))
+            stored = {cast(str, row["benchmark_id"]): row["version"] for row in rows}
+            found |= {key for key, version in stored.items() if version_by_id[key] == version}
+        return frozenset(found)
 
     def live_versions(self) -> Mapping[str, int]:
         """Id to version of every benchmark that is not at its end; reads the partial index only."""
@@ -220,6 +253,12 @@ class SqlBenchmarks:
             ):
                 files[row["benchmark_id"]].append(file_of(row))
         return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
+
+
+def _life(saved: Benchmark) -> Row:
+    """Values of `_SAVE`, for a benchmark whose version is the next one."""
+    row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
+    return {**row, "id": saved.benchmark_id, "was": saved.version - 1}
 
 
 def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:
