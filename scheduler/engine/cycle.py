@@ -461,12 +461,12 @@ class Cycle:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
                 if stopped is not None:
                     preempted.append(stopped)
-            for benchmark_id, (waiting, priority) in told.items():
-                benchmark = self._live[benchmark_id].benchmark
-                if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
-                    own = waiting == result.waiting[benchmark_id]
-                    explained = Explained(seq=seq, waiting=None if own else waiting)
-                    uow.cycles.explain(benchmark_id, explained)
+            waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
+            for benchmark_id in lifecycle.wait(uow, waits, Status.PENDING, now):
+                waiting, _ = told[benchmark_id]
+                own = waiting == result.waiting[benchmark_id]
+                explained = Explained(seq=seq, waiting=None if own else waiting)
+                uow.cycles.explain(benchmark_id, explained)
             for benchmark_id, waiting in missed.items():
                 current = uow.benchmarks.get(benchmark_id)
                 if current.status is Status.PENDING and not current.unpinned:

@@ -192,21 +192,37 @@ def prioritise(
 
 
 def wait(
-    uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, priority: int, now: datetime
-) -> Benchmark:
-    """Note why a benchmark waits; a new reason code is an event, a new sentence is not."""
-    if benchmark.waiting == waiting and benchmark.priority == priority:
-        return benchmark
-    saved = uow.benchmarks.save(replace(benchmark, waiting=waiting, priority=priority))
-    if benchmark.waiting is None or benchmark.waiting.reason is not waiting.reason:
-        _log(
-            uow,
-            saved,
-            now,
-            "benchmark.waiting",
-            {"reason": waiting.reason.value, "sentence": waiting.sentence},
-        )
-    return saved
+    uow: UnitOfWork,
+    told: Sequence[tuple[Benchmark, Waiting, int]],
+    status: Status,
+    now: datetime,
+) -> frozenset[str]:
+    """Note why benchmarks of this status wait, and their priorities.
+
+    A new reason code is an event, a new sentence is not.
+
+    Returns:
+        Ids of those that did not change meanwhile; the others are left out.
+    """
+    unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _, _ in told])
+    news = [
+        (benchmark, waiting, priority)
+        for benchmark, waiting, priority in told
+        if benchmark.benchmark_id in unchanged
+        and (benchmark.waiting, benchmark.priority) != (waiting, priority)
+    ]
+    saved = uow.benchmarks.save_all(
+        [
+            replace(benchmark, waiting=waiting, priority=priority)
+            for benchmark, waiting, priority in news
+        ],
+        status,
+    )
+    for benchmark, (before, waiting, _) in zip(saved, news, strict=True):
+        if before.waiting is None or before.waiting.reason is not waiting.reason:
+            data = {"reason": waiting.reason.value, "sentence": waiting.sentence}
+            _log(uow, benchmark, now, "benchmark.waiting", data)
+    return unchanged
 
 
 def unavailable(
@@ -404,7 +420,7 @@ def blocked(uow: UnitOfWork, attempt: Attempt, why: str, now: datetime) -> None:
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     if benchmark.status is Status.SCHEDULED:
         waiting = Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why)
-        wait(uow, benchmark, waiting, attempt.priority, now)
+        wait(uow, [(benchmark, waiting, attempt.priority)], Status.SCHEDULED, now)
 
 
 def task_started(

@@ -12,7 +12,7 @@ from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.engine import charging, lifecycle
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -178,6 +178,37 @@ def test_an_attempt_whose_job_is_anothers_harms_nobody_else(store: SqlStore) -> 
     with store.read() as uow:
         assert uow.benchmarks.get("ada-2") == wanted[1][0]
         assert uow.credits.balance("ada").reserved == 50.0
+
+
+def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
+    seen = [each for each, _ in _preparing(store, dict.fromkeys(["ada-1", "ada-2", "ada-3"], 1.0))]
+    with store.write() as uow:
+        lifecycle.hold(uow, "ada-2", make.NOW, "ada", True)
+    busy, never = make.a_waiting(), make.a_waiting(WaitingReason.NO_SUCH_FAMILY)
+    with store.write() as uow:
+        told = [(benchmark, busy, 7) for benchmark in seen]
+        assert lifecycle.wait(uow, told, Status.PENDING, make.NOW) == {"ada-1", "ada-3"}
+        first, held, third = map(uow.benchmarks.get, ("ada-1", "ada-2", "ada-3"))
+        assert (first.waiting, first.priority, held.waiting) == (busy, 7, None)
+        other = replace(busy, sentence="still busy")
+        told = [(first, never, 7), (held, busy, 7), (third, other, 8)]
+        assert len(lifecycle.wait(uow, told, Status.PENDING, make.NOW)) == 3
+        same = [(each, busy, 7) for each in [uow.benchmarks.get("ada-2")]]
+        assert lifecycle.wait(uow, same, Status.PENDING, make.NOW) == {"ada-2"}
+    with store.read() as uow:
+        assert uow.benchmarks.get("ada-2") == same[0][0]
+        assert (third.version, uow.benchmarks.get("ada-3").waiting) == (1, other)
+        events = uow.log.events(after=0, limit=99)
+    assert [
+        (event.benchmark_id, event.data["reason"])
+        for event in events
+        if event.kind == "benchmark.waiting"
+    ] == [
+        ("ada-1", busy.reason.value),
+        ("ada-3", busy.reason.value),
+        ("ada-1", never.reason.value),
+        ("ada-2", busy.reason.value),
+    ]
 
 
 def test_leases_of_a_board_do_not_overlap(store: SqlStore) -> None:
