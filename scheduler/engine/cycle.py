@@ -178,7 +178,6 @@ class Cycle:
         self.look()
         now = self._clock.now()
         with self._store.read() as uow:
-            self._reload(uow)
             shadow = self._choose(uow)
             self._own = {} if self._policies is None else self._policies.own(uow)
             settles = self._scorekeeper.settles(uow, now)
