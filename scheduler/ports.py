@@ -295,10 +295,30 @@ class Benchmarks(Protocol):
     def save(self, benchmark: Benchmark) -> Benchmark:
         """Replace it if its ``version`` is the stored one; returns it with the next version.
 
-        What was submitted never changes: description, owner, campaign and time are not written.
+        What was submitted never changes: description, owner, campaign and time are not written;
+        nor are files.
 
         Raises:
             Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
+        """
+        ...
+
+    def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
+        """As `save`, for benchmarks that are all ``before`` and are to be of one status.
+
+        Raises:
+            Conflict: As `save`, for one of them; keep none of it.
+        """
+        ...
+
+    def save_files(self, benchmark: Benchmark) -> Benchmark:
+        """As `save`, with its files."""
+        ...
+
+    def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
+        """Ids of those whose ``version`` is the stored one.
+
+        For units of work that write: nobody else changes them until the end of it.
         """
         ...
 
@@ -332,8 +352,12 @@ class Benchmarks(Protocol):
 class Attempts(Protocol):
     """Dispatches."""
 
-    def add(self, attempt: Attempt) -> None:
-        """Raises Conflict: (benchmark, number) is taken or another one of it is live."""
+    def add_all(self, new: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Store new ones; returns those that could be.
+
+        Left out is whose (benchmark, number) or job's id is taken, or whose benchmark has another
+        one that is live.
+        """
         ...
 
     def save(self, attempt: Attempt) -> Attempt:
@@ -346,6 +370,10 @@ class Attempts(Protocol):
 
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
+        ...
+
+    def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
+        """Number of the last attempt of each of these benchmarks that had one."""
         ...
 
     def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
@@ -679,8 +707,8 @@ class Credits(Protocol):
         """Of an attempt; None for one that was made before there were charges."""
         ...
 
-    def add_charge(self, charge: Charge) -> None:
-        """Raises Conflict: the attempt has one."""
+    def add_charges(self, opened: Sequence[Charge]) -> None:
+        """Raises Conflict: an attempt has one."""
         ...
 
     def settle_charge(self, charge: Charge) -> bool:

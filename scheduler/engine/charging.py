@@ -6,7 +6,10 @@ neither loses credits nor takes them twice; settling a second time changes nothi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import Conflict, NotFound
@@ -20,73 +23,90 @@ PROBER = "edgeyard-probe"
 """The user as whom Edgeyard itself submits: bounded by nothing, and charged for nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What an attempt may cost, and how long it may run.
+def affordable(
+    uow: UnitOfWork,
+    wanted: Sequence[tuple[Benchmark, Attempt]],
+    now: datetime,
+    most_run_s: float,
+) -> tuple[Sequence[Charge], Mapping[str, Balance]]:
+    """What attempts that are made now would reserve; the accounts stay as they are until the end.
 
-    Attributes:
-        rate: Credits a board-second.
-        time_limit_s: See `edgeyard.scheduler.model.accounts.run_bound_s`.
-    """
-
-    rate: float
-    time_limit_s: float
-
-    @property
-    def most(self) -> float:
-        """Credits that are reserved: the most that it can cost."""
-        return round(self.rate * self.time_limit_s, 6)
-
-
-def terms_of(uow: UnitOfWork, benchmark: Benchmark, family: str, most_run_s: float) -> Terms:
-    """Of an attempt that is made now.
+    Left out is whom its user's account can't bear: there are too few credits for the most that it
+    can cost, or too many benchmarks on boards. What earlier ones take is not there for later ones.
 
     Args:
         most_run_s: Of a benchmark that states no ``user_time``.
+
+    Returns:
+        The charges to `reserve`, and the balances by user.
     """
+    users = sorted({benchmark.user_id for benchmark, _ in wanted})  # all lock in one order
+    balances = {user_id: uow.credits.balance(user_id, to_change=True) for user_id in users}
+    credits_left = {user_id: _credits_left(balances[user_id]) for user_id in users}
+    boards_left = {user_id: _boards_left(uow, user_id) for user_id in users}
+    rates = uow.credits.rates()
+    charges: list[Charge] = []
+    for benchmark, attempt in wanted:
+        charge = _charge(benchmark, attempt, rates, now, most_run_s)
+        user_id = charge.user_id
+        if charge.reserved <= credits_left[user_id] and boards_left[user_id] >= 1:
+            credits_left[user_id] = _exact(credits_left[user_id] - charge.reserved)
+            boards_left[user_id] -= 1
+            charges.append(charge)
+    return charges, balances
+
+
+def _charge(
+    benchmark: Benchmark,
+    attempt: Attempt,
+    rates: Mapping[str, float],
+    now: datetime,
+    most_run_s: float,
+) -> Charge:
     asked = benchmark.description
-    rate = 0.0 if benchmark.user_id == PROBER else uow.credits.rates().get(family, 1.0)
+    rate = 0.0 if benchmark.user_id == PROBER else rates.get(attempt.family, 1.0)
     bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, most_run_s)
-    return Terms(rate=rate, time_limit_s=bound_s)
+    return Charge(
+        benchmark_id=attempt.benchmark_id,
+        attempt=attempt.number,
+        user_id=benchmark.user_id,
+        family=attempt.family,
+        rate=rate,
+        time_limit_s=bound_s,
+        reserved=_exact(rate * bound_s),
+        reserved_at=now,
+    )
 
 
-def check(uow: UnitOfWork, user_id: str, terms: Terms) -> None:
-    """Whether the account can bear one more attempt; it stays as it is until the end of the unit.
+def _credits_left(balance: Balance) -> float:
+    left = balance.credits_left
+    return math.inf if left is None or balance.user_id == PROBER else left
 
-    Raises:
-        Conflict: It has too few credits, or too many benchmarks that run.
-    """
+
+def _boards_left(uow: UnitOfWork, user_id: str) -> float:
     if user_id == PROBER:
-        return
-    left = uow.credits.balance(user_id, to_change=True).credits_left
-    if left is not None and terms.most > left:
-        raise Conflict(f"{user_id} has {left:g} credits left: {terms.most:g} would be reserved")
+        return math.inf
     try:
         most = uow.accounts.user(user_id).max_running
     except NotFound:
-        return  # of an account that is no more: nothing bounds it
-    if most is not None and uow.credits.running(user_id) >= most:
-        raise Conflict(f"{user_id} has {most} benchmarks on boards: no more at once")
+        return math.inf  # of an account that is no more: nothing bounds it
+    return math.inf if most is None else most - uow.credits.running(user_id)
 
 
-def reserve(
-    uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, terms: Terms, now: datetime
-) -> None:
-    """Keep credits for an attempt that was just added."""
-    uow.credits.add_charge(
-        Charge(
-            benchmark_id=attempt.benchmark_id,
-            attempt=attempt.number,
-            user_id=benchmark.user_id,
-            family=attempt.family,
-            rate=terms.rate,
-            time_limit_s=terms.time_limit_s,
-            reserved=terms.most,
-            reserved_at=now,
-        )
-    )
-    balance = uow.credits.balance(benchmark.user_id, to_change=True)
-    uow.credits.save_balance(replace(balance, reserved=_exact(balance.reserved + terms.most)))
+def reserve(uow: UnitOfWork, charges: Sequence[Charge], balances: Mapping[str, Balance]) -> None:
+    """Keep credits for attempts that were just added.
+
+    Args:
+        charges: Those of `affordable`, or some of them.
+        balances: As `affordable` found them.
+    """
+    uow.credits.add_charges(charges)
+    reserved: defaultdict[str, float] = defaultdict(float)
+    for charge in charges:
+        reserved[charge.user_id] += charge.reserved
+    for user_id, more in reserved.items():
+        before = balances[user_id]
+        uow.credits.save_balance(replace(before, reserved=_exact(before.reserved + more)))
 
 
 def settle(

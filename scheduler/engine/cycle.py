@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -178,7 +178,6 @@ class Cycle:
         self.look()
         now = self._clock.now()
         with self._store.read() as uow:
-            self._reload(uow)
             shadow = self._choose(uow)
             self._own = {} if self._policies is None else self._policies.own(uow)
             settles = self._scorekeeper.settles(uow, now)
@@ -449,10 +448,10 @@ class Cycle:
             few = result.placements[start : start + PLACED_TOGETHER]
             with self._store.write() as uow:
                 seq = uow.cycles.keep(record) if seq is None else seq
-                attempts += self._prepare_all(uow, few, seq)
+                attempts += self._prepare(uow, few, seq)
         with self._store.write() as uow:
             seq = self._last_seq = uow.cycles.keep(record) if seq is None else seq
-            attempts += self._prepare_all(uow, result.placements[last:], seq)
+            attempts += self._prepare(uow, result.placements[last:], seq)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
@@ -461,12 +460,12 @@ class Cycle:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
                 if stopped is not None:
                     preempted.append(stopped)
-            for benchmark_id, (waiting, priority) in told.items():
-                benchmark = self._live[benchmark_id].benchmark
-                if _unless_changed(partial(lifecycle.wait, uow, benchmark, waiting, priority, now)):
-                    own = waiting == result.waiting[benchmark_id]
-                    explained = Explained(seq=seq, waiting=None if own else waiting)
-                    uow.cycles.explain(benchmark_id, explained)
+            waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
+            for benchmark_id in lifecycle.wait(uow, waits, Status.PENDING, now):
+                waiting, _ = told[benchmark_id]
+                own = waiting == result.waiting[benchmark_id]
+                explained = Explained(seq=seq, waiting=None if own else waiting)
+                uow.cycles.explain(benchmark_id, explained)
             for benchmark_id, waiting in missed.items():
                 current = uow.benchmarks.get(benchmark_id)
                 if current.status is Status.PENDING and not current.unpinned:
@@ -483,48 +482,29 @@ class Cycle:
             self._observe("decisions_total", count, {"policy": chosen.policy.name, "result": name})
         return tuple(each.job_id for each in attempts)
 
-    def _prepare_all(
+    def _prepare(
         self, uow: UnitOfWork, placements: Sequence[Placement], seq: int
-    ) -> Iterator[Attempt]:
-        for placement in placements:
-            attempt = _unless_changed(partial(self._prepare, uow, placement))
-            if attempt is not None:
-                uow.cycles.explain(placement.benchmark_id, Explained(seq=seq))
-                yield attempt
-
-    def _prepare(self, uow: UnitOfWork, placement: Placement) -> Attempt:
-        benchmark = self._live[placement.benchmark_id].benchmark
+    ) -> Sequence[Attempt]:
         now = self._clock.now()
-        number = len(uow.attempts.of(benchmark.benchmark_id)) + 1
-        attempt = Attempt(
-            benchmark_id=benchmark.benchmark_id,
-            number=number,
-            job_id=job_id_of(
-                benchmark.benchmark_id,
-                number,
-                placement.family,
-                benchmark.description.runtime,
-                benchmark.submit_time,
-            ),
-            state=AttemptState.PREPARED,
-            binding=placement.binding,
-            priority=placement.priority,
-            created_at=now,
-            family=placement.family,
-            target_uid=placement.target_uid,
-            allowed_uids=placement.allowed_uids,
-        )
-        lifecycle.prepare(uow, benchmark, attempt, now, most_run_s=self._most_run_s)
-        logger.info(
-            "benchmark placed",
-            extra={
-                "event": "placed",
-                "benchmark_id": benchmark.benchmark_id,
-                "job_id": attempt.job_id,
-                "target_uid": placement.target_uid,
-            },
-        )
-        return attempt
+        last_numbers = uow.attempts.last_numbers([each.benchmark_id for each in placements])
+        wanted: list[tuple[Benchmark, Attempt]] = []
+        for placement in placements:
+            benchmark = self._live[placement.benchmark_id].benchmark
+            number = last_numbers.get(benchmark.benchmark_id, 0) + 1
+            wanted.append((benchmark, _attempt(benchmark, placement, number, now)))
+        prepared = lifecycle.prepare(uow, wanted, now, most_run_s=self._most_run_s)
+        for attempt in prepared:
+            uow.cycles.explain(attempt.benchmark_id, Explained(seq=seq))
+            logger.info(
+                "benchmark placed",
+                extra={
+                    "event": "placed",
+                    "benchmark_id": attempt.benchmark_id,
+                    "job_id": attempt.job_id,
+                    "target_uid": attempt.target_uid,
+                },
+            )
+        return prepared
 
     def _tell(self, result: CycleResult, plugins: Plugins) -> None:
         """Logs and figures of the plugins."""
@@ -620,6 +600,27 @@ def pending_of(
         model_bytes=next(
             (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
         ),
+    )
+
+
+def _attempt(benchmark: Benchmark, placement: Placement, number: int, now: datetime) -> Attempt:
+    return Attempt(
+        benchmark_id=benchmark.benchmark_id,
+        number=number,
+        job_id=job_id_of(
+            benchmark.benchmark_id,
+            number,
+            placement.family,
+            benchmark.description.runtime,
+            benchmark.submit_time,
+        ),
+        state=AttemptState.PREPARED,
+        binding=placement.binding,
+        priority=placement.priority,
+        created_at=now,
+        family=placement.family,
+        target_uid=placement.target_uid,
+        allowed_uids=placement.allowed_uids,
     )
 
 

@@ -104,7 +104,7 @@ def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock
             fetched if (file.role, file.position) == (fetched.role, fetched.position) else file
             for file in benchmark.files
         )
-        uow.benchmarks.save(replace(benchmark, files=files))
+        uow.benchmarks.save_files(replace(benchmark, files=files))
         uow.log.append(
             Event(
                 at=clock.now(),

@@ -192,21 +192,37 @@ def prioritise(
 
 
 def wait(
-    uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, priority: int, now: datetime
-) -> Benchmark:
-    """Note why a benchmark waits; a new reason code is an event, a new sentence is not."""
-    if benchmark.waiting == waiting and benchmark.priority == priority:
-        return benchmark
-    saved = uow.benchmarks.save(replace(benchmark, waiting=waiting, priority=priority))
-    if benchmark.waiting is None or benchmark.waiting.reason is not waiting.reason:
-        _log(
-            uow,
-            saved,
-            now,
-            "benchmark.waiting",
-            {"reason": waiting.reason.value, "sentence": waiting.sentence},
-        )
-    return saved
+    uow: UnitOfWork,
+    told: Sequence[tuple[Benchmark, Waiting, int]],
+    status: Status,
+    now: datetime,
+) -> frozenset[str]:
+    """Note why benchmarks of this status wait, and their priorities.
+
+    A new reason code is an event, a new sentence is not.
+
+    Returns:
+        Ids of those that did not change meanwhile; the others are left out.
+    """
+    unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _, _ in told])
+    news = [
+        (benchmark, waiting, priority)
+        for benchmark, waiting, priority in told
+        if benchmark.benchmark_id in unchanged
+        and (benchmark.waiting, benchmark.priority) != (waiting, priority)
+    ]
+    saved = uow.benchmarks.save_all(
+        [
+            replace(benchmark, waiting=waiting, priority=priority)
+            for benchmark, waiting, priority in news
+        ],
+        status,
+    )
+    for benchmark, (before, waiting, _) in zip(saved, news, strict=True):
+        if before.waiting is None or before.waiting.reason is not waiting.reason:
+            data = {"reason": waiting.reason.value, "sentence": waiting.sentence}
+            _log(uow, benchmark, now, "benchmark.waiting", data)
+    return unchanged
 
 
 def unavailable(
@@ -241,47 +257,59 @@ def unavailable(
 
 def prepare(
     uow: UnitOfWork,
-    benchmark: Benchmark,
-    attempt: Attempt,
+    wanted: Sequence[tuple[Benchmark, Attempt]],
     now: datetime,
     *,
     most_run_s: float = MOST_RUN_S,
-) -> Benchmark:
-    """Commit to one dispatch: the benchmark is scheduled, its attempt prepared and paid ahead.
+) -> Sequence[Attempt]:
+    """Commit to dispatches: each benchmark is scheduled, its attempt prepared and paid ahead.
+
+    Left out is who changed meanwhile (cancelled, say), whom its user's account can't bear, and
+    whose attempt can't be stored; the others are prepared all the same.
 
     Args:
+        wanted: Pending benchmarks, each with its next attempt; the first come first.
         most_run_s: Bound on a run that states no ``user_time``.
-
-    Raises:
-        Conflict: It changed meanwhile (cancelled, say), another attempt of it is live, or its
-            user's account can't bear it.
     """
-    terms = charging.terms_of(uow, benchmark, attempt.family, most_run_s)
-    charging.check(uow, benchmark.user_id, terms)  # before anything is written
-    attempt = replace(attempt, time_limit_s=terms.time_limit_s)
-    saved = _move(
-        uow,
-        replace(
-            benchmark,
-            waiting=None,
-            priority=attempt.priority,
-            target_uid=attempt.target_uid,
-            phase=None,
-            progress=None,
-            started_at=None,
-        ),
-        Status.SCHEDULED,
-        now,
-        {"attempt": attempt.number, "target_uid": attempt.target_uid},
+    unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _ in wanted])
+    wanted = [each for each in wanted if each[0].benchmark_id in unchanged]
+    charges, balances = charging.affordable(uow, wanted, now, most_run_s)
+    charge_by_id = {charge.benchmark_id: charge for charge in charges}
+    attempts = [
+        replace(attempt, time_limit_s=charge_by_id[attempt.benchmark_id].time_limit_s)
+        for _, attempt in wanted
+        if attempt.benchmark_id in charge_by_id
+    ]
+    added = uow.attempts.add_all(attempts)
+    charging.reserve(uow, [charge_by_id[attempt.benchmark_id] for attempt in added], balances)
+    benchmark_by_id = {benchmark.benchmark_id: benchmark for benchmark, _ in wanted}
+    scheduled = [_scheduled(benchmark_by_id[attempt.benchmark_id], attempt) for attempt in added]
+    saved = uow.benchmarks.save_all(scheduled, Status.PENDING)
+    for benchmark, attempt in zip(saved, added, strict=True):
+        _tell_prepared(uow, benchmark, attempt, now)
+    return added
+
+
+def _scheduled(benchmark: Benchmark, attempt: Attempt) -> Benchmark:
+    return replace(
+        benchmark,
+        status=Status.SCHEDULED,
+        waiting=None,
+        priority=attempt.priority,
+        target_uid=attempt.target_uid,
+        phase=None,
+        progress=None,
+        started_at=None,
     )
-    uow.attempts.add(attempt)
-    charging.reserve(uow, saved, attempt, terms, now)
-    _attempt_event(uow, saved, attempt, now)
+
+
+def _tell_prepared(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> None:
+    told = {"attempt": attempt.number, "target_uid": attempt.target_uid}
+    _tell_move(uow, benchmark, Status.PENDING, now, told)
+    _attempt_event(uow, benchmark, attempt, now)
     pinned = benchmark.description.target_uid
     if pinned is not None and attempt.target_uid not in (pinned, None):
-        data = {"attempt": attempt.number, "from": pinned, "target_uid": attempt.target_uid}
-        _log(uow, saved, now, "benchmark.rescheduled", data)
-    return saved
+        _log(uow, benchmark, now, "benchmark.rescheduled", {**told, "from": pinned})
 
 
 def send_back(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
@@ -392,7 +420,7 @@ def blocked(uow: UnitOfWork, attempt: Attempt, why: str, now: datetime) -> None:
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     if benchmark.status is Status.SCHEDULED:
         waiting = Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why)
-        wait(uow, benchmark, waiting, attempt.priority, now)
+        wait(uow, [(benchmark, waiting, attempt.priority)], Status.SCHEDULED, now)
 
 
 def task_started(
@@ -617,14 +645,19 @@ def _move(
     if status in TERMINAL:
         benchmark = replace(benchmark, ended_at=now, waiting=None)
     saved = uow.benchmarks.save(replace(benchmark, status=status))
-    _log(
-        uow,
-        saved,
-        now,
-        "benchmark.status",
-        {"status": status.value, "before": before.value, **data},
-    )
+    _tell_move(uow, saved, before, now, data)
     return saved
+
+
+def _tell_move(
+    uow: UnitOfWork,
+    benchmark: Benchmark,
+    before: Status,
+    now: datetime,
+    data: Mapping[str, object],
+) -> None:
+    told = {"status": benchmark.status.value, "before": before.value, **data}
+    _log(uow, benchmark, now, "benchmark.status", told)
 
 
 def _live(uow: UnitOfWork, benchmark_id: str, verb: str) -> Benchmark:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, or_, select, text, update
+from sqlalchemy import bindparam, func, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
@@ -45,6 +45,9 @@ _SAVE_AS = {
     for state in AttemptState
 }
 _OF = select(attempts).where(attempts.c.benchmark_id == bindparam("id")).order_by(attempts.c.number)
+_LAST_NUMBERS = select(attempts.c.benchmark_id, func.max(attempts.c.number).label("last")).group_by(
+    attempts.c.benchmark_id
+)
 _LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
 _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)
@@ -59,17 +62,14 @@ class SqlAttempts:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def add(self, attempt: Attempt) -> None:
-        """Store a new one.
+    def add_all(self, new: Sequence[Attempt]) -> Sequence[Attempt]:
+        """Store new ones; returns those that could be.
 
-        Raises:
-            Conflict: (benchmark, number) or the job's id is taken, or another one is live.
+        Left out is whose (benchmark, number) or job's id is taken, or whose benchmark has another
+        one that is live.
         """
-        if not self._tx.insert(attempts, attempt_row(attempt)):
-            raise Conflict(
-                f"attempt {attempt.number} of benchmark {attempt.benchmark_id} is already there, "
-                "or another one is live"
-            )
+        added = self._tx.insert_each(attempts, [attempt_row(attempt) for attempt in new])
+        return [attempt for attempt in new if (attempt.benchmark_id, attempt.number) in added]
 
     def save(self, attempt: Attempt) -> Attempt:
         """Replace it if its ``version`` is the stored one; returns it with the next version.
@@ -121,6 +121,15 @@ class SqlAttempts:
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
         return [attempt_of(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
+
+    def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
+        """Number of the last attempt of each of these benchmarks that had one."""
+        found: dict[str, int] = {}
+        for start in range(0, len(benchmark_ids), _CHUNK):
+            chosen = attempts.c.benchmark_id.in_(benchmark_ids[start : start + _CHUNK])
+            for row in self._tx.rows(_LAST_NUMBERS.where(chosen)):
+                found[cast(str, row["benchmark_id"])] = cast(int, row["last"])
+        return found
 
     def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
         """All that have not ended, or those of these jobs, oldest first."""

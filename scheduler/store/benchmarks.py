@@ -43,6 +43,7 @@ _FILES = (
     .where(benchmark_files.c.benchmark_id == bindparam("id"))
     .order_by(benchmark_files.c.role, benchmark_files.c.position)
 )
+_FORGET_FILES = delete(benchmark_files).where(benchmark_files.c.benchmark_id == bindparam("id"))
 _STATE = (
     select(benchmarks.c.status, benchmarks.c.version)
     .where(benchmarks.c.benchmark_id == bindparam("id"))
@@ -66,6 +67,12 @@ _SAVE = (
     .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
     .values({c.name: bindparam(c.name) for c in benchmarks.c if c.name not in _IMMUTABLE})
 )
+_SAVE_ALL = _SAVE.where(benchmarks.c.status == bindparam("before"))
+_VERSIONS = (
+    select(benchmarks.c.benchmark_id, benchmarks.c.version)
+    .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
+    .with_for_update()
+)
 _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     text(tables.LIVE_STATUSES)
 )
@@ -74,8 +81,8 @@ _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
 class SqlBenchmarks:
     """`edgeyard.scheduler.ports.Benchmarks` in SQL.
 
-    What was submitted never changes: `save` writes the life of a benchmark and its files, not its
-    description, owner, campaign or time.
+    What was submitted never changes: `save` writes the life of a benchmark, not its description,
+    owner, campaign or time; nor its files, which `save_files` writes.
     """
 
     def __init__(self, tx: Transaction) -> None:
@@ -92,9 +99,7 @@ class SqlBenchmarks:
         if not self._tx.insert(benchmarks, benchmark_row(benchmark)):
             raise Conflict(f"benchmark {benchmark_id} is already there")
         self._tx.insert_all(tables.descriptions, [{"benchmark_id": benchmark_id, "body": body}])
-        self._tx.insert_all(
-            benchmark_files, [file_row(benchmark_id, file) for file in benchmark.files]
-        )
+        self._add_files(benchmark)
         self._tx.insert_all(
             benchmark_tags,
             [
@@ -133,12 +138,45 @@ class SqlBenchmarks:
         if benchmark.status is not was and benchmark.status not in ALLOWED_MOVES[was]:
             raise Conflict(f"benchmark {benchmark_id} is {was} and can't become {benchmark.status}")
         saved = replace(benchmark, version=benchmark.version + 1)
-        row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
-        self._tx.run(_SAVE, {**row, "id": benchmark_id, "was": benchmark.version})
-        self._save_files(benchmark)
+        self._tx.run(_SAVE, _life(saved))
         if benchmark.status is not was:
             self._tx.count_move(was, benchmark.status)
         return saved
+
+    def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
+        """As `save`, in one statement; all of them are of one status, and are to be of one.
+
+        Raises:
+            Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
+        """
+        if not changed:
+            return ()
+        (status,) = {benchmark.status for benchmark in changed}
+        saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
+        rows = [{**_life(benchmark), "before": before.value} for benchmark in saved]
+        allowed = status is before or status in ALLOWED_MOVES[before]
+        if not allowed or self._tx.run(_SAVE_ALL, rows).rowcount != len(rows):
+            raise Conflict(f"one of {len(rows)} benchmarks can't become {status}")
+        if status is not before:
+            self._tx.count_move(before, status, len(saved))
+        return saved
+
+    def save_files(self, benchmark: Benchmark) -> Benchmark:
+        """As `save`, with its files."""
+        saved = self.save(benchmark)
+        self._tx.run(_FORGET_FILES, {"id": benchmark.benchmark_id})
+        self._add_files(benchmark)
+        return saved
+
+    def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
+        """Ids of those that are stored as seen; nobody else changes these until the end."""
+        found: set[str] = set()
+        for start in range(0, len(seen), _CHUNK):
+            version_by_id = {each.benchmark_id: each.version for each in seen[start:][:_CHUNK]}
+            rows = self._tx.rows(_VERSIONS.where(benchmarks.c.benchmark_id.in_(version_by_id)))
+            stored = {cast(str, row["benchmark_id"]): row["version"] for row in rows}
+            found |= {key for key, version in stored.items() if version_by_id[key] == version}
+        return frozenset(found)
 
     def live_versions(self) -> Mapping[str, int]:
         """Id to version of every benchmark that is not at its end; reads the partial index only."""
@@ -200,13 +238,7 @@ class SqlBenchmarks:
     def _files(self, benchmark_id: str) -> list[BenchmarkFile]:
         return [file_of(row) for row in self._tx.rows(_FILES, {"id": benchmark_id})]
 
-    def _save_files(self, benchmark: Benchmark) -> None:
-        stored = self._files(benchmark.benchmark_id)
-        if sorted(stored, key=_place) == sorted(benchmark.files, key=_place):
-            return
-        self._tx.run(
-            delete(benchmark_files).where(benchmark_files.c.benchmark_id == benchmark.benchmark_id)
-        )
+    def _add_files(self, benchmark: Benchmark) -> None:
         self._tx.insert_all(
             benchmark_files, [file_row(benchmark.benchmark_id, file) for file in benchmark.files]
         )
@@ -223,8 +255,10 @@ class SqlBenchmarks:
         return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
 
 
-def _place(file: BenchmarkFile) -> tuple[str, int]:
-    return file.role.value, file.position
+def _life(saved: Benchmark) -> Row:
+    """Values of `_SAVE`, for a benchmark whose version is the next one."""
+    row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
+    return {**row, "id": saved.benchmark_id, "was": saved.version - 1}
 
 
 def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:

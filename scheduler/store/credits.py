@@ -15,6 +15,11 @@ from edgeyard.scheduler.store.transaction import Transaction
 
 _BALANCE = select(balances).where(balances.c.user_id == bindparam("id"))
 _OPEN = select(charges).where(charges.c.settled_at.is_(None))
+_RUNNING = (
+    select(func.count())
+    .select_from(charges)
+    .where(charges.c.settled_at.is_(None), charges.c.user_id == bindparam("id"))
+)
 _CHARGE = select(charges).where(
     charges.c.benchmark_id == bindparam("id"), charges.c.attempt == bindparam("n")
 )
@@ -49,9 +54,7 @@ class SqlCredits:
 
     def running(self, user_id: str) -> int:
         """How many of the user's attempts have not ended."""
-        count = select(func.count()).select_from(charges)
-        count = count.where(charges.c.settled_at.is_(None), charges.c.user_id == user_id)
-        return cast(int, self._tx.value(count))
+        return cast(int, self._tx.value(_RUNNING, {"id": user_id}))
 
     def open_charges(self) -> Sequence[Charge]:
         """Of attempts that have not ended; reads their index only."""
@@ -62,14 +65,14 @@ class SqlCredits:
         row = self._tx.row(_CHARGE, {"id": benchmark_id, "n": attempt})
         return None if row is None else _charge(row)
 
-    def add_charge(self, charge: Charge) -> None:
-        """Keep a new one.
+    def add_charges(self, opened: Sequence[Charge]) -> None:
+        """Keep new ones.
 
         Raises:
-            Conflict: The attempt has one.
+            Conflict: An attempt has one.
         """
-        if not self._tx.insert(charges, flat_row(charge)):
-            raise Conflict(f"attempt {charge.attempt} of {charge.benchmark_id} is charged already")
+        if opened and not self._tx.insert(charges, [flat_row(charge) for charge in opened]):
+            raise Conflict(f"one of {len(opened)} attempts is charged already")
 
     def settle_charge(self, charge: Charge) -> bool:
         """Keep what it did cost; False, and nothing changes, if it was settled before."""

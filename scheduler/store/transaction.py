@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 from sqlalchemy import Connection, CursorResult, Insert, Table, bindparam, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import Executable
+from sqlalchemy.sql.dml import ReturningInsert
 
 from edgeyard.errors import Conflict, InvalidInput, Unavailable
 from edgeyard.scheduler.model import wire
@@ -110,6 +111,11 @@ def _insert_new(table: Table, dialect: str) -> Insert:
 
 
 @functools.cache
+def _insert_each(table: Table, dialect: str) -> ReturningInsert[Any]:
+    return _insert(table, dialect).on_conflict_do_nothing().returning(*table.primary_key)
+
+
+@functools.cache
 def _upsert(table: Table, dialect: str) -> Insert:
     insert = _insert(table, dialect)
     keys = [column.name for column in table.primary_key]
@@ -173,6 +179,13 @@ class Transaction:
         count = 1 if isinstance(row, Mapping) else len(row)
         return self.run(_insert_new(table, self.dialect), row).rowcount == count
 
+    def insert_each(self, table: Table, rows: Sequence[Row]) -> frozenset[tuple[object, ...]]:
+        """Insert those rows of which no unique key is taken; returns their primary keys."""
+        if not rows:
+            return frozenset()
+        done = self.run(_insert_each(table, self.dialect), rows)
+        return frozenset(tuple(key) for key in done)
+
     def insert_all(self, table: Table, rows: Sequence[Row]) -> None:
         """Insert rows whose keys are known to be free."""
         if rows:
@@ -182,12 +195,12 @@ class Transaction:
         """Insert, or replace the row of the same primary key."""
         self.run(_upsert(table, self.dialect), row)
 
-    def count_move(self, old: Status | None, new: Status) -> None:
-        """A benchmark of status ``old`` (None: a new one) is now ``new``."""
+    def count_move(self, old: Status | None, new: Status, count: int = 1) -> None:
+        """So many benchmarks of status ``old`` (None: new ones) are now ``new``."""
         self._writable()
         if old is not None:
-            self._moves[old] -= 1
-        self._moves[new] += 1
+            self._moves[old] -= count
+        self._moves[new] += count
 
     def add_event(self, row: dict[str, object]) -> None:
         """Keep an event until `flush` numbers it."""

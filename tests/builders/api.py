@@ -255,8 +255,7 @@ class Api:
                 hcl='job "x" { token = "******" }\n',
                 upload_token_sha256=token_hash(token),
             )
-            lifecycle.prepare(uow, benchmark, attempt, now)
-            stored = uow.attempts.of(benchmark_id)[-1]
+            (stored,) = lifecycle.prepare(uow, [(benchmark, attempt)], now)
             lifecycle.to_state(uow, stored, AttemptState.DISPATCHING, now)
         return self.attempt(benchmark_id)
 

@@ -16,6 +16,7 @@ from edgeyard.scheduler.model.benchmark import (
     ALLOWED_MOVES,
     LIVE,
     TERMINAL,
+    Benchmark,
     BenchmarkType,
     Constraint,
     Failure,
@@ -203,14 +204,64 @@ def test_all_of_a_life_is_saved_and_cleared_again(store: SqlStore) -> None:
                 held=True,
                 started_at=make.at(1.000001),
                 ended_at=make.at(2),
-                files=(make.a_benchmark_file(name="other.onnx", sha256=None),),
             )
         )
         assert uow.benchmarks.get("b-1") == running
-        again = uow.benchmarks.save(
-            replace(make.a_benchmark(), status=Status.PENDING, version=running.version)
-        )
+        cleared = make.a_benchmark(files=running.files, version=running.version)
+        again = uow.benchmarks.save(cleared)
         assert uow.benchmarks.get("b-1") == again
+
+
+def test_files_are_saved_through_their_own_door(store: SqlStore) -> None:
+    added = make.a_benchmark(files=(make.a_benchmark_file(sha256=None),))
+    fetched = (make.a_benchmark_file(), make.a_benchmark_file(role=FileRole.DATASET))
+    _add(store, added, make.a_benchmark("b-2", files=added.files))
+    with store.write() as uow:
+        moved = uow.benchmarks.save(replace(added, files=fetched, priority=5))
+        assert uow.benchmarks.get("b-1") == replace(moved, files=added.files)
+        saved = uow.benchmarks.save_files(replace(moved, files=fetched[::-1]))
+        assert saved.version == moved.version + 1
+        assert uow.benchmarks.get("b-1") == saved
+        with pytest.raises(Conflict):
+            uow.benchmarks.save_files(replace(moved, files=()))
+        assert uow.benchmarks.save_files(replace(saved, files=())).files == ()
+    with store.read() as uow:
+        assert uow.benchmarks.get("b-1").files == ()
+        assert uow.benchmarks.get("b-2").files == added.files
+
+
+def test_benchmarks_are_saved_together_or_not_at_all(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"), make.a_benchmark("b-3"))
+    with store.write() as uow:
+        both = [uow.benchmarks.get(name) for name in ("b-1", "b-2")]
+        placed = [replace(each, status=Status.SCHEDULED, priority=7) for each in both]
+        saved = uow.benchmarks.save_all(placed, Status.PENDING)
+        assert uow.benchmarks.save_all([], Status.PENDING) == ()
+        assert saved == [replace(each, version=both[0].version + 1) for each in placed]
+        assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == saved
+    old = [saved[0], replace(saved[1], version=both[1].version)]
+    wrong: list[tuple[list[Benchmark], Status]] = [
+        ([replace(each, priority=8) for each in old], Status.SCHEDULED),
+        ([replace(each, status=Status.FAILED) for each in saved], Status.PENDING),
+        ([replace(each, status=Status.PENDING) for each in saved], Status.COMPLETED),
+    ]
+    for changed, before in wrong:
+        with pytest.raises(Conflict), store.write() as uow:
+            uow.benchmarks.save_all(changed, before)
+    with store.read() as uow:
+        assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == saved
+        counts = uow.benchmarks.counts_by_status()
+    assert (counts[Status.PENDING], counts[Status.SCHEDULED]) == (1, 2)
+
+
+def test_who_was_changed_since_it_was_read_is_told_from_the_others(store: SqlStore) -> None:
+    seen = [make.a_benchmark(f"b-{number}") for number in range(3)]
+    _add(store, *seen)
+    with store.write() as uow:
+        uow.benchmarks.save(replace(seen[1], held=True))
+    with store.write() as uow:
+        assert uow.benchmarks.unchanged([*seen, make.a_benchmark("nope")]) == {"b-0", "b-2"}
+        assert uow.benchmarks.unchanged([]) == frozenset()
 
 
 def test_live_versions_are_those_of_live_benchmarks(store: SqlStore) -> None:
@@ -336,7 +387,7 @@ def test_an_attempt_comes_back_as_it_was_added_and_saved(store: SqlStore) -> Non
     _add(store, make.a_benchmark())
     attempt = make.an_attempt(allowed_uids=("rpi4b-0001-0001", "rpi4b-0001-0002"))
     with store.write() as uow:
-        uow.attempts.add(attempt)
+        uow.attempts.add_all([attempt])
         assert list(uow.attempts.of("b-1")) == [attempt]
         saved = uow.attempts.save(
             replace(
@@ -363,18 +414,20 @@ def test_an_attempt_comes_back_as_it_was_added_and_saved(store: SqlStore) -> Non
 
 
 def test_a_benchmark_has_at_most_one_live_attempt(store: SqlStore) -> None:
-    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    _add(store, *(make.a_benchmark(f"b-{number}") for number in (1, 2, 3)))
     with store.write() as uow:
-        uow.attempts.add(make.an_attempt())
-        uow.attempts.add(make.an_attempt("b-2"))
-        for second in (make.an_attempt(number=2), make.an_attempt(job_id="other")):
-            with pytest.raises(Conflict):
-                uow.attempts.add(second)
-        ended = uow.attempts.save(replace(make.an_attempt(), state=AttemptState.ENDED))
-        second = make.an_attempt(number=2, created_at=make.at(-1))
-        uow.attempts.add(second)
+        first, other = make.an_attempt(), make.an_attempt("b-2", created_at=make.at(1))
+        assert uow.attempts.add_all([first, make.an_attempt(number=2), other]) == [first, other]
+        assert uow.attempts.add_all([make.an_attempt(job_id="another")]) == []
+        ended = uow.attempts.save(replace(first, state=AttemptState.ENDED))
+        second = make.an_attempt(number=2)
+        assert uow.attempts.add_all([make.an_attempt(), second]) == [second]
+        assert uow.attempts.add_all([]) == []
         assert list(uow.attempts.of("b-1")) == [ended, second]
-        assert list(uow.attempts.live()) == [second, make.an_attempt("b-2")]
+        assert list(uow.attempts.live()) == [second, other]
+        last_numbers = uow.attempts.last_numbers(["b-1", "b-2", "b-3", "b-4"])
+        assert last_numbers == {"b-1": 2, "b-2": 1}
+        assert uow.attempts.last_numbers([]) == {}
 
 
 def test_a_store_knows_whether_it_ever_had_an_attempt(store: SqlStore) -> None:
@@ -382,16 +435,15 @@ def test_a_store_knows_whether_it_ever_had_an_attempt(store: SqlStore) -> None:
         assert uow.attempts.none_yet()
         uow.benchmarks.add(make.a_benchmark())
         assert uow.attempts.none_yet()
-        uow.attempts.add(make.an_attempt())
+        uow.attempts.add_all([make.an_attempt()])
         assert not uow.attempts.none_yet()
 
 
 def test_the_job_of_another_attempt_is_taken(store: SqlStore) -> None:
     _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
     with store.write() as uow:
-        uow.attempts.add(make.an_attempt(job_id="same"))
-        with pytest.raises(Conflict):
-            uow.attempts.add(make.an_attempt("b-2", job_id="same"))
+        uow.attempts.add_all([make.an_attempt(job_id="same")])
+        assert uow.attempts.add_all([make.an_attempt("b-2", job_id="same")]) == []
 
 
 @pytest.mark.parametrize("old", list(AttemptState))
@@ -401,7 +453,7 @@ def test_only_the_allowed_moves_of_an_attempt_are_saved(store: SqlStore, old: At
         _add(store, make.a_benchmark(name))
         attempt = make.an_attempt(name, state=old)
         with store.write() as uow:
-            uow.attempts.add(attempt)
+            uow.attempts.add_all([attempt])
             if new is old or new in ATTEMPT_MOVES[old]:
                 uow.attempts.save(replace(attempt, state=new))
             else:
@@ -413,7 +465,7 @@ def test_a_save_of_an_attempt_with_an_old_version_is_a_conflict(store: SqlStore)
     _add(store, make.a_benchmark())
     attempt = make.an_attempt()
     with store.write() as uow:
-        uow.attempts.add(attempt)
+        uow.attempts.add_all([attempt])
         uow.attempts.save(attempt)
         with pytest.raises(Conflict):
             uow.attempts.save(attempt)
@@ -423,8 +475,7 @@ def test_attempts_are_saved_together_or_not_at_all(store: SqlStore) -> None:
     _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
     both = [make.an_attempt(target_uid="rpi4b-0001-0001"), make.an_attempt("b-2")]
     with store.write() as uow:
-        for attempt in both:
-            uow.attempts.add(attempt)
+        assert uow.attempts.add_all(both) == both
     sent = [replace(attempt, state=AttemptState.DISPATCHING) for attempt in both]
     with store.write() as uow:
         saved = uow.attempts.save_all(sent)
@@ -481,7 +532,7 @@ def test_a_download_is_open_while_its_attempt_lives(store: SqlStore) -> None:
         uow.files.add_grants([grant])
         with pytest.raises(NotFound):
             uow.files.grant(grant.name)
-        uow.attempts.add(make.an_attempt())
+        uow.attempts.add_all([make.an_attempt()])
         assert uow.files.grant(grant.name) == grant
         with pytest.raises(Conflict):
             uow.files.add_grants([grant])
@@ -776,8 +827,8 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
             )
             uow.cycles.explain(name, Explained(seq=uow.cycles.keep(record)))
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
-        uow.attempts.add(make.an_attempt("done", state=AttemptState.ENDED))
-        uow.attempts.add(make.an_attempt("live"))
+        uow.attempts.add_all([make.an_attempt("done", state=AttemptState.ENDED)])
+        uow.attempts.add_all([make.an_attempt("live")])
         uow.files.add_grants([make.a_grant("dead", benchmark_id="done")])
         uow.files.add_grants([make.a_grant("open", benchmark_id="live")])
     # two events, an explanation, a grant; then the cycle that explains nobody, and its parts

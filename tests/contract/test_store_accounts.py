@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -10,6 +11,8 @@ import pytest
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.engine import charging, lifecycle
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
+from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -64,9 +67,10 @@ def test_a_charge_is_settled_once(store: SqlStore) -> None:
     settled = replace(charge, charged=1.25, board_s=12.5, settled_at=make.at(20))
     with store.write() as uow:
         uow.benchmarks.add(make.a_benchmark())
-        uow.credits.add_charge(charge)
+        uow.credits.add_charges([charge])
         with pytest.raises(Conflict):
-            uow.credits.add_charge(charge)
+            uow.credits.add_charges([charge])
+        uow.credits.add_charges([])
         assert uow.credits.running("ada") == 1
         assert uow.credits.open_charges() == [charge]
         assert uow.credits.settle_charge(settled)
@@ -98,19 +102,113 @@ def test_attempts_that_are_prepared_side_by_side_reserve_no_more_than_there_is(
             uow.benchmarks.add(make.a_benchmark(f"b-{number}", description=asked))
 
     def prepare(number: int) -> bool:
-        try:
-            with store.write() as uow:
-                benchmark = uow.benchmarks.get(f"b-{number}")
-                lifecycle.prepare(uow, benchmark, make.an_attempt(f"b-{number}"), make.NOW)
-        except Conflict:
-            return False
-        return True
+        with store.write() as uow:
+            wanted = [(uow.benchmarks.get(f"b-{number}"), make.an_attempt(f"b-{number}"))]
+            return bool(lifecycle.prepare(uow, wanted, make.NOW))
 
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(prepare, range(8)))
     assert sum(done) == 3
     with store.read() as uow:
         assert uow.credits.balance("ada").credits_left == 10.0
+
+
+def _preparing(store: SqlStore, costs: Mapping[str, float]) -> list[tuple[Benchmark, Attempt]]:
+    """Benchmarks that cost so much, added; with the attempts that are to be prepared."""
+    with store.write() as uow:
+        for benchmark_id, cost in costs.items():
+            asked = make.a_description(user_time_s=cost)
+            user_id = benchmark_id.split("-")[0]
+            uow.benchmarks.add(make.a_benchmark(benchmark_id, user_id=user_id, description=asked))
+        return [(uow.benchmarks.get(each), make.an_attempt(each)) for each in costs]
+
+
+def test_who_changed_meanwhile_is_left_out_of_what_is_prepared_together(store: SqlStore) -> None:
+    wanted = _preparing(store, {"ada-1": 10.0, "ada-2": 20.0, "ada-3": 40.0})
+    with store.write() as uow:
+        lifecycle.cancel(uow, "ada-2", make.NOW, "ada")
+    with store.write() as uow:
+        prepared = lifecycle.prepare(uow, wanted, make.NOW)
+        assert [each.benchmark_id for each in prepared] == ["ada-1", "ada-3"]
+        assert lifecycle.prepare(uow, wanted, make.NOW) == []
+    with store.read() as uow:
+        statuses = [uow.benchmarks.get(each.benchmark_id).status for each, _ in wanted]
+        assert statuses == [Status.SCHEDULED, Status.CANCELLED, Status.SCHEDULED]
+        assert list(uow.attempts.live()) == list(prepared)
+        assert [each.time_limit_s for each in prepared] == [10.0, 40.0]
+        assert uow.credits.balance("ada").reserved == 50.0
+        assert len(uow.credits.open_charges()) == 2
+        moved = [
+            e.benchmark_id for e in uow.log.events(after=0, limit=99) if e.kind == "attempt.state"
+        ]
+        assert moved == ["ada-1", "ada-3"]
+        assert uow.benchmarks.counts_by_status()[Status.SCHEDULED] == 2
+
+
+def test_credits_that_suffice_for_some_are_reserved_in_order(store: SqlStore) -> None:
+    costs = {"ada-1": 40.0, "ada-2": 40.0, "ada-3": 30.0, "bob-1": 900.0, "ada-4": 20.0}
+    wanted = _preparing(store, costs)
+    with store.write() as uow:
+        charging.set_credits(uow, "ada", 100.0, make.NOW, "op")
+        prepared = lifecycle.prepare(uow, wanted, make.NOW)
+    assert [each.benchmark_id for each in prepared] == ["ada-1", "ada-2", "bob-1", "ada-4"]
+    with store.read() as uow:
+        assert uow.credits.balance("ada").credits_left == 0.0
+        assert uow.credits.balance("bob").reserved == 900.0
+        assert uow.benchmarks.get("ada-3") == wanted[2][0]
+
+
+def test_no_more_run_together_than_the_account_may_have(store: SqlStore) -> None:
+    wanted = _preparing(store, dict.fromkeys(["ada-1", "ada-2", "bob-1", "ada-3", "bob-2"], 1.0))
+    with store.write() as uow:
+        uow.accounts.add_user(make.a_user(max_running=2))
+        uow.accounts.add_user(make.a_user("bob"))
+        lifecycle.prepare(uow, wanted[:1], make.NOW)
+        prepared = lifecycle.prepare(uow, wanted[1:], make.NOW)
+    assert [each.benchmark_id for each in prepared] == ["ada-2", "bob-1", "bob-2"]
+
+
+def test_an_attempt_whose_job_is_anothers_harms_nobody_else(store: SqlStore) -> None:
+    wanted = _preparing(store, {"ada-1": 10.0, "ada-2": 20.0, "ada-3": 40.0})
+    job_id = wanted[0][1].job_id
+    wanted[1] = (wanted[1][0], replace(wanted[1][1], job_id=job_id))
+    with store.write() as uow:
+        prepared = lifecycle.prepare(uow, wanted, make.NOW)
+    assert [each.benchmark_id for each in prepared] == ["ada-1", "ada-3"]
+    with store.read() as uow:
+        assert uow.benchmarks.get("ada-2") == wanted[1][0]
+        assert uow.credits.balance("ada").reserved == 50.0
+
+
+def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
+    seen = [each for each, _ in _preparing(store, dict.fromkeys(["ada-1", "ada-2", "ada-3"], 1.0))]
+    with store.write() as uow:
+        lifecycle.hold(uow, "ada-2", make.NOW, "ada", True)
+    busy, never = make.a_waiting(), make.a_waiting(WaitingReason.NO_SUCH_FAMILY)
+    with store.write() as uow:
+        told = [(benchmark, busy, 7) for benchmark in seen]
+        assert lifecycle.wait(uow, told, Status.PENDING, make.NOW) == {"ada-1", "ada-3"}
+        first, held, third = map(uow.benchmarks.get, ("ada-1", "ada-2", "ada-3"))
+        assert (first.waiting, first.priority, held.waiting) == (busy, 7, None)
+        other = replace(busy, sentence="still busy")
+        told = [(first, never, 7), (held, busy, 7), (third, other, 8)]
+        assert len(lifecycle.wait(uow, told, Status.PENDING, make.NOW)) == 3
+        same = [(each, busy, 7) for each in [uow.benchmarks.get("ada-2")]]
+        assert lifecycle.wait(uow, same, Status.PENDING, make.NOW) == {"ada-2"}
+    with store.read() as uow:
+        assert uow.benchmarks.get("ada-2") == same[0][0]
+        assert (third.version, uow.benchmarks.get("ada-3").waiting) == (1, other)
+        events = uow.log.events(after=0, limit=99)
+    assert [
+        (event.benchmark_id, event.data["reason"])
+        for event in events
+        if event.kind == "benchmark.waiting"
+    ] == [
+        ("ada-1", busy.reason.value),
+        ("ada-3", busy.reason.value),
+        ("ada-1", never.reason.value),
+        ("ada-2", busy.reason.value),
+    ]
 
 
 def test_leases_of_a_board_do_not_overlap(store: SqlStore) -> None:

@@ -11,11 +11,13 @@ from dataclasses import replace
 from datetime import timedelta
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from edgeyard.errors import Conflict
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.replay import replay
@@ -452,6 +454,26 @@ def test_a_benchmark_waits_for_its_files_and_for_its_release(lab: Lab) -> None:
         lifecycle.hold(uow, benchmark_id, lab.clock.now(), "ann", False)
     lab.turn()
     assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_who_is_cancelled_while_a_cycle_decides_is_left_out_of_what_it_commits(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [lab.submit() for _ in range(3)]
+
+    def decided(*given: Any, **more: Any) -> CycleResult:
+        result = decide(*given, **more)
+        with lab.store.write() as uow:
+            lifecycle.cancel(uow, result.placements[0].benchmark_id, lab.clock.now(), "ann")
+        return result
+
+    monkeypatch.setattr("edgeyard.scheduler.engine.cycle.decide", decided)
+    (job_id,) = lab.cycle.run()
+    benchmark_by_status = {lab.show(each).status: lab.show(each) for each in ids}
+    placed = benchmark_by_status[Status.SCHEDULED]
+    assert [each.job_id for each in lab.attempts(placed.benchmark_id)] == [job_id]
+    assert not lab.attempts(benchmark_by_status[Status.CANCELLED].benchmark_id)
+    assert benchmark_by_status[Status.PENDING].waiting is not None
 
 
 def test_the_job_holds_no_secret_as_stored_and_the_cluster_gets_it_beside_the_job(

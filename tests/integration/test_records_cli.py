@@ -25,7 +25,7 @@ def a_server_ran(tmp_path: Path) -> tuple[Path, list[CycleResult]]:
     store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
     with store.write() as uow:
         uow.benchmarks.add(make.a_benchmark("b-1"))
-        uow.attempts.add(make.an_attempt("b-1"))
+        uow.attempts.add_all([make.an_attempt("b-1")])
         uow.attempts.add_outcome(make.an_outcome("b-1"))
         for seed in range(3):
             given = CycleInput(

@@ -60,7 +60,7 @@ def test_of_many_that_add_the_same_id_one_succeeds(store: SqlStore) -> None:
         try:
             with store.write() as uow:
                 uow.benchmarks.add(make.a_benchmark(user_id=f"user-{number}"))
-                uow.attempts.add(make.an_attempt())
+                uow.attempts.add_all([make.an_attempt()])
             won.append(number)
         except Conflict:
             pass

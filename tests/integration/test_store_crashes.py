@@ -34,7 +34,7 @@ def serve(folder):
             uow.benchmarks.add(make.a_benchmark(name))
             uow.log.append(make.an_event(benchmark_id=name))
             uow.cycles.explain(name, Explained(seq=uow.cycles.keep(make.a_record())))
-            uow.attempts.add(make.an_attempt(name))
+            uow.attempts.add_all([make.an_attempt(name)])
         os.write(1, f"submitted {name}\\n".encode())
         writer = files.writer(10**6)
         writer.write(name.encode() * 1000)

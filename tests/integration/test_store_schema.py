@@ -117,7 +117,7 @@ def test_the_database_itself_keeps_ends_as_they_are(database_url: str) -> None:
     with store.write() as uow:
         for status in Status:
             uow.benchmarks.add(make.a_benchmark(status.value, status=status))
-        uow.attempts.add(make.an_attempt("failed", state=AttemptState.ENDED))
+        uow.attempts.add_all([make.an_attempt("failed", state=AttemptState.ENDED)])
     store.close()
     with _engine(database_url) as engine:
         for status in TERMINAL:

@@ -70,11 +70,8 @@ class Bank:
                 return False
             number = len(uow.attempts.of(name)) + 1
             attempt = make.an_attempt(name, number, family=benchmark.description.family)
-            try:
-                lifecycle.prepare(uow, benchmark, attempt, self.clock.now(), most_run_s=MOST_RUN_S)
-            except Conflict:
-                return False
-        return True
+            wanted = [(benchmark, attempt)]
+            return bool(lifecycle.prepare(uow, wanted, self.clock.now(), most_run_s=MOST_RUN_S))
 
     def live(self, name: str) -> Attempt | None:
         with self.store.read() as uow:
@@ -191,6 +188,49 @@ def _play(bank: Bank, step: tuple[object, ...]) -> None:
             for attempt in uow.attempts.of(name):
                 if attempt.state is AttemptState.ENDED:
                     assert charging.settle(uow, attempt, attempt.failure, bank.clock.now()) is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    wanted=st.lists(
+        st.tuples(
+            st.sampled_from(["ada", "bob", charging.PROBER]),
+            st.sampled_from(["rpi4b", "rpi5"]),
+            st.floats(1, 900),
+        ),
+        max_size=8,
+    ),
+    max_running=st.one_of(st.none(), st.integers(1, 4)),
+)
+def test_preparing_together_is_preparing_one_after_the_other(
+    wanted: list[tuple[str, str, float]], max_running: int | None
+) -> None:
+    found = []
+    for together in (len(wanted) or 1, 1):
+        with TemporaryDirectory() as folder:
+            bank = Bank(folder, max_running)
+            pairs = []
+            for number, (user_id, family, user_time_s) in enumerate(wanted):
+                asked = make.a_description(target=family, user_time_s=user_time_s)
+                benchmark = make.a_benchmark(f"b-{number}", user_id=user_id, description=asked)
+                pairs.append((benchmark, make.an_attempt(benchmark.benchmark_id, family=family)))
+            with bank.store.write() as uow:
+                for benchmark, _ in pairs:
+                    uow.benchmarks.add(benchmark)
+                for start in range(0, len(pairs), together):
+                    lifecycle.prepare(uow, pairs[start : start + together], make.NOW)
+            with bank.store.read() as uow:
+                found.append(
+                    (
+                        [uow.benchmarks.get(benchmark.benchmark_id) for benchmark, _ in pairs],
+                        sorted(uow.attempts.live(), key=lambda each: each.benchmark_id),
+                        {each.user_id: each for each in uow.credits.balances()},
+                        sorted(uow.credits.open_charges(), key=lambda each: each.benchmark_id),
+                        uow.log.events(after=0, limit=99),
+                    )
+                )
+            bank.store.close()
+    assert found[0] == found[1]
 
 
 def test_what_failed_without_its_users_fault_costs_nothing(tmp_path: Path) -> None:
