@@ -70,7 +70,7 @@ def submit(
     if not dry_run and (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = check(body.tree(), caller, services, now)
+    asked = check(body.tree(), caller, context, now)
     if dry_run:
         return answer(_would(asked, caller, services))
     return _stored(asked, caller, context, once, now)
@@ -205,7 +205,7 @@ def _again(
     if retry_of is not None and before.status not in TERMINAL:
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
     tree, warnings = _merged(before, changes, caller.user, now)
-    asked = check(tree, caller, services, now)
+    asked = check(tree, caller, context, now)
     kept = [file for file in before.files if not _touches(file.role, changes)]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
     return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)

@@ -104,10 +104,15 @@ class Joined:
     """All boards, expected ones first; a value."""
 
     def __init__(
-        self, boards: Sequence[JoinedBoard], unknown: UnknownDevices, columns: Columns | None = None
+        self,
+        boards: Sequence[JoinedBoard],
+        unknown: UnknownDevices,
+        others_before: tuple[Board, ...] = (),
     ) -> None:
         self.boards = tuple(boards)
-        self.columns = columns or _columns(self.boards, unknown)
+        self.columns = _columns(self.boards, unknown)
+        others = tuple(each.view.board for each in self.boards if not each.view.expected)
+        self.others = others_before if others == others_before else others
         self._of_uid = {each.view.board.target_uid: each for each in self.boards}
 
     def joined(
@@ -128,7 +133,7 @@ class Joined:
         ]
         if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
             return self
-        return Joined(boards, unknown)
+        return Joined(boards, unknown, self.others)
 
     def _one(
         self,
