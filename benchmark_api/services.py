@@ -84,7 +84,7 @@ class EngineDoor(Protocol):
         """Of a benchmark about to be submitted; None where that can't be told, or not quickly.
 
         Args:
-            candidate: Gives its description and files; asked only where something may be told.
+            candidate: What it is; its files are looked up only where something may be told.
             user_id: Whose it is.
         """
         ...

@@ -30,6 +30,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule
+from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
@@ -305,10 +306,11 @@ def _foretold(
 ) -> JsonObject | None:
     """When a submission is expected to start and end."""
 
-    def candidate() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
+    def find() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
         with services.store.read() as uow:
             return FileFinder(uow, caller, services).files_of(asked, kept)
 
+    candidate = Candidate((asked.description, tuple(kept)), find)
     found = services.engine.foretell(candidate, caller.user_id)
     return None if found is None else forecast_to_json(found, services.clock.now())
 

@@ -131,7 +131,7 @@ class FakeEngine:
         return FakePreview(explanation, 'job "benchmark-x" {}\n')
 
     def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        candidate()
+        candidate.find()
         return self.foretold
 
     def explanation(self, benchmark_id: str) -> Explanation:
