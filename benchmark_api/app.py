@@ -39,6 +39,7 @@ from edgeyard.benchmark_api.routes import (
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
+from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
@@ -111,6 +112,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         authenticator=authenticator,
         tail=tail,
         group=GroupCommit(services.store),
+        offers=Offers(services.usable_boards),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

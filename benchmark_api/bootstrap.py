@@ -244,6 +244,7 @@ def build(settings: Settings, port: int) -> System:
         twin_max_age_s=policy.twin_max_age_s,
         webhook_rules=webhook_rules,
         webhook_keys=webhook_keys,
+        others=twin.others,
     )
     return System(create_app(services, metrics), engine, cluster, store, public_url, lock, workers)
 

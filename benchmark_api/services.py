@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -84,7 +84,7 @@ class EngineDoor(Protocol):
         """Of a benchmark about to be submitted; None where that can't be told, or not quickly.
 
         Args:
-            candidate: Gives its description and files; asked only where something may be told.
+            candidate: What it is; its files are looked up only where something may be told.
             user_id: Whose it is.
         """
         ...
@@ -150,6 +150,7 @@ class Services:
         rules: Address rules for users' URLs.
         webhook_rules: Address rules for users' webhooks.
         webhook_keys: Makes their secrets.
+        others: Boards that hosts report beside the inventory's; the same tuple while it is equal.
     """
 
     store: Store
@@ -162,13 +163,14 @@ class Services:
     policies: Policies
     public_url: str
     webhook_keys: WebhookKeys
+    others: Callable[[], tuple[Board, ...]]
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
 
-    def usable_boards(self) -> tuple[Board, ...]:
+    def usable_boards(self) -> tuple[tuple[Board, ...], tuple[Board, ...]]:
         """The expected boards, and unknown ones where those may be used."""
-        if self.settings.unknown_devices == "deny":
-            return self.inventory.boards
-        others = (view.board for view in self.engine.boards() if not view.expected)
-        return (*self.inventory.boards, *others)
+        return (
+            self.inventory.boards,
+            () if self.settings.unknown_devices == "deny" else self.others(),
+        )

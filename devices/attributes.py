@@ -50,6 +50,12 @@ OPERATORS: Tuple[str, ...] = (
 )
 """Operators that `compare` knows, named as Nomad names them."""
 
+_VOCABULARY = (
+    *("family", "target_uid", "engines", "memory.ram", "memory.storage"),
+    *(PROGRESS, "dynamic.status"),
+)
+"""What a board tells as fields of its own, its engines aside."""
+
 LAST_ERROR = "dynamic.last_error"
 TEMPERATURE_C = "dynamic.temperature_c"
 POWER_W = "dynamic.power_w"
@@ -107,10 +113,12 @@ def board_from_attributes(
     if problems:
         raise ConfigError([f"attribute {problem}" for problem in problems])
     status = attributes.get("dynamic.status")
-    told = {"family", "target_uid", "engines", "memory.ram", "memory.storage"}
-    told |= {PROGRESS, "dynamic.status"}
+    further = dict(attributes)
+    for name in _VOCABULARY:
+        further.pop(name, None)
     for engine in engines:
-        told |= {f"engine.{engine.name}.supported_types", f"engine.{engine.name}.version"}
+        further.pop(f"engine.{engine.name}.supported_types", None)
+        further.pop(f"engine.{engine.name}.version", None)
     return Board(
         target_uid=uid,
         family=family,
@@ -121,7 +129,7 @@ def board_from_attributes(
         health_reason=health_reason or ("its host says so" if status == "unhealthy" else ""),
         busy=status == "busy",
         progress=_progress(attributes.get(PROGRESS)),
-        attributes={name: value for name, value in attributes.items() if name not in told},
+        attributes=further,
     )
 
 
@@ -293,14 +301,13 @@ def _engines(
             continue
         types = attributes.get(f"engine.{name}.supported_types", "")
         version = attributes.get(f"engine.{name}.version", "")
-        found.append(
-            BoardEngine(
-                name=name,
-                version=str(version),
-                supported_types=(_members(types) if isinstance(types, str) else frozenset()) - {""},
-            )
-        )
+        found.append(_engine(name, str(version), types if isinstance(types, str) else ""))
     return tuple(found)
+
+
+@lru_cache(maxsize=4096)  # boards of a family share them
+def _engine(name: str, version: str, types: str) -> BoardEngine:
+    return BoardEngine(name=name, version=version, supported_types=_members(types) - {""})
 
 
 def _progress(value: Optional[AttributeValue]) -> Optional[float]:

@@ -52,7 +52,7 @@ def submit(
     wrong: dict[FieldError, None] = {}  # as an ordered set: members share their mistakes
     for tree in trees:
         try:
-            members.append(check(tree, caller, services, now))
+            members.append(check(tree, caller, context, now))
         except InvalidInput as error:
             wrong |= {each: None for each in _told_apart(error, tree, asked.matrix)}
     if wrong:

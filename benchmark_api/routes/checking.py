@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.fetch import own_path
+from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.schemas.description import (
     JobDescriptionIn,
     name_from_url,
@@ -17,8 +17,6 @@ from edgeyard.benchmark_api.schemas.description import (
 )
 from edgeyard.benchmark_api.schemas.fields import file_name_problem, is_url
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.attributes import attributes_of, compare
-from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.intake import next_fire
@@ -45,7 +43,7 @@ class Asked:
 def check(
     tree: Mapping[str, object],
     caller: Caller,
-    services: Services,
+    context: Context,
     now: datetime,
     prefix: tuple[str, ...] = (),
 ) -> Asked:
@@ -54,6 +52,7 @@ def check(
     Raises:
         InvalidInput: Naming each field that is wrong, why, and what would be accepted.
     """
+    services = context.services
     body = parse_description(tree, prefix)
     bound = caller.user.max_priority
     description = to_description(body, default_priority=min(5, bound))
@@ -62,7 +61,7 @@ def check(
         queue_timeout_s=description.queue_timeout_s or services.settings.default_queue_timeout_s,
     )
     found = [
-        *_lab_problems(description, services.usable_boards()),
+        *context.offers.now().problems(description),
         *_account_problems(description, caller),
         *_time_problems(description, now),
         *_url_problems(description, services),
@@ -263,92 +262,6 @@ def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
         seen.add(file.name)
 
 
-def _lab_problems(asked: JobDescription, boards: Sequence[Board]) -> list[FieldError]:
-    """What no expected board could ever satisfy."""
-    families = sorted({board.family for board in boards})
-    if asked.family not in families:
-        where = "/target" if asked.target is not None else "/target_uid"
-        return [FieldError(where, "no such family is known", _choice(asked.family, families))]
-    fitting = [board for board in boards if board.family == asked.family]
-    who = f"board of {asked.family}"
-    if asked.target_uid is not None:
-        uids = [board.target_uid for board in fitting]
-        if asked.target_uid not in uids:
-            return [FieldError("/target_uid", "no such board", _choice(asked.target_uid, uids))]
-        fitting = [board for board in fitting if board.target_uid == asked.target_uid]
-        who = asked.target_uid
-    offered = {engine.name for board in fitting for engine in board.engines}
-    if asked.runtime not in offered:
-        anywhere = {engine.name for board in boards for engine in board.engines}
-        reason = f"no {who} offers it" if asked.runtime in anywhere else "no such engine is known"
-        reason = reason.replace(f"no {asked.target_uid}", f"{asked.target_uid} does not")
-        return [FieldError("/runtime", reason, _choice(asked.runtime, sorted(offered)))]
-    kinds = {
-        kind
-        for board in fitting
-        for engine in board.engines
-        if engine.name == asked.runtime
-        for kind in engine.supported_types
-    }
-    found = []
-    if asked.benchmark_type.value not in kinds:
-        found.append(
-            FieldError(
-                "/benchmark_type",
-                f"{asked.runtime} on {asked.family} does not support it",
-                "one of " + ", ".join(sorted(kinds)) if kinds else "nothing",
-            )
-        )
-    for name, wanted, most in (
-        ("ram", asked.ram, max(board.ram_bytes for board in fitting)),
-        ("storage", asked.storage, max(board.storage_bytes for board in fitting)),
-    ):
-        if wanted > most:
-            found.append(
-                FieldError(
-                    f"/{name}",
-                    f"{size_text(wanted)} is more than any known {who} has",
-                    f"at most {size_text(most)} ({most} bytes)",
-                )
-            )
-    return [*found, *_constraint_problems(asked, fitting, who)]
-
-
-_STATIC = ("memory.ram", "memory.storage", "family", "engines", "target_uid")
-"""Attributes that the inventory tells for good; hosts publish the others as they run."""
-
-
-def _constraint_problems(
-    asked: JobDescription, fitting: Sequence[Board], who: str
-) -> list[FieldError]:
-    """Constraints on static attributes that none of the fitting boards meets."""
-    found = []
-    published = [attributes_of(board) for board in fitting]
-    for number, each in enumerate(asked.constraints):
-        if each.attribute not in _STATIC:
-            continue
-        values = [attributes[each.attribute] for attributes in published]
-        if any(compare(value, each.operator, each.value) for value in values):
-            continue
-        found.append(
-            FieldError(
-                f"/constraints/{number}",
-                f"{each.attribute} {each.operator} {each.value[:100]}".rstrip()
-                + f" holds for no known {who}",
-                f"what holds for {each.attribute} of " + _listed(values),
-            )
-        )
-    return found
-
-
-def _listed(values: Collection[AttributeValue]) -> str:
-    """Attributes' values, each once; memory is in bytes, as constraints compare it."""
-    numbers = sorted({value for value in values if isinstance(value, int)})
-    if numbers:
-        return " or ".join(f"{value} (bytes: {size_text(value)})" for value in numbers)
-    return " or ".join(sorted({repr(value) for value in values}))
-
-
 def _account_problems(asked: JobDescription, caller: Caller) -> list[FieldError]:
     user = caller.user
     found = []
@@ -415,9 +328,3 @@ def _warnings(
     ):
         found.append("TYPE1 runs on random data: the dataset is not used")
     return tuple(found)
-
-
-def _choice(word: str, known: Collection[str]) -> str:
-    listed = "one of " + ", ".join(known) if known else "nothing"
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return f"{listed}; did you mean {close[0]}?" if close else listed

@@ -14,6 +14,7 @@ from pydantic import BeforeValidator
 from edgeyard.benchmark_api.auth import Authenticator, Caller
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
+from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import read_body
 from edgeyard.benchmark_api.services import Services
@@ -31,6 +32,7 @@ class Context:
     authenticator: Authenticator
     tail: LogTail
     group: GroupCommit
+    offers: Offers
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from fastapi import APIRouter
 from fastapi.responses import Response
 
@@ -101,8 +103,8 @@ def _account(uow: UnitOfWork, user_id: str, context: Context) -> JsonObject:
     }
 
 
-def _families(context: Context) -> set[str]:
-    return {board.family for board in context.services.usable_boards()}
+def _families(context: Context) -> Collection[str]:
+    return context.offers.now().families
 
 
 def _rates(uow: UnitOfWork, context: Context) -> JsonObject:

@@ -30,6 +30,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule
+from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
     Benchmark,
@@ -70,7 +71,7 @@ def submit(
     if not dry_run and (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = check(body.tree(), caller, services, now)
+    asked = check(body.tree(), caller, context, now)
     if dry_run:
         return answer(_would(asked, caller, services))
     return _stored(asked, caller, context, once, now)
@@ -205,7 +206,7 @@ def _again(
     if retry_of is not None and before.status not in TERMINAL:
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
     tree, warnings = _merged(before, changes, caller.user, now)
-    asked = check(tree, caller, services, now)
+    asked = check(tree, caller, context, now)
     kept = [file for file in before.files if not _touches(file.role, changes)]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
     return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)
@@ -305,10 +306,11 @@ def _foretold(
 ) -> JsonObject | None:
     """When a submission is expected to start and end."""
 
-    def candidate() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
+    def find() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
         with services.store.read() as uow:
             return FileFinder(uow, caller, services).files_of(asked, kept)
 
+    candidate = Candidate((asked.description, tuple(kept)), find)
     found = services.engine.foretell(candidate, caller.user_id)
     return None if found is None else forecast_to_json(found, services.clock.now())
 

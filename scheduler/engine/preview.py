@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
@@ -36,17 +37,43 @@ from edgeyard.scheduler.ports import Clock
 
 logger = logging.getLogger(__name__)
 
-Candidate = Callable[[], tuple[JobDescription, Sequence[BenchmarkFile]]]
-
 CANDIDATE_ID = "dry-run"
 
 FORETOLD_MOST = 100
 """Benchmarks that run or wait; with more of them a submission is not foretold at once."""
 
-FORETELLING_SHARE = 0.1
-"""Of one core that forecasts of submissions take at most."""
+FORETELLING_SHARE = 0.05
+"""Of one core that forecasts of submissions take at most: half a millisecond of each where a hundred
+come in a second."""
+
+FORETOLD_AGE_S = 1.0
+"""Oldest forecast that another submission of the same kind is told; a forecast states its age."""
 
 _NO_DOWNLOAD_YET = "made-at-dispatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A benchmark that is about to be submitted.
+
+    Attributes:
+        kind: What is asked for; equal where all that a forecast depends on is.
+        find: Gives its description and files; not called where nothing new is told anyway.
+    """
+
+    kind: object
+    find: Callable[[], tuple[JobDescription, Sequence[BenchmarkFile]]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Foretold:
+    """What was told last, of whom, and from which cycle's queue."""
+
+    kind: object
+    user_id: str
+    forecast: Forecast | None
+    at_s: float
+    decided: Decided | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +119,8 @@ class Foreteller:
 
     It takes as long as a decision of the whole queue, so it is done for short queues alone, for one
     at a time, and rarely enough that it takes no more than a share of a core: a flood of
-    submissions is answered as fast as without it, and told by the forecaster's next turn.
+    submissions is answered as fast as without it, and told by the forecaster's next turn. Until
+    the next cycle the queue is the same, so what one was told holds for the next of its kind.
     """
 
     def __init__(self, cycle: Cycle, clock: Clock) -> None:
@@ -101,34 +129,52 @@ class Foreteller:
         self._clock = clock
         self._lock = threading.Lock()
         self._next_s = -math.inf
+        self._last: _Foretold | None = None
 
     def of(self, candidate: Candidate, user_id: str) -> Forecast | None:
         """Of a benchmark that is about to be submitted.
 
         Args:
-            candidate: Gives its description and files; not asked where nothing is told anyway.
+            candidate: What it is.
             user_id: Whose it is.
 
         Returns:
             None where it can't be told: files must be downloaded first, no board could ever run
             it, a cron; and where it is not told at once.
         """
+        began_s = self._clock.monotonic_s()
+        if self._cycle.alive > FORETOLD_MOST:
+            return None
+        last = self._last
+        if last is not None and self._holds(last, candidate, user_id, began_s):
+            return last.forecast
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            began_s = self._clock.monotonic_s()
-            if began_s < self._next_s or self._cycle.alive > FORETOLD_MOST:
-                return None
-            try:
-                return self._look(*candidate(), user_id)
-            except Exception:  # a submission is worth more than its forecast
-                logger.exception("no forecast of a submission", extra={"event": "foretell.broke"})
-                return None
-            finally:
-                took_s = self._clock.monotonic_s() - began_s
-                self._next_s = began_s + took_s / FORETELLING_SHARE
+            return None if began_s < self._next_s else self._foretell(candidate, user_id, began_s)
         finally:
             self._lock.release()
+
+    def _holds(self, last: _Foretold, candidate: Candidate, user_id: str, now_s: float) -> bool:
+        return (
+            now_s - last.at_s <= FORETOLD_AGE_S
+            and last.decided is self._cycle.decided
+            and last.user_id == user_id
+            and last.kind == candidate.kind
+        )
+
+    def _foretell(self, candidate: Candidate, user_id: str, began_s: float) -> Forecast | None:
+        decided = self._cycle.decided  # before the look, which a cycle may overtake
+        try:
+            forecast = self._look(*candidate.find(), user_id)
+        except Exception:  # a submission is worth more than its forecast
+            logger.exception("no forecast of a submission", extra={"event": "foretell.broke"})
+            return None
+        finally:
+            took_s = self._clock.monotonic_s() - began_s
+            self._next_s = began_s + took_s / FORETELLING_SHARE
+        self._last = _Foretold(candidate.kind, user_id, forecast, began_s, decided)
+        return forecast
 
     def _look(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str

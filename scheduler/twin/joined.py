@@ -104,10 +104,15 @@ class Joined:
     """All boards, expected ones first; a value."""
 
     def __init__(
-        self, boards: Sequence[JoinedBoard], unknown: UnknownDevices, columns: Columns | None = None
+        self,
+        boards: Sequence[JoinedBoard],
+        unknown: UnknownDevices,
+        others_before: tuple[Board, ...] = (),
     ) -> None:
         self.boards = tuple(boards)
-        self.columns = columns or _columns(self.boards, unknown)
+        self.columns = _columns(self.boards, unknown)
+        others = tuple(each.view.board for each in self.boards if not each.view.expected)
+        self.others = others_before if others == others_before else others
         self._of_uid = {each.view.board.target_uid: each for each in self.boards}
 
     def joined(
@@ -128,7 +133,7 @@ class Joined:
         ]
         if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
             return self
-        return Joined(boards, unknown)
+        return Joined(boards, unknown, self.others)
 
     def _one(
         self,
@@ -273,16 +278,22 @@ def _stricter(stated: Board, seen: Board) -> Board:
 
     Of which machine it is a slice, and with whom it shares cores, Nomad does not tell.
     """
-    limits = {
-        "ram_bytes": min(stated.ram_bytes, seen.ram_bytes),
-        "storage_bytes": min(stated.storage_bytes, seen.storage_bytes),
-        "engines": _granted(stated.engines, seen.engines),
-        "local": seen.local or stated.local,
-        "shares_with": seen.shares_with | stated.shares_with,
-    }
-    if all(getattr(seen, name) == value for name, value in limits.items()):
+    if (
+        seen.ram_bytes <= stated.ram_bytes
+        and seen.storage_bytes <= stated.storage_bytes
+        and seen.engines == stated.engines
+        and (seen.local or stated.local) == seen.local
+        and stated.shares_with <= seen.shares_with
+    ):
         return seen  # mostly: boards are what they are expected to be
-    return replace(seen, **limits)  # type: ignore[arg-type]  # each is its field's
+    return replace(
+        seen,
+        ram_bytes=min(stated.ram_bytes, seen.ram_bytes),
+        storage_bytes=min(stated.storage_bytes, seen.storage_bytes),
+        engines=_granted(stated.engines, seen.engines),
+        local=seen.local or stated.local,
+        shares_with=seen.shares_with | stated.shares_with,
+    )
 
 
 @lru_cache(maxsize=4096)  # boards of a family share them

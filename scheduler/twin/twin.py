@@ -120,6 +120,12 @@ class Twin:
             known = self._known
         return None if known is None else compare(self._expected, known.hosts)
 
+    def others(self) -> tuple[Board, ...]:
+        """Boards that hosts report and the inventory does not know; the same while none changes."""
+        with self._lock:
+            known = self._known
+        return () if known is None else known.joined.others
+
     def missed(self, reason: str) -> None:
         """The cluster did not answer; what is known grows older."""
         with self._lock:

@@ -131,7 +131,7 @@ class FakeEngine:
         return FakePreview(explanation, 'job "benchmark-x" {}\n')
 
     def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        candidate()
+        candidate.find()
         return self.foretold
 
     def explanation(self, benchmark_id: str) -> Explanation:
@@ -302,11 +302,12 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
     """Real store and files in a folder, everything else faked."""
     clock = MovableClock()
     chosen = Settings(data_dir=folder, **settings)
+    engine = FakeEngine()
     made = Services(
         store=SqlStore(f"sqlite:///{folder}/edgeyard.db", now=clock.now),
         files=ContentFiles(folder / "files"),
         cluster=FakeCluster(clock.now, *BOARDS),
-        engine=FakeEngine(),
+        engine=engine,
         clock=clock,
         settings=chosen,
         inventory=Inventory(BOARDS),
@@ -315,6 +316,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         rules=AddressRules(chosen.allow_hosts),
         webhook_rules=AddressRules(chosen.webhook_hosts),
         webhook_keys=WebhookKeys(b"k" * 32),
+        others=lambda: engine.unknown,
     )
     return made, clock
 

@@ -126,7 +126,7 @@ def test_a_dry_run_takes_files_that_are_still_elsewhere_to_be_here(lab: Lab) -> 
 
 
 def asking(asked: JobDescription = ASKED, file: BenchmarkFile | None = None) -> Candidate:
-    return lambda: (asked, [file or a_model()])
+    return Candidate((asked, file), lambda: (asked, [file or a_model()]))
 
 
 def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> None:
@@ -164,27 +164,49 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(
     foreteller = Foreteller(lab.cycle, lab.clock)
     asked: list[str] = []
 
-    def slow() -> tuple[JobDescription, list[BenchmarkFile]]:
+    def found() -> tuple[JobDescription, list[BenchmarkFile]]:
         asked.append("")
         lab.clock.forward(2.0)
         return ASKED, [a_model()]
 
+    slow = Candidate(ASKED, found)
     assert foreteller.of(slow, "ann") is not None
-    lab.clock.forward(17.0)  # a tenth of the time at most
+    lab.clock.forward(37.0)  # a twentieth of the time at most
     assert foreteller.of(slow, "ann") is None
     lab.clock.forward(1.0)
     assert foreteller.of(slow, "ann") is not None
-    lab.clock.forward(20.0)
+    lab.clock.forward(40.0)
     monkeypatch.setattr(Cycle, "alive", FORETOLD_MOST + 1)
     assert foreteller.of(slow, "ann") is None
     assert len(asked) == 2
+
+
+def test_one_look_tells_all_of_a_kind_until_the_queue_is_decided_again(lab: Lab) -> None:
+    lab.turn()
+    foreteller = Foreteller(lab.cycle, lab.clock)
+    told = foreteller.of(asking(), "ann")
+    assert told is not None
+    lab.clock.forward(1.0)
+    assert foreteller.of(asking(), "ann") is told
+    assert foreteller.of(asking(), "bob") is not told
+    assert foreteller.of(asking(replace(ASKED, ram=1)), "ann") is not told
+    foretold = foreteller.of(asking(), "ann")
+    assert foretold is not None
+    lab.running(lab.submit())
+    lab.turn()
+    again = foreteller.of(asking(), "ann")
+    assert again is not None
+    assert again.place == 1
+    assert again.start > lab.clock.now()
+    lab.clock.forward(1.1)
+    assert foreteller.of(asking(), "ann") is not again
 
 
 def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
     def broken() -> tuple[JobDescription, list[BenchmarkFile]]:
         raise ValueError
 
-    assert Foreteller(lab.cycle, lab.clock).of(broken, "ann") is None
+    assert Foreteller(lab.cycle, lab.clock).of(Candidate("", broken), "ann") is None
 
 
 def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:

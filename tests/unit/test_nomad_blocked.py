@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from edgeyard.devices.model import Host
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from edgeyard.devices.model import AttributeValue, Board, Host
 from edgeyard.plugins.testing import board
-from edgeyard.scheduler.clusters.fitting import Condition
+from edgeyard.scheduler.clusters.fitting import Condition, choose
 from edgeyard.scheduler.clusters.nomad.blocked import Lab
 
 UID = "rpi4b-0001-0001"
@@ -17,11 +21,35 @@ def lab(**changes: object) -> Lab:
 
 
 def test_a_freed_board_that_still_shows_its_last_progress_is_named_so() -> None:
-    said = lab(progress=97.0).why_not([FAMILY, BELOW_90])
+    said = lab(progress=97.0).why_not((FAMILY, BELOW_90))
     assert f"{UID} still shows 97 % of a task that has ended" in said
-    assert lab(progress=0.0).why_not([FAMILY, BELOW_90]) == ""
+    assert lab(progress=0.0).why_not((FAMILY, BELOW_90)) == ""
 
 
 def test_a_board_that_is_held_is_busy_however_far_it_is() -> None:
-    said = lab(progress=97.0, busy=True, busy_reason="runs a job").why_not([FAMILY, BELOW_90])
+    said = lab(progress=97.0, busy=True, busy_reason="runs a job").why_not((FAMILY, BELOW_90))
     assert f"{UID} runs a job" in said
+
+
+def test_jobs_that_demand_the_same_are_explained_by_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[Sequence[Condition]] = []
+
+    def counted(
+        boards: Sequence[Board],
+        conditions: Sequence[Condition],
+        unavailable: Callable[[Board], str],
+        attributes: Callable[[Board], dict[str, AttributeValue]],
+    ) -> tuple[Board | None, str]:
+        looks.append(conditions)
+        return choose(boards, conditions, unavailable, attributes)
+
+    monkeypatch.setattr("edgeyard.scheduler.clusters.nomad.blocked.choose", counted)
+    held = lab(busy=True, busy_reason="runs a job")
+    other = Condition(attribute="family", operator="=", value="rpi5")
+    said = [held.why_not(demand) for demand in ((FAMILY,), (other,), (FAMILY,), (other,))]
+    assert said[:2] == said[2:]
+    assert "runs a job" in said[0]
+    assert "excludes all" in said[1]
+    assert looks == [[FAMILY], [other]]

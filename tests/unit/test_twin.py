@@ -56,6 +56,20 @@ def test_cores_that_the_inventory_says_are_shared_stay_so_where_hosts_do_not_tel
     assert snapshot.reasons[0] == f"its cores are in use by {B}"
 
 
+def test_boards_beside_the_inventory_are_the_same_tuple_until_one_of_them_changes() -> None:
+    twin = Twin([board(A)])
+    assert twin.others() == ()
+    twin.refresh([host("h", board(A), board(B))], NOW)
+    first = twin.others()
+    assert [each.target_uid for each in first] == [B]
+    twin.refresh([host("h", board(A), board(B))], NOW)
+    assert twin.others() is first
+    twin.refresh([host("h", board(A, busy=True), board(B))], NOW)
+    assert twin.others() is first
+    twin.refresh([host("h", board(A), board(B, ram_bytes=2**30))], NOW)
+    assert [each.ram_bytes for each in twin.others()] == [2**30]
+
+
 def test_loads_are_told_in_steps_for_a_minute_and_are_the_same_while_they_say_the_same() -> None:
     def report(cpu: float, at: datetime) -> LoadReport:
         return LoadReport(load=HostLoad(cpu=cpu, memory=0.5), at=at)

@@ -15,15 +15,25 @@ _DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
 
 
 class Lab:
-    """All boards of one moment, which waiting jobs are held against one after the other."""
+    """All boards of one moment, which waiting jobs are held against one after the other.
+
+    Thread-safe. Jobs mostly demand the same, so each demand is held against the boards once.
+    """
 
     def __init__(self, hosts: Sequence[Host]) -> None:
+        self.hosts = hosts
+        self._told: dict[tuple[Condition, ...], str] = {}
         self._boards = [board for host in hosts for board in host.boards]
         self._host = {board.target_uid: host for host in hosts for board in host.boards}
         self._attributes: dict[str, dict[str, AttributeValue]] = {}
 
-    def why_not(self, conditions: Sequence[Condition]) -> str:
+    def why_not(self, conditions: tuple[Condition, ...]) -> str:
         """Why no board is there for a job; "" where the boards are not the reason."""
+        if conditions not in self._told:
+            self._told[conditions] = self._why_not(conditions)
+        return self._told[conditions]
+
+    def _why_not(self, conditions: Sequence[Condition]) -> str:
         if not conditions:
             return ""
         told = [each for each in conditions if _of_idle(each)]

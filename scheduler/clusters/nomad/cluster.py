@@ -102,6 +102,7 @@ class NomadCluster:
         self._nodes_read_s = -NODES_REREAD_S
         self._hosts: tuple[Host, ...] = ()
         self._hosts_read_s = -_HOSTS_FRESH_S
+        self._lab = Lab(())
         self._blank = blank
         self._at_home = False
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
@@ -345,17 +346,22 @@ class NomadCluster:
             for each in evaluations
         }
         explained = [job_id for job_id in waiting if job_id in reasons][:EXPLAINED_JOBS]
-        lab = Lab(self._fresh_hosts()) if explained else None
+        lab = self._fresh_lab() if explained else None
         for job_id in waiting:
             reason = reasons.get(job_id, "Nomad has not looked at it yet")
             if lab is not None and job_id in explained:
                 reason = lab.why_not(self._conditions_of(job_id)) or reason
             states[job_id] = replace(states[job_id], reason=reason)
 
-    def _fresh_hosts(self) -> tuple[Host, ...]:
+    def _fresh_lab(self) -> Lab:
         with self._lock:
             hosts, age_s = self._hosts, time.monotonic() - self._hosts_read_s
-        return self.hosts() if age_s > _HOSTS_FRESH_S else hosts
+        if age_s > _HOSTS_FRESH_S:
+            hosts = self.hosts()
+        with self._lock:
+            if self._lab.hosts is not hosts:
+                self._lab = Lab(hosts)
+            return self._lab
 
     def _conditions_of(self, job_id: str) -> tuple[Condition, ...]:
         with self._lock:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TypedDict
 
 import msgspec
 
@@ -17,22 +16,50 @@ logger = logging.getLogger(__name__)
 
 Json = Mapping[str, object]
 
-_PLAIN = ("String", "Int", "Float", "Bool")  # an attribute has one of them set
+
+class _Attribute(msgspec.Struct, gc=False):
+    """One of the first four is set."""
+
+    String: str | None = None
+    Int: int | None = None
+    Float: float | None = None
+    Bool: bool | None = None
+    Unit: str | None = None
+
+    def value(self) -> AttributeValue | None:
+        if self.String is not None:
+            return self.String
+        found = next((each for each in (self.Int, self.Float, self.Bool) if each is not None), None)
+        # With a unit it compares with no plain number; as text it doesn't either.
+        return found if found is None or not self.Unit else f"{found} {self.Unit}"
 
 
-class _Resources(TypedDict, total=False):
-    Devices: object
+class _Instance(msgspec.Struct):
+    ID: str = ""
+    Healthy: bool = False
+    HealthDescription: str | None = None
 
 
-class _Node(TypedDict, total=False):
+class _Group(msgspec.Struct):
+    Vendor: str = ""
+    Type: str = ""
+    Attributes: dict[str, _Attribute | None] | None = None
+    Instances: list[_Instance] | None = None
+
+
+class _Resources(msgspec.Struct):
+    Devices: list[_Group] | None = None
+
+
+class _Node(msgspec.Struct):
     """What is read of a node; the rest of it, most of the answer, is passed over."""
 
-    ID: object
-    Name: object
-    Status: object
-    Drain: object
-    SchedulingEligibility: object
-    NodeResources: _Resources | None
+    ID: str
+    Name: str = ""
+    Status: str = ""
+    Drain: bool = False
+    SchedulingEligibility: str = ""
+    NodeResources: _Resources | None = None
 
 
 _TEXTS = msgspec.json.Decoder(list[msgspec.Raw] | None)
@@ -44,7 +71,7 @@ class NodeReader:
 
     def __init__(self, device: str) -> None:
         """See `hosts_of`."""
-        self._device = device
+        self._vendor, _, self._kind = device.partition("/")
         self._known: dict[int, Host] = {}
 
     def hosts(self, content: bytes) -> tuple[Host, ...]:
@@ -54,8 +81,7 @@ class NodeReader:
         for text in _TEXTS.decode(content) or ():
             # Not by its ModifyIndex: a server that lost its data counts from the start again.
             key = hash(bytes(text))
-            host = known.get(key)
-            found[key] = host or hosts_of([_NODE.decode(text)], self._device)[0]
+            found[key] = known.get(key) or _host(_NODE.decode(text), self._vendor, self._kind)
         self._known = found
         return tuple(found.values())
 
@@ -67,9 +93,12 @@ def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:
 
     Args:
         device: ``vendor/type`` of the plugin.
+
+    Raises:
+        ValueError: One is no node.
     """
     vendor, _, kind = device.partition("/")
-    return tuple(_host(node, vendor, kind) for node in nodes)
+    return tuple(_host(msgspec.convert(node, _Node), vendor, kind) for node in nodes)
 
 
 def with_holders(
@@ -108,44 +137,47 @@ def devices_of(allocation: Json, vendor: str, kind: str) -> list[str]:
     ]
 
 
-def _host(node: Json, vendor: str, kind: str) -> Host:
+def _host(node: _Node, vendor: str, kind: str) -> Host:
     reason = _why_not_ready(node)
-    name = str(node.get("Name") or node.get("ID"))
+    name = node.Name or node.ID
+    groups = (node.NodeResources and node.NodeResources.Devices) or ()
     return Host(
-        host_id=str(node.get("ID")),
+        host_id=node.ID,
         name=name,
         ready=not reason,
         ready_reason=reason,
         boards=tuple(
             board
-            for group in _items(_at(node, "NodeResources", "Devices"))
-            if _at(group, "Vendor") == vendor and _at(group, "Type") == kind
+            for group in groups
+            if group.Vendor == vendor and group.Type == kind
             for board in _boards(group, name)
         ),
     )
 
 
-def _why_not_ready(node: Json) -> str:
-    status = str(node.get("Status") or "unknown")
-    if status != "ready":
-        return status
-    if node.get("Drain"):
+def _why_not_ready(node: _Node) -> str:
+    if node.Status != "ready":
+        return node.Status or "unknown"
+    if node.Drain:
         return "draining"
-    if node.get("SchedulingEligibility") not in (None, "", "eligible"):
-        return "ineligible"
-    return ""
+    return "ineligible" if node.SchedulingEligibility not in ("", "eligible") else ""
 
 
-def _boards(group: object, host: str) -> list[Board]:
+def _boards(group: _Group, host: str) -> list[Board]:
     """The boards of a device group: one, for our plugin gives each board a group of its own."""
-    attributes = _attributes(_at(group, "Attributes"))
+    attributes = {
+        name: value
+        for name, each in (group.Attributes or {}).items()
+        if each is not None and (value := each.value()) is not None
+    }
     found = []
-    for instance in _items(_at(group, "Instances")):
-        uid = str(_at(instance, "ID"))
-        healthy = _at(instance, "Healthy") is True
-        reason = "" if healthy else str(_at(instance, "HealthDescription") or "its host says so")
+    for instance in group.Instances or ():
+        uid = instance.ID
+        reason = "" if instance.Healthy else instance.HealthDescription or "its host says so"
         try:
-            board = board_from_attributes(attributes, healthy=healthy, health_reason=reason)
+            board = board_from_attributes(
+                attributes, healthy=instance.Healthy, health_reason=reason
+            )
         except ConfigError as error:
             logger.warning(
                 "a device is no board",
@@ -161,28 +193,6 @@ def _boards(group: object, host: str) -> list[Board]:
         # Who holds it is Nomad's to say: the board's own word comes late.
         found.append(replace(board, busy=False) if board.busy else board)
     return found
-
-
-def _attributes(value: object) -> dict[str, AttributeValue]:
-    if not isinstance(value, Mapping):
-        return {}
-    return {
-        str(name): found for name, each in value.items() if (found := _attribute(each)) is not None
-    }
-
-
-def _attribute(value: object) -> AttributeValue | None:
-    if not isinstance(value, dict):
-        return None
-    for kind in _PLAIN:
-        found = value.get(kind)
-        if isinstance(found, (str, int, float)):
-            if kind == "Float":
-                found = float(found)  # JSON writes 4.0 as 4
-            unit = value.get("Unit")
-            # With a unit it compares with no plain number; as text it doesn't either.
-            return f"{found} {unit}" if unit and not isinstance(found, str) else found
-    return None
 
 
 def _held(board: Board, host: Host, holders: Mapping[tuple[str, str], str]) -> Board:
