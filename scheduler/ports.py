@@ -380,6 +380,10 @@ class Attempts(Protocol):
         """All that have not ended, oldest first; those of these jobs only, where some are named."""
         ...
 
+    def live_versions(self) -> Mapping[str, int]:
+        """Job id to version of every attempt that has not ended; cheap, for caches."""
+        ...
+
     def holders(self) -> Mapping[str, str]:
         """Which benchmark holds each board that a live attempt is bound to."""
         ...

@@ -146,6 +146,7 @@ class Cycle:
         self._past = past or PastRuns()
         self._policies = policies
         self._live: dict[str, _Live] = {}
+        self._attempts: Mapping[str, Attempt] = {}
         self._explained: dict[str, tuple[Waiting, int]] = {}
         self._recorder = Recorder()
         self._scorekeeper = Scorekeeper()
@@ -360,10 +361,20 @@ class Cycle:
         ]
 
     def _running(self, uow: UnitOfWork) -> tuple[BoardHolder, ...]:
-        """Who holds boards."""
+        """Who holds boards, oldest first; of attempts only what changed is read."""
+        versions = uow.attempts.live_versions()
+        known = self._attempts
+        kept = [
+            attempt for job_id, attempt in known.items() if versions.get(job_id) == attempt.version
+        ]
+        same = {attempt.job_id for attempt in kept}
+        changed = [job_id for job_id in versions if job_id not in same]
+        attempts = sorted([*kept, *uow.attempts.live(changed)], key=lambda each: each.created_at)
+        # One assignment: `preview` does the same on other threads.
+        self._attempts = {attempt.job_id: attempt for attempt in attempts}
         return tuple(
             self._holder(uow, attempt, attempt.target_uid)
-            for attempt in uow.attempts.live()
+            for attempt in attempts
             if attempt.target_uid is not None
         )
 

@@ -415,12 +415,18 @@ def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: dateti
     return saved
 
 
-def blocked(uow: UnitOfWork, attempt: Attempt, why: str, now: datetime) -> None:
-    """The cluster has its job and does not start it: its owner is told what the cluster says."""
-    benchmark = uow.benchmarks.get(attempt.benchmark_id)
-    if benchmark.status is Status.SCHEDULED:
-        waiting = Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why)
-        wait(uow, [(benchmark, waiting, attempt.priority)], Status.SCHEDULED, now)
+def blocked(uow: UnitOfWork, told: Sequence[tuple[Benchmark, Attempt, str]], now: datetime) -> None:
+    """The cluster has their jobs and does not start them: owners are told what the cluster says."""
+    waiting = [
+        (
+            benchmark,
+            Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why),
+            attempt.priority,
+        )
+        for benchmark, attempt, why in told
+        if benchmark.status is Status.SCHEDULED
+    ]
+    wait(uow, waiting, Status.SCHEDULED, now)
 
 
 def task_started(

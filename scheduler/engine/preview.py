@@ -43,7 +43,7 @@ FORETOLD_MOST = 100
 """Benchmarks that run or wait; with more of them a submission is not foretold at once."""
 
 FORETELLING_SHARE = 0.05
-"""Of one core that forecasts of submissions take at most: half a millisecond of each where a hundred
+"""Of one core that forecasts of submissions take at most: half a millisecond each where a hundred
 come in a second."""
 
 FORETOLD_AGE_S = 1.0

@@ -112,7 +112,7 @@ class Reconciler:
         looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
         states = self._cluster.states([attempt.job_id for attempt in looked_at])
         waiting: list[str] = []
-        blocked: list[tuple[Attempt, str]] = []
+        blocked: list[tuple[Benchmark, Attempt, str]] = []
         for attempt in looked_at:
             benchmark = owners[attempt.benchmark_id]
             if attempt.state is AttemptState.PREPARED and benchmark.status not in TERMINAL:
@@ -121,7 +121,7 @@ class Reconciler:
             job = states.get(attempt.job_id)
             self._one(attempt, benchmark, job, after_restart)
             if job is not None and self._stays_blocked(attempt, benchmark, job):
-                blocked.append((attempt, job.reason))
+                blocked.append((benchmark, attempt, job.reason))
         self._tell(blocked)
         return tuple(waiting)
 
@@ -283,17 +283,14 @@ class Reconciler:
         ended = attempt.task_ended_at
         return ended is not None and now > ended + timedelta(seconds=self._rules.upload_grace_s)
 
-    def _tell(self, blocked: Sequence[tuple[Attempt, str]]) -> None:
+    def _tell(self, blocked: Sequence[tuple[Benchmark, Attempt, str]]) -> None:
         """Why each of these jobs does not start: of many at once where a lab is full."""
         if not blocked:
             return
-        now = self._clock.now()
         with self._store.write() as uow:
-            same = {each.job_id: each for each in uow.attempts.live([a.job_id for a, _ in blocked])}
-            for attempt, why in blocked:
-                current = same.get(attempt.job_id)
-                if current is not None and current.version == attempt.version:
-                    lifecycle.blocked(uow, current, why, now)
+            versions = uow.attempts.live_versions()
+            same = [each for each in blocked if versions.get(each[1].job_id) == each[1].version]
+            lifecycle.blocked(uow, same, self._clock.now())
 
     def _apply(self, attempt: Attempt, change: _Change) -> None:
         """Change an attempt as it is now in the store; a concurrent change wins."""

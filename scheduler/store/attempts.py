@@ -49,6 +49,7 @@ _LAST_NUMBERS = select(attempts.c.benchmark_id, func.max(attempts.c.number).labe
     attempts.c.benchmark_id
 )
 _LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
+_LIVE_VERSIONS = select(attempts.c.job_id, attempts.c.version).where(text(LIVE_STATES))
 _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)
 )
@@ -140,6 +141,13 @@ class SqlAttempts:
             chosen = _LIVE.where(attempts.c.job_id.in_(job_ids[start : start + _CHUNK]))
             found += [attempt_of(row) for row in self._tx.rows(chosen)]
         return sorted(found, key=lambda attempt: attempt.created_at)
+
+    def live_versions(self) -> Mapping[str, int]:
+        """Job id to version of every attempt that has not ended."""
+        return {
+            cast(str, row["job_id"]): cast(int, row["version"])
+            for row in self._tx.rows(_LIVE_VERSIONS)
+        }
 
     def holders(self) -> Mapping[str, str]:
         """Which benchmark holds each board that a live attempt is bound to."""

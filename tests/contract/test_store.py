@@ -425,6 +425,9 @@ def test_a_benchmark_has_at_most_one_live_attempt(store: SqlStore) -> None:
         assert uow.attempts.add_all([]) == []
         assert list(uow.attempts.of("b-1")) == [ended, second]
         assert list(uow.attempts.live()) == [second, other]
+        assert uow.attempts.live_versions() == {
+            each.job_id: each.version for each in (second, other)
+        }
         last_numbers = uow.attempts.last_numbers(["b-1", "b-2", "b-3", "b-4"])
         assert last_numbers == {"b-1": 2, "b-2": 1}
         assert uow.attempts.last_numbers([]) == {}
