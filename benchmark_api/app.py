@@ -36,6 +36,7 @@ from edgeyard.benchmark_api.routes import (
     submitting,
     tasks,
 )
+from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
@@ -111,7 +112,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         metrics=metrics,
         authenticator=authenticator,
         tail=tail,
-        group=GroupCommit(services.store),
+        group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
         offers=Offers(services.usable_boards),
     )
     metrics.watch(services)

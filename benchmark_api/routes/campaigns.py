@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, Bearing, FileFinder, check
+from edgeyard.benchmark_api.routes.checking import Asked, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.routes.submitting import IdempotencyKey, Once, started
@@ -48,11 +48,12 @@ def submit(
     now = services.clock.now()
     asked = parse(CampaignIn, body.tree())
     trees = list(_members(asked, services.settings.campaign_limit))
+    offer = context.offers.now()
     members: list[Asked] = []
     wrong: dict[FieldError, None] = {}  # as an ordered set: members share their mistakes
     for tree in trees:
         try:
-            members.append(check(tree, caller, context, now))
+            members.append(check(tree, caller, services, offer, now))
         except InvalidInput as error:
             wrong |= {each: None for each in _told_apart(error, tree, asked.matrix)}
     if wrong:
@@ -67,11 +68,10 @@ def submit(
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
         uow.lab.add_campaign(campaign)
-        finder, bearing = FileFinder(uow, caller, services), Bearing(uow, caller, services)
+        checks = StoreChecks(uow, services)
         made = []
         for member in members:
-            bearing.check(member.description)
-            description, files = finder.files_of(member)
+            description, files = checks.files_of(member, caller)
             made.append(
                 lifecycle.submit(
                     uow,

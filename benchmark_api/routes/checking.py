@@ -8,7 +8,7 @@ from datetime import datetime
 
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.fetch import own_path
-from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.offers import Offer
 from edgeyard.benchmark_api.schemas.description import (
     JobDescriptionIn,
     name_from_url,
@@ -43,16 +43,20 @@ class Asked:
 def check(
     tree: Mapping[str, object],
     caller: Caller,
-    context: Context,
+    services: Services,
+    offer: Offer,
     now: datetime,
     prefix: tuple[str, ...] = (),
 ) -> Asked:
     """Everything about a job description that needs no store.
 
+    Args:
+        offer: Of the boards that may be used.
+        prefix: Of the pointers to what is wrong.
+
     Raises:
         InvalidInput: Naming each field that is wrong, why, and what would be accepted.
     """
-    services = context.services
     body = parse_description(tree, prefix)
     bound = caller.user.max_priority
     description = to_description(body, default_priority=min(5, bound))
@@ -61,7 +65,7 @@ def check(
         queue_timeout_s=description.queue_timeout_s or services.settings.default_queue_timeout_s,
     )
     found = [
-        *context.offers.now().problems(description),
+        *offer.problems(description),
         *_account_problems(description, caller),
         *_time_problems(description, now),
         *_url_problems(description, services),
@@ -246,6 +250,35 @@ class FileFinder:
                 f"the file has {size_text(size_bytes)}",
                 f"at most {size_text(limit)} as a {role.value}",
             )
+
+
+class StoreChecks:
+    """What submissions of one unit of work need of the store; each thing is looked up once.
+
+    That holds while none of them changes accounts, credits or files.
+    """
+
+    def __init__(self, uow: UnitOfWork, services: Services) -> None:
+        self.uow = uow
+        self._services = services
+        self._of: dict[Caller, tuple[Bearing, FileFinder]] = {}
+
+    def files_of(
+        self, asked: Asked, caller: Caller, kept: Sequence[BenchmarkFile] = ()
+    ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
+        """As `FileFinder.files_of`, of what the account can bear.
+
+        Raises:
+            InvalidInput: As there and `Bearing.check`.
+        """
+        if caller not in self._of:
+            self._of[caller] = (
+                Bearing(self.uow, caller, self._services),
+                FileFinder(self.uow, caller, self._services),
+            )
+        bearing, finder = self._of[caller]
+        bearing.check(asked.description)
+        return finder.files_of(asked, kept)
 
 
 def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 
 from edgeyard.benchmark_api.auth import Authenticator, Caller
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.tail import LogTail
@@ -31,7 +32,7 @@ class Context:
     metrics: Metrics
     authenticator: Authenticator
     tail: LogTail
-    group: GroupCommit
+    group: GroupCommit[StoreChecks]
     offers: Offers
 
 

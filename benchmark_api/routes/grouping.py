@@ -17,21 +17,30 @@ from edgeyard.scheduler.ports import Store, UnitOfWork
 MOST = 64
 """Changes of one transaction: the first waits for the last of them."""
 
+_View = TypeVar("_View")
 _Found = TypeVar("_Found")
 _Made = TypeVar("_Made")
+_Seen = TypeVar("_Seen", contravariant=True)
 
 
-class GroupCommit:
+class GroupCommit(Generic[_View]):
     """Runs changes of many threads, each in full or not at all. Thread-safe."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, view: Callable[[UnitOfWork], _View]) -> None:
+        """Nothing is written before `run`.
+
+        Args:
+            view: What all looks of one transaction see it through; it may keep what it found that
+                no change touches.
+        """
         self._store = store
+        self._view = view
         self._lock = threading.Lock()
-        self._waiting: deque[_Runnable] = deque()
+        self._waiting: deque[_Runnable[_View]] = deque()
         self._led = False
 
     def run(
-        self, look: Callable[[UnitOfWork], _Found], change: Callable[[UnitOfWork, _Found], _Made]
+        self, look: Callable[[_View], _Found], change: Callable[[UnitOfWork, _Found], _Made]
     ) -> _Made:
         """Look and change in one transaction, maybe others' too; returns once it is committed.
 
@@ -68,11 +77,12 @@ class GroupCommit:
             if successor is not None:
                 successor.turn.set()
 
-    def _commit(self, group: Sequence[_Runnable]) -> None:
+    def _commit(self, group: Sequence[_Runnable[_View]]) -> None:
         try:
             with self._store.write() as uow:
+                view = self._view(uow)
                 for item in group:
-                    item.run(uow)
+                    item.run(view, uow)
         except Exception as error:
             # Trying a store again that can't be had now would only keep everybody waiting.
             alone = len(group) == 1 or isinstance(error, Unavailable)
@@ -84,19 +94,19 @@ class GroupCommit:
                 self._commit([item])
 
 
-class _Runnable(Protocol):
+class _Runnable(Protocol[_Seen]):
     done: bool
     turn: threading.Event
 
-    def run(self, uow: UnitOfWork) -> None: ...
+    def run(self, view: _Seen, uow: UnitOfWork) -> None: ...
     def failed(self, error: Exception) -> None: ...
 
 
-class _Item(Generic[_Found, _Made]):
+class _Item(Generic[_View, _Found, _Made]):
     """One caller's change, and what became of it."""
 
     def __init__(
-        self, look: Callable[[UnitOfWork], _Found], change: Callable[[UnitOfWork, _Found], _Made]
+        self, look: Callable[[_View], _Found], change: Callable[[UnitOfWork, _Found], _Made]
     ) -> None:
         self._look = look
         self._change = change
@@ -105,11 +115,11 @@ class _Item(Generic[_Found, _Made]):
         self.done = False
         self.turn = threading.Event()
 
-    def run(self, uow: UnitOfWork) -> None:
+    def run(self, view: _View, uow: UnitOfWork) -> None:
         """Do it; an error of looking stays here, one of changing goes out to undo everything."""
         self._made, self._error = None, None
         try:
-            found = self._look(uow)
+            found = self._look(view)
         except EdgeyardError as error:
             self._error = error
         else:

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, Bearing, FileFinder, check
+from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
@@ -71,7 +71,7 @@ def submit(
     if not dry_run and (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = check(body.tree(), caller, context, now)
+    asked = check(body.tree(), caller, services, context.offers.now(), now)
     if dry_run:
         return answer(_would(asked, caller, services))
     return _stored(asked, caller, context, once, now)
@@ -206,7 +206,7 @@ def _again(
     if retry_of is not None and before.status not in TERMINAL:
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
     tree, warnings = _merged(before, changes, caller.user, now)
-    asked = check(tree, caller, context, now)
+    asked = check(tree, caller, services, context.offers.now(), now)
     kept = [file for file in before.files if not _touches(file.role, changes)]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
     return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)
@@ -225,12 +225,9 @@ def _stored(
     """Put it into the queue, or its cron among the schedules, and say so."""
     services = context.services
 
-    def look(uow: UnitOfWork) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
-        earlier = once.earlier_in(uow)
-        if earlier is not None:
-            return earlier
-        Bearing(uow, caller, services).check(asked.description)
-        return FileFinder(uow, caller, services).files_of(asked, kept)
+    def look(checks: StoreChecks) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
+        earlier = once.earlier_in(checks.uow)
+        return checks.files_of(asked, caller, kept) if earlier is None else earlier
 
     # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
     forecast = _foretold(asked, caller, services, kept)
@@ -318,8 +315,7 @@ def _foretold(
 def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
     """A dry run's answer; files are looked up, nothing is stored."""
     with services.store.read() as uow:
-        Bearing(uow, caller, services).check(asked.description)
-        description, files = FileFinder(uow, caller, services).files_of(asked)
+        description, files = StoreChecks(uow, services).files_of(asked, caller)
     try:
         preview = services.engine.preview(description, files, caller.user_id)
     except (HclError, InvalidInput) as error:

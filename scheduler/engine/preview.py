@@ -43,8 +43,8 @@ FORETOLD_MOST = 100
 """Benchmarks that run or wait; with more of them a submission is not foretold at once."""
 
 FORETELLING_SHARE = 0.05
-"""Of one core that forecasts of submissions take at most: half a millisecond each where a hundred
-come in a second."""
+"""Of one core that forecasts of submissions take at most: half a millisecond of each submission
+where a hundred come in a second."""
 
 FORETOLD_AGE_S = 1.0
 """Oldest forecast that another submission of the same kind is told; a forecast states its age."""

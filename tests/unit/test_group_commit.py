@@ -18,6 +18,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.sql_store import SqlUnitOfWork
 
+Group = GroupCommit[UnitOfWork]
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 
@@ -57,7 +58,7 @@ def add(user_id: str) -> Callable[[UnitOfWork, None], str]:
     return change
 
 
-def adding(user_id: str) -> Callable[[GroupCommit], object]:
+def adding(user_id: str) -> Callable[[Group], object]:
     return lambda group: group.run(nothing, add(user_id))
 
 
@@ -65,11 +66,16 @@ def nothing(uow: UnitOfWork) -> None:
     return None
 
 
-def together(store: CountingStore, calls: list[Callable[[GroupCommit], object]]) -> list[object]:
-    """Run calls so that all but the first gather while the first one writes; their outcomes."""
-    group = GroupCommit(store)
+def grouping(store: SqlStore) -> Group:
+    """Looks see the unit of work itself."""
+    return GroupCommit(store, lambda uow: uow)
 
-    def outcome(call: Callable[[GroupCommit], object]) -> object:
+
+def together(store: CountingStore, calls: list[Callable[[Group], object]]) -> list[object]:
+    """Run calls so that all but the first gather while the first one writes; their outcomes."""
+    group = grouping(store)
+
+    def outcome(call: Callable[[Group], object]) -> object:
         try:
             return call(group)
         except Exception as error:
@@ -96,6 +102,21 @@ def test_changes_that_gather_share_one_transaction(store: CountingStore) -> None
     assert together(store, calls) == names
     assert users(store) == set(names)
     assert store.writes == 2
+
+
+def test_looks_of_one_transaction_share_what_they_see_it_through(store: CountingStore) -> None:
+    store.gate.set()
+    views: list[set[str]] = []
+
+    def view(uow: UnitOfWork) -> set[str]:
+        views.append({user.user_id for user in uow.accounts.users()})
+        return views[-1]
+
+    group = GroupCommit(store, view)
+    seen = [group.run(lambda known: known, lambda uow, known: known) for _ in range(2)]
+    assert group.run(lambda known: None, add("a")) == "a"
+    assert group.run(lambda known: known, lambda uow, known: known) == {"a"}
+    assert [id(each) for each in seen] == [id(each) for each in views[:2]]
 
 
 def test_one_that_conflicts_does_not_undo_the_others(store: CountingStore) -> None:
@@ -128,7 +149,7 @@ def test_a_store_that_fails_fails_everybody_and_goes_on_later(store: CountingSto
     calls = [adding(name) for name in "abc"]
     assert together(store, calls) == [Unavailable] * 3
     store.broken = False
-    assert GroupCommit(store).run(nothing, add("d")) == "d"
+    assert grouping(store).run(nothing, add("d")) == "d"
     assert users(store) == {"d"}
 
 
@@ -137,7 +158,7 @@ def test_a_mistake_in_the_code_reaches_its_callers(store: CountingStore) -> None
         raise RuntimeError("a bug")
 
     store.gate.set()
-    group = GroupCommit(store)
+    group = grouping(store)
     with pytest.raises(RuntimeError):
         group.run(nothing, broken)
     assert group.run(nothing, add("a")) == "a"
@@ -145,7 +166,7 @@ def test_a_mistake_in_the_code_reaches_its_callers(store: CountingStore) -> None
 
 def test_many_threads_for_long_lose_and_double_nothing(store: CountingStore) -> None:
     store.gate.set()
-    group = GroupCommit(store)
+    group = grouping(store)
     names = [f"u{number}" for number in range(300)]
     with ThreadPoolExecutor(24) as pool:
         made = list(pool.map(lambda name: group.run(nothing, add(name)), names))
