@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import datetime
 from enum import Enum
+from functools import lru_cache
 from typing import Any, cast
 
 from edgeyard.scheduler.model import wire
@@ -17,6 +18,7 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     FailureCategory,
     FileRole,
+    JobDescription,
     Status,
     Waiting,
     WaitingReason,
@@ -24,6 +26,9 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.records import CronSchedule, Event, Report
 
 Row = Mapping[str, object]
+
+_DESCRIPTIONS = 1000
+"""Kept as read: one never changes, but is read again with each change of its benchmark."""
 
 _FAILURES = ("failure", "task_failure", "stopping")  # of an attempt
 
@@ -73,7 +78,7 @@ def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
     return Benchmark(
         benchmark_id=r["benchmark_id"],
         user_id=r["user_id"],
-        description=wire.description_from_json(wire.loads(r["body"])),
+        description=_description(r["body"]),
         submit_time=r["submit_time"],
         status=Status(r["status"]),
         campaign_id=r["campaign_id"],
@@ -92,6 +97,11 @@ def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
         version=r["version"],
         user_priority=r["user_priority"],
     )
+
+
+@lru_cache(maxsize=_DESCRIPTIONS)
+def _description(body: str) -> JobDescription:
+    return wire.description_from_json(wire.loads(body))
 
 
 def file_row(benchmark_id: str, file: BenchmarkFile) -> dict[str, object]:
