@@ -87,7 +87,7 @@ class Twin:
         with self._lock:
             before = self._known.joined if self._known else self._nothing
         joined = before.joined(self._stated, hosts, self._unknown)
-        others = frozenset(joined.columns.uids) - self._stated.keys()
+        others = frozenset(board.target_uid for board in joined.others)
         with self._lock:
             self._unusable = {
                 board.target_uid: (

@@ -54,7 +54,7 @@ class _Resources(msgspec.Struct):
 class _Node(msgspec.Struct):
     """What is read of a node; the rest of it, most of the answer, is passed over."""
 
-    ID: str
+    ID: str = ""
     Name: str = ""
     Status: str = ""
     Drain: bool = False
