@@ -31,6 +31,8 @@ class BudgetFilter:
     def ledger(self, batch: Batch) -> _Credits | None:
         """See `UserFilter.ledger`."""
         known = batch.knowledge.entitlements
+        if not known:
+            return None
         left = {
             user: known[user].credits_left or 0.0
             for user in sorted(set(batch.job_users) & known.keys())

@@ -20,8 +20,8 @@ class EngineFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        fits = by_value(batch, batch.engines, lambda engine: has_engine(batch, engine))
-        return (~fits).view(np.uint8)
+        misses = by_value(batch, batch.engines, lambda engine: ~has_engine(batch, engine))
+        return misses.view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

@@ -20,8 +20,8 @@ class FamilyFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        fits = by_value(batch, batch.families, lambda family: has_family(batch, family))
-        return (~fits).view(np.uint8)
+        misses = by_value(batch, batch.families, lambda family: ~has_family(batch, family))
+        return misses.view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

@@ -37,7 +37,7 @@ class LeaseFilter:
         """See `Filter.admit`."""
         classes, boards = batch.shape
         leases = batch.knowledge.leases
-        row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+        row_of_uid = batch.row_of_uid if leases else {}
         if not any(lease.target_uid in row_of_uid for lease in leases):
             return np.zeros((1, boards), dtype=np.uint8)
         codes = np.zeros((classes, boards), dtype=np.uint8)

@@ -21,6 +21,8 @@ class QuarantineFilter:
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
         quarantined = batch.knowledge.quarantined
+        if not quarantined:
+            return np.zeros((1, batch.shape[1]), dtype=np.uint8)
         aside = np.array([uid in quarantined for uid in batch.snapshot.uids], dtype=np.uint8)
         if not batch.probes.any():
             return aside[None, :]

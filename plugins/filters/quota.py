@@ -29,6 +29,8 @@ class QuotaFilter:
     def ledger(self, batch: Batch) -> _Running | None:
         """See `UserFilter.ledger`."""
         known = batch.knowledge.entitlements
+        if not known:
+            return None
         most = {
             user: known[user].most_running or 0
             for user in sorted(set(batch.job_users) & known.keys())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.sizes import size_text
-from edgeyard.scheduler.framework.batch import Batch, alike
+from edgeyard.scheduler.framework.batch import Batch, exceeds
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
@@ -21,8 +21,7 @@ class RamFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        asked = alike(batch.ram_bytes)[:, None]
-        return (asked > batch.snapshot.ram_bytes[None, :]).view(np.uint8)
+        return exceeds(batch.ram_bytes, batch.snapshot.ram_bytes).view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.sizes import size_text
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, exceeds
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
@@ -21,9 +21,7 @@ class StorageFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        return (batch.storage_bytes[:, None] > batch.snapshot.storage_bytes[None, :]).astype(
-            np.uint8
-        )
+        return exceeds(batch.storage_bytes, batch.snapshot.storage_bytes).view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

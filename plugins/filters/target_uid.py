@@ -20,8 +20,8 @@ class TargetUidFilter:
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        fits = by_value(batch, batch.target_uids, lambda uid: is_board(batch, uid))
-        return (~fits).view(np.uint8)
+        misses = by_value(batch, batch.target_uids, lambda uid: ~is_board(batch, uid))
+        return misses.view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

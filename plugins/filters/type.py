@@ -21,8 +21,8 @@ class TypeFilter:
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
         pairs = tuple(zip(batch.engines, batch.types, strict=True))
-        fits = by_value(batch, pairs, lambda pair: supports(batch, *pair))
-        return (~fits).view(np.uint8)
+        misses = by_value(batch, pairs, lambda pair: ~supports(batch, *pair))
+        return misses.view(np.uint8)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""

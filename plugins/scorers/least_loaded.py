@@ -28,10 +28,10 @@ class LeastLoaded:
         snapshot = batch.snapshot
         if not len(pairs):
             return np.zeros(0, dtype=np.float32)
-        hosts, host_of_board = np.unique(np.array(snapshot.hosts), return_inverse=True)
+        host_of_board = batch.board_hosts
         idle = snapshot.online & snapshot.healthy & ~snapshot.busy & ~snapshot.drained
-        boards = np.bincount(host_of_board, minlength=len(hosts))
-        busy = np.bincount(host_of_board[snapshot.busy], minlength=len(hosts))
+        boards = np.bincount(host_of_board)
+        busy = np.bincount(host_of_board[snapshot.busy], minlength=len(boards))
         # Idle boards, grouped by host and within each in the seeded order.
         order = batch.board_order[idle[batch.board_order]]
         order = order[np.argsort(host_of_board[order], kind="stable")]

@@ -28,8 +28,8 @@ class Spread:
         snapshot = batch.snapshot
         if not len(pairs):
             return np.zeros(0, dtype=np.float32)
-        host_names, host = np.unique(np.array(snapshot.hosts), return_inverse=True)
-        busy = np.bincount(host[snapshot.busy], minlength=len(host_names))
+        host = batch.board_hosts
+        busy = np.bincount(host[snapshot.busy], minlength=int(host.max()) + 1)
         order = batch.board_order[~snapshot.busy[batch.board_order]]
         order = order[np.argsort(host[order], kind="stable")]
         grouped = host[order]

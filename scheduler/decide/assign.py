@@ -17,7 +17,7 @@ queue is through, no board is left idle that a waiting benchmark could have used
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,6 +30,10 @@ from edgeyard.scheduler.model.benchmark import Waiting
 from edgeyard.scheduler.model.decision import PendingBenchmark
 
 NOBODY = -1
+
+# A pair's key: its score in the upper half, its board's place in the seeded order in the lower.
+_HALF = np.uint64(32)
+_PLACE = np.uint64((1 << 32) - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -76,13 +80,9 @@ def assign(
         joint_most: Queues of up to so many get their boards jointly, if no boards share cores.
     """
     boards = batch.shape[1]
-    board_of_job = np.full(len(pending), NOBODY, dtype=np.intp)
-    job_of_board = np.full(boards, NOBODY, dtype=np.intp)
+    board_of_job = [NOBODY] * len(pending)
     blocked_by = np.full(boards, NOBODY, dtype=np.intp)
     conflicts = batch.snapshot.conflicts
-    # The first of equal scores in the seeded order is the one that the seed favours.
-    place = np.empty(boards, dtype=np.intp)
-    place[batch.board_order] = np.arange(boards)
     rows = batch.class_of_job
     queue = order[ready[order]]
     if promised.kept:
@@ -90,49 +90,57 @@ def assign(
         queue = np.concatenate((queue[due], queue[~due]))
     asking = np.bincount(rows[queue], minlength=batch.shape[0])
     open_pairs, open_scores = promised.in_time(pairs, scores)
-    choices = _Choices(open_pairs, open_scores, place, asking)
-    row_of_job = rows.tolist()
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
+    kept_for = promised.kept
+    tried = {job: _known(batch, each) for job, each in enumerate(pending) if each.tried_uids}
+    bounded = bool(ledgers)
     withheld: dict[int, Waiting] = {}
     planned: dict[int, int] = {}
     if conflicts is None and 1 < len(queue) <= joint_most:
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
-    for job in queue.tolist():
-        row = row_of_job[job]
-        own = promised.kept.get(job, NOBODY)
+    for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
+        own = kept_for.get(job, NOBODY)
         at_own = pairs.at(row, own) if own != NOBODY and choices.free[own] else None
-        uids = pending[job].tried_uids
-        tried = [row_of_uid[uid] for uid in uids if uid in row_of_uid] if uids else ()
-        board = choices.best(row, tried)
+        board = choices.best(row, tried.get(job, ()))
         if at_own is None and board == NOBODY:
             if promised.starts:
                 kept = _kept_from(row, pairs, promised, choices)
                 if kept != NOBODY:
                     withheld[job] = promised.waiting(kept)
             continue
-        if (stopped := ledgers.refusal(job)) is not None:
+        if bounded and (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
             continue
-        if job in planned and choices.free[planned[job]]:
+        if planned and job in planned and choices.free[planned[job]]:
             board = planned[job]
         if at_own is not None:
             at_other = None if board == NOBODY else pairs.at(row, board)
             if at_other is None or scores[at_own] >= scores[at_other]:
                 board = own
-        ledgers.place(job)
-        board_of_job[job], job_of_board[board] = board, job
+        if bounded:
+            ledgers.place(job)
+        board_of_job[job] = board
         choices.take(board)
         if conflicts is not None:
             beside = np.flatnonzero(conflicts[board] | conflicts[:, board])
             beside = beside[beside != board]
             choices.free[beside] = False
             blocked_by[beside] = np.where(blocked_by[beside] == NOBODY, board, blocked_by[beside])
+    given = np.array(board_of_job, dtype=np.intp)
+    job_of_board = np.full(boards, NOBODY, dtype=np.intp)
+    placed = np.flatnonzero(given != NOBODY)
+    job_of_board[given[placed]] = placed
     return Assignment(
-        board_of_job=board_of_job,
+        board_of_job=given,
         job_of_board=job_of_board,
         blocked_by=blocked_by,
         withheld=withheld,
     )
+
+
+def _known(batch: Batch, each: PendingBenchmark) -> list[int]:
+    """Rows of the boards that it tried."""
+    return [batch.row_of_uid[uid] for uid in each.tried_uids if uid in batch.row_of_uid]
 
 
 def _kept_from(row: int, pairs: Pairs, promised: Commitments, choices: _Choices) -> int:
@@ -159,21 +167,27 @@ class _Choices:
         self,
         pairs: Pairs,
         scores: NDArray[np.float32],
-        place: NDArray[np.intp],
+        board_order: NDArray[np.intp],
         asking: NDArray[np.intp],
     ) -> None:
         """Nothing is taken yet.
 
         Args:
-            place: Shape (boards,): the lowest comes first of equal scores.
+            board_order: Rows of boards: of equal scores, the first one's comes first.
             asking: Shape (classes,): how many benchmarks of each want a board.
         """
-        self._pairs, self._scores, self._place = pairs, scores, place
-        self._asking = asking.tolist()
+        place = np.empty(len(board_order), dtype=np.uint32)
+        place[board_order] = np.arange(len(board_order), dtype=np.uint32)
+        # Scores are 0 to 1, and the bits of such numbers rise as they do: the least key is best.
+        bits = np.ascontiguousarray(scores + np.float32(0.0)).view(np.uint32)  # -0 becomes 0
+        self._keys = (~bits).astype(np.uint64) << _HALF | place[pairs.boards]
+        self._asking, self._starts = asking.tolist(), pairs.starts.tolist()
+        for row in np.flatnonzero(asking > 1).tolist():
+            self._keys[self._starts[row] : self._starts[row + 1]].sort()
+        self._boards = board_order[self._keys & _PLACE]
         self._flags = bytearray(b"\x01" * len(place))
         self.free = np.frombuffer(self._flags, dtype=np.bool_)
-        self._sorted: dict[int, list[int]] = {}
-        self._passed: dict[int, int] = {}
+        self._firsts: dict[int, Iterator[int]] = {}
 
     def take(self, board: int) -> None:
         """It is given out."""
@@ -182,31 +196,26 @@ class _Choices:
     def best(self, row: int, tried: Sequence[int] = ()) -> int:
         """The best that is free; one of ``tried`` only if there is no other; `NOBODY` for none."""
         if self._asking[row] > 1 and not tried:
-            return self._first(row)
-        its = self._pairs.of(row)
-        boards = self._pairs.boards[its]
+            firsts = self._firsts.get(row)
+            if firsts is None:
+                firsts = self._firsts[row] = self._free_ones(row)
+            return next(firsts, NOBODY)
+        its = slice(self._starts[row], self._starts[row + 1])
+        boards = self._boards[its]
         open_ = self.free[boards]
         if tried:
             others = open_ & ~np.isin(boards, tried)
             open_ = others if others.any() else open_
         if not open_.any():
             return NOBODY
-        boards, scores = boards[open_], self._scores[its][open_]
-        best = boards[scores == scores.max()]
-        return int(best[self._place[best].argmin()])
+        return int(boards[open_][self._keys[its][open_].argmin()])
 
-    def _first(self, row: int) -> int:
-        boards = self._sorted.get(row)
-        if boards is None:
-            its = self._pairs.of(row)
-            own = self._pairs.boards[its]
-            boards = own[np.lexsort((self._place[own], -self._scores[its]))].tolist()
-            self._sorted[row] = boards
-        flags, passed, count = self._flags, self._passed.get(row, 0), len(boards)
-        while passed < count and not flags[boards[passed]]:
-            passed += 1
-        self._passed[row] = passed
-        return boards[passed] if passed < count else NOBODY
+    def _free_ones(self, row: int) -> Iterator[int]:
+        """The best one, as long as it is free, then the next."""
+        flags = self._flags
+        for board in self._boards[self._starts[row] : self._starts[row + 1]].tolist():
+            while flags[board]:
+                yield board
 
 
 def _jointly(
@@ -222,14 +231,13 @@ def _jointly(
     jobs, boards = len(queue), batch.shape[1]
     step = 2.0 * jobs + 2.0  # more than all scores, and all that trying again costs, can add up to
     worth = np.zeros((jobs, boards))
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
     luck = np.empty(boards)
     luck[batch.board_order] = np.linspace(1e-6, 0.0, boards)
     for number, job in enumerate(queue.tolist()):
         its = pairs.of(int(batch.class_of_job[job]))
         there = pairs.boards[its]
         worth[number, there] = step * (jobs - number) + scores[its] + luck[there]
-        tried = [row_of_uid[uid] for uid in pending[job].tried_uids if uid in row_of_uid]
+        tried = _known(batch, pending[job])
         worth[number, tried] = np.maximum(worth[number, tried] - 1.0, 0.0)
     chosen, given = linear_sum_assignment(worth, maximize=True)
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
@@ -12,7 +12,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, mixed
+from edgeyard.scheduler.framework.batch import Batch, mixed, numbered
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
@@ -44,18 +44,17 @@ def build_batch(
     twin_max_age_s: float = math.inf,
 ) -> Batch:
     """Classes in the order in which their first benchmark comes; the queue in the order given."""
-    rows: dict[tuple[object, ...], int] = {}
-    first: list[PendingBenchmark] = []
-    class_of_job = np.empty(len(pending), dtype=np.intp)
     knowledge = Knowledge() if knowledge is None else knowledge
     leasing = {lease.user_id for lease in knowledge.leases if lease.user_id is not None}
-    for job, key in enumerate(map(_ASKED, pending)):
-        if leasing and pending[job].user_id in leasing:
-            key = (*key, pending[job].user_id)
-        row = rows.setdefault(key, len(rows))
-        if row == len(first):
-            first.append(pending[job])
-        class_of_job[job] = row
+    asked: Iterable[tuple[object, ...]] = map(_ASKED, pending)
+    if leasing:
+        asked = (
+            (*key, each.user_id) if each.user_id in leasing else key
+            for key, each in zip(asked, pending, strict=True)
+        )
+    _, class_of_job = numbered(asked)
+    newest = np.maximum.accumulate(class_of_job)
+    first = [pending[job] for job in np.flatnonzero(np.diff(newest, prepend=-1)).tolist()]
     return Batch(
         now=now,
         seed=seed,

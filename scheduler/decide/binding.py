@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.commitments import Commitments
-from edgeyard.scheduler.decide.feasibility import Feasibility
+from edgeyard.scheduler.decide.assign import NOBODY
+from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.framework.batch import (
-    Batch,
     attribute_column,
     has_engine,
     has_family,
@@ -33,41 +35,28 @@ _MAX_ALLOWED = 100
 """Longest allow-list: it is part of the job's text, and any part of the list is right."""
 
 
-def binding_of(each: PendingBenchmark, policy: Policy, age_s: float) -> Binding:
-    """The benchmark's own, else the policy's, else strict while the twin is fresh.
+def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: float) -> list[Binding]:
+    """The benchmarks' own, else the policy's, else strict while the twin is fresh.
 
     A loose job doesn't state a board: one that asks for a board is strict instead.
     """
-    binding = each.binding or policy.binding
-    if binding is None:
-        binding = Binding.STRICT if age_s <= policy.fresh_age_s else Binding.FILTERED
-    if binding is Binding.LOOSE and each.target_uid is not None:
-        return Binding.STRICT
-    return binding
+    otherwise = policy.binding
+    if otherwise is None:
+        otherwise = Binding.STRICT if age_s <= policy.fresh_age_s else Binding.FILTERED
+    stated = [each.binding or otherwise for each in pending]
+    return [
+        Binding.STRICT if binding is Binding.LOOSE and each.target_uid is not None else binding
+        for binding, each in zip(stated, pending, strict=True)
+    ]
 
 
 class AllowLists:
     """Allow-lists of one cycle's placements; what depends on the class alone is made once."""
 
-    def __init__(
-        self, batch: Batch, found: Feasibility, promised: Commitments, firm: NDArray[np.bool_]
-    ) -> None:
-        """Nothing is asked yet.
-
-        Args:
-            batch: The batch.
-            found: The filters' answers.
-            promised: Who would come too late where.
-            firm: Shape (boards,): somebody is on its way there who can't do with another board.
-        """
-        self._batch = batch
-        self._found = found
-        self._promised = promised
-        self._firm = firm
+    def __init__(self, decided: Decided) -> None:
+        """Nothing is asked yet."""
+        self._decided, self._batch = decided, decided.batch
         self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
-        self._kept_out = np.array(
-            [False, *(each.refusal.reason in _KEPT_OUT for each in found.reasons)], dtype=bool
-        )
 
     def of(self, row: int, board: int, binding: Binding, tried: frozenset[str]) -> tuple[str, ...]:
         """Boards that the job must be kept to; none where what it states keeps it right.
@@ -92,7 +81,7 @@ class AllowLists:
             return ()
         allowed = np.flatnonzero(matching & ~excluded & self._batch.snapshot.online)
         # Free ones first: those are the ones that the cluster can use now.
-        free = self._found.fits[row, allowed]
+        free = self._decided.feasibility.fits[row, allowed]
         nearest = allowed[np.argsort(~free, kind="stable")][:_MAX_ALLOWED].tolist()
         return tuple(sorted({uids[board], *(uids[each] for each in nearest)}))
 
@@ -105,12 +94,34 @@ class AllowLists:
                 ~snapshot.expected
                 | snapshot.drained
                 | (snapshot.online & ~snapshot.healthy)
-                | self._kept_out[self._found.codes[row]]
-                | self._promised.late_of(row)
+                | self._kept_out[self._decided.feasibility.codes[row]]
+                | self._decided.promised.late_of(row)
                 | self._firm
             )
             self._masks[row, binding] = matching, matching & kept_out
         return self._masks[row, binding]
+
+    @cached_property
+    def _kept_out(self) -> NDArray[np.bool_]:
+        """By code of a refusal."""
+        reasons = self._decided.feasibility.reasons
+        return np.array([False, *(each.refusal.reason in _KEPT_OUT for each in reasons)], np.bool_)
+
+    @cached_property
+    def _firm(self) -> NDArray[np.bool_]:
+        """Shape (boards,): a job goes there that names it, or that is to start now."""
+        decided = self._decided
+        firm = np.zeros(self._batch.shape[1], dtype=np.bool_)
+        fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
+        fixed[list(decided.promised.kept)] = True
+        given = decided.assignment.board_of_job[fixed]
+        firm[given[given != NOBODY]] = True
+        for each in decided.holders:
+            if each.strict and each.started_at is None:
+                row = self._batch.row_of_uid.get(each.target_uid)
+                if row is not None:
+                    firm[row] = True
+        return firm
 
     def _matching(self, row: int, binding: Binding) -> NDArray[np.bool_]:
         batch, snapshot = self._batch, self._batch.snapshot

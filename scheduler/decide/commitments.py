@@ -333,7 +333,7 @@ class _Keeper:
 
 def _free_s(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> NDArray[np.float64]:
     """Shape (boards,): seconds until each is surely free: 0: now; inf: nobody knows."""
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    row_of_uid = batch.row_of_uid
     rests = rests_s(batch.snapshot, batch.knowledge.runs, batch.now, policy.cool_down_s)
     free_s = np.where(batch.snapshot.busy & (rests <= 0.0), np.inf, rests)
     for each in holders:
@@ -353,7 +353,7 @@ def _free_s(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> NDA
 
 def _leases(batch: Batch) -> list[tuple[int, Lease, NDArray[np.bool_]]]:
     """Row of the board, lease, and of each class whether it is somebody else's."""
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    row_of_uid = batch.row_of_uid
     return [
         (
             row_of_uid[lease.target_uid],

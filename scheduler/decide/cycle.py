@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY, assign
 from edgeyard.scheduler.decide.batch import build_batch
-from edgeyard.scheduler.decide.binding import AllowLists, binding_of
+from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
 from edgeyard.scheduler.decide.commitments import commitments, keep
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.explain import Explainer
@@ -129,7 +129,7 @@ def decide(
     snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
     runner = PluginRunner(monotonic_s)
     batch = build_batch(snapshot, pending, now, given.seed, given.knowledge, policy.twin_max_age_s)
-    bindings = [binding_of(each, policy, snapshot.age_s) for each in pending]
+    bindings = bindings_of(pending, policy, snapshot.age_s)
     ages, slacks = ages_s(pending, now), slacks_s(pending, now)
     strict = np.array([each is Binding.STRICT for each in bindings], dtype=bool)
     points = priorities(pending, ages, slacks, strict, policy)
@@ -213,36 +213,26 @@ def _may_stop_others(
 
 
 def _placements(decided: Decided) -> tuple[Placement, ...]:
-    boards = decided.assignment.board_of_job
-    allowed = AllowLists(decided.batch, decided.feasibility, decided.promised, _firm(decided))
-    priorities = decided.priorities.values.tolist()
-    uids, rows = decided.snapshot.uids, decided.batch.class_of_job.tolist()
-    placed = decided.order[boards[decided.order] != NOBODY]
-    placements = []
-    for job, board in zip(placed.tolist(), boards[placed].tolist(), strict=True):
-        each, binding = decided.pending[job], decided.bindings[job]
-        placements.append(
-            Placement(
-                benchmark_id=each.benchmark_id,
-                target_uid=uids[board],
-                family=decided.snapshot.families[board],
-                binding=binding,
-                priority=priorities[job],
-                allowed_uids=allowed.of(rows[job], board, binding, each.tried_uids),
-            )
+    pending, bindings, allowed = decided.pending, decided.bindings, AllowLists(decided)
+    uids, families = decided.snapshot.uids, decided.snapshot.families
+    order = decided.order
+    placed = order[decided.assignment.board_of_job[order] != NOBODY]
+    return tuple(
+        Placement(
+            benchmark_id=pending[job].benchmark_id,
+            target_uid=uids[board],
+            family=families[board],
+            binding=bindings[job],
+            priority=priority,
+            allowed_uids=()
+            if bindings[job] is Binding.STRICT
+            else allowed.of(row, board, bindings[job], pending[job].tried_uids),
         )
-    return tuple(placements)
-
-
-def _firm(decided: Decided) -> NDArray[np.bool_]:
-    """Shape (boards,): a job goes there that names it, or that is to start now."""
-    firm = np.zeros(len(decided.snapshot.uids), dtype=np.bool_)
-    fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
-    fixed[list(decided.promised.kept)] = True
-    given = decided.assignment.board_of_job[fixed]
-    firm[given[given != NOBODY]] = True
-    row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
-    for each in decided.holders:
-        if each.strict and each.started_at is None and each.target_uid in row_of_uid:
-            firm[row_of_uid[each.target_uid]] = True
-    return firm
+        for job, board, row, priority in zip(
+            placed.tolist(),
+            decided.assignment.board_of_job[placed].tolist(),
+            decided.batch.class_of_job[placed].tolist(),
+            decided.priorities.values[placed].tolist(),
+            strict=True,
+        )
+    )

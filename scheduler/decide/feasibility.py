@@ -103,13 +103,14 @@ def _write(
     written = []
     for place, each in enumerate(wanted):
         # With one refusal an answer is 0 or 1 already: a look at it is no work.
-        refused = answer.view(np.bool_) if len(wanted) == 1 else answer == place + 1
+        refused = answer if len(wanted) == 1 else (answer == place + 1).view(np.uint8)
         if not each or not refused.any():
             continue
         code = before + place + 1
         if answer.shape[0] == 1 and codes.shape[0] > 1:
             codes[:, np.flatnonzero(refused[0])] = code
         else:
-            np.copyto(codes, np.uint8(code), where=refused)
+            codes *= refused ^ 1  # arithmetic: a copy under a mask goes cell by cell
+            codes += refused * np.uint8(code)
         written.append(code)
     return written

@@ -16,6 +16,10 @@ class Ledgers:
     def __init__(self, ledgers: Sequence[Ledger] = ()) -> None:
         self._ledgers = tuple(ledgers)
 
+    def __bool__(self) -> bool:
+        """Anybody is bounded."""
+        return bool(self._ledgers)
+
     def refusal(self, job: int) -> Waiting | None:
         """Why this benchmark gets no board now, whichever is free; None: it may."""
         for ledger in self._ledgers:
@@ -32,5 +36,10 @@ class Ledgers:
 
 def open_ledgers(batch: Batch, filters: Sequence[Filter], runner: PluginRunner) -> Ledgers:
     """New ones, of all filters that bound users."""
-    found = (runner.ledger(each, batch) for each in filters if isinstance(each, UserFilter))
+    found = (
+        runner.ledger(each, batch)
+        for each in filters
+        # To look a protocol up takes long: most are not asked.
+        if hasattr(each, "ledger") and isinstance(each, UserFilter)
+    )
     return Ledgers([each for each in found if each is not None])

@@ -73,7 +73,7 @@ def preempt(
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
         return Preempted()
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    row_of_uid = batch.row_of_uid
     held = {
         row_of_uid[each.target_uid]: _known_progress(batch, row_of_uid[each.target_uid], each)
         for each in holders

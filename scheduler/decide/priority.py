@@ -60,8 +60,8 @@ class Priorities:
 
 def ages_s(pending: Sequence[PendingBenchmark], now: datetime) -> NDArray[np.float64]:
     """Shape (jobs,), since submission; 0 for those of a future clock."""
-    ages = [max((now - each.submit_time).total_seconds(), 0.0) for each in pending]
-    return np.array(ages, dtype=np.float64)
+    ages = [(now - each.submit_time).total_seconds() for each in pending]
+    return np.maximum(np.array(ages, dtype=np.float64), 0.0)
 
 
 def slacks_s(pending: Sequence[PendingBenchmark], now: datetime) -> NDArray[np.float64]:

@@ -56,7 +56,7 @@ def _predicted_s(batch: Batch) -> NDArray[np.float64]:
     if not classes or not boards:
         return limits
     by_name = np.argsort(np.array(batch.snapshot.uids, dtype=np.str_), kind="stable")
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    row_of_uid = batch.row_of_uid
     of_family = {
         family: by_name[np.equal(batch.board_families, family)[by_name]][:_BOARDS_A_CLASS]
         for family in sorted(set(batch.families))

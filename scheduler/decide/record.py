@@ -11,7 +11,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from operator import attrgetter
 from typing import Any, TypeVar, get_type_hints
@@ -91,12 +91,23 @@ class _Outcome:
     faults: tuple[Fault, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Day:
+    """Encoded runs of one day, oldest first; ``first_s`` and ``last_s`` are their ends."""
+
+    count: int
+    first_s: float
+    last_s: float
+    rows: bytes
+
+
 class Recorder:
     """Makes records; remembers what it packed, so that what stayed the same costs nothing."""
 
     def __init__(self) -> None:
         self._packed: dict[str, tuple[object, bytes]] = {}
         self._rows: dict[int, tuple[PendingBenchmark, bytes]] = {}
+        self._day = _Day(count=0, first_s=np.nan, last_s=np.nan, rows=b"")
 
     def record(self, given: CycleInput, result: CycleResult) -> CycleRecord:
         """Of a cycle that was decided.
@@ -124,14 +135,14 @@ class Recorder:
         )
 
     def _pending(self, pending: Sequence[PendingBenchmark]) -> bytes:
-        """As ``_pack(_rows(pending))``; most benchmarks wait for many cycles."""
-        new = [each for each in pending if id(each) not in self._rows]
+        """Packed rows; most benchmarks wait for many cycles."""
         known = self._rows
+        ids = list(map(id, pending))
+        new = [each for each, key in zip(pending, ids, strict=True) if key not in known]
         for each, row in zip(new, _rows(new), strict=True):
             known[id(each)] = each, _ENCODER.encode(row)  # kept, so that its id stays its own
-        self._rows = {id(each): known[id(each)] for each in pending}
-        head = b"\xdd" + len(pending).to_bytes(4, "big")  # MessagePack's array of 32-bit length
-        return zstandard.compress(head + b"".join(row for _, row in self._rows.values()), _LEVEL)
+        self._rows = {key: known[key] for key in ids}
+        return _pack_rows(len(ids), b"".join([known[key][1] for key in ids]))
 
     def _days(self, runs: History) -> Iterator[tuple[str, bytes]]:
         """Past runs by the day of their end: only the newest day's part changes."""
@@ -143,7 +154,22 @@ class Recorder:
         for start, end in pairwise([*starts, len(runs)]):
             name = f"{_RUNS}{int(days[start])}"
             key = (end - start, ended_s[start], ended_s[end - 1])
-            yield name, self._pack(name, key, lambda: _pack(_run_rows(runs, start, end)))  # noqa: B023
+            yield name, self._pack(name, key, lambda: self._runs(runs, start, end))  # noqa: B023
+
+    def _runs(self, runs: History, start: int, end: int) -> bytes:
+        """Packed rows; most runs were there in the last cycle."""
+        ended_s, day = runs.columns.ended_s, self._day
+        known = start + day.count
+        if ended_s[start] != day.first_s or known > end or ended_s[known - 1] != day.last_s:
+            day, known = replace(day, rows=b""), start
+        new = b"".join(map(_ENCODER.encode, _run_rows(runs, known, end)))
+        self._day = _Day(
+            count=end - start,
+            first_s=float(ended_s[start]),
+            last_s=float(ended_s[end - 1]),
+            rows=day.rows + new,
+        )
+        return _pack_rows(end - start, self._day.rows)
 
     def _pack(self, name: str, key: object, pack: Callable[[], bytes]) -> bytes:
         known = self._packed.get(name)
@@ -395,6 +421,11 @@ def _pack(value: object) -> bytes:
     return zstandard.compress(_ENCODER.encode(value), _LEVEL)
 
 
+def _pack_rows(count: int, rows: bytes) -> bytes:
+    head = b"\xdd" + count.to_bytes(4, "big")  # MessagePack's array of 32-bit length
+    return zstandard.compress(head + rows, _LEVEL)
+
+
 def _unpack(packed: bytes, kind: Any) -> Any:
     return _decoder(kind).decode(zstandard.decompress(packed))
 
@@ -409,8 +440,19 @@ def _npy(value: object) -> bytes:
         return b""  # it has parts of its own
     if not isinstance(value, np.ndarray):
         raise NotImplementedError(f"{type(value).__name__} in a record")
+    if value.flags.c_contiguous and value.dtype.isbuiltin:
+        return _npy_head(value.dtype, value.shape) + value.tobytes()
     held = io.BytesIO()
     np.save(held, value, allow_pickle=False)
+    return held.getvalue()
+
+
+@lru_cache  # a cycle's arrays have few different shapes
+def _npy_head(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
+    held = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        held, {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    )
     return held.getvalue()
 
 

@@ -93,7 +93,7 @@ class Stretches:
 def stretches(decided: Decided) -> Stretches:
     """Of a cycle's promises and leases."""
     batch, cool_down_s = decided.batch, decided.policy.cool_down_s
-    row_of_uid = {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+    row_of_uid = batch.row_of_uid
     leases: dict[int, list[Lease]] = {}
     for lease in batch.knowledge.leases:
         if lease.target_uid in row_of_uid and lease.until > batch.now:

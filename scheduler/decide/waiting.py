@@ -7,9 +7,11 @@ something did.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,16 +37,16 @@ class WaitingReasons(Mapping[str, Waiting]):
         self._decided = decided
         self._by_class: dict[int, Waiting] = {}
         self._first: dict[tuple[int, int, bool], Waiting] = {}
-        self._counts: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+        self._counts: dict[bool, dict[int, int]] = {True: {}, False: {}}
 
     def __len__(self) -> int:
         return int((self._decided.assignment.board_of_job == NOBODY).sum())
 
     def __iter__(self) -> Iterator[str]:
         decided = self._decided
-        for job in decided.order.tolist():
-            if not decided.placed(job):
-                yield decided.pending[job].benchmark_id
+        waits = decided.assignment.board_of_job[decided.order] == NOBODY
+        for job in decided.order[waits].tolist():
+            yield decided.pending[job].benchmark_id
 
     def __getitem__(self, benchmark_id: str) -> Waiting:
         job = self._decided.row_of_id[benchmark_id]
@@ -73,13 +75,13 @@ class WaitingReasons(Mapping[str, Waiting]):
             )
         if job in decided.assignment.withheld:
             return decided.assignment.withheld[job]
-        if not decided.feasibility.fits[row].any():
+        if row not in self._classes_that_fit:
             waiting = self._boards(row)
             if waiting.reason is not WaitingReason.BOARD_BUSY:
                 return waiting
-            ahead = int(self._ahead()[1][job])
+            ahead = self._ahead(job, of_waiting=True)
             return self._others_first(row, ahead, busy=True) if ahead else waiting
-        return self._others_first(row, int(self._ahead()[0][job]), busy=False)
+        return self._others_first(row, self._ahead(job, of_waiting=False), busy=False)
 
     def _boards(self, row: int) -> Waiting:
         """What the class's boards lack; told of the ones that came furthest."""
@@ -88,8 +90,7 @@ class WaitingReasons(Mapping[str, Waiting]):
         return self._by_class[row]
 
     def _others_first(self, row: int, ahead: int, *, busy: bool) -> Waiting:
-        count = max((step for step in _COARSE if step <= ahead), default=ahead)
-        key = (row, count if count >= _COARSE[0] else ahead, busy)
+        key = (row, _coarse(ahead), busy)
         if key not in self._first:
             self._first[key] = Waiting(
                 reason=WaitingReason.PRIORITY,
@@ -97,30 +98,32 @@ class WaitingReasons(Mapping[str, Waiting]):
             )
         return self._first[key]
 
-    def _ahead(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many come first that could use the same boards: of all, and of those that wait.
+    def _ahead(self, job: int, *, of_waiting: bool) -> int:
+        """How many come first that could use the same boards: of all, or of those that wait."""
+        counts = self._counts[of_waiting]
+        if job not in counts:
+            queue, groups, overlap = self._groups
+            group = int(groups[np.flatnonzero(queue == job)[0]])
+            could = overlap[group][groups]
+            if of_waiting:
+                could &= self._decided.assignment.board_of_job[queue] == NOBODY
+            its = np.flatnonzero(groups == group)
+            ahead = np.cumsum(could) - could
+            counts.update(zip(queue[its].tolist(), ahead[its].tolist(), strict=True))
+        return counts[job]
 
-        Shape (jobs,) each.
-        """
-        if self._counts is not None:
-            return self._counts
+    @cached_property
+    def _groups(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+        """Rows of those that are ready, first to last; their groups; and which share a board."""
         decided = self._decided
+        queue = decided.order[decided.ready[decided.order]]
         group_of_class, overlap = _overlap(decided.feasibility.possible)
-        of_all = np.zeros(len(decided.pending), dtype=np.int64)
-        of_waiting = of_all.copy()
-        all_so_far = np.zeros(len(overlap), dtype=np.int64)
-        waiting_so_far = all_so_far.copy()
-        groups = group_of_class[decided.batch.class_of_job].tolist()
-        waits = (decided.assignment.board_of_job == NOBODY).tolist()
-        for job in decided.order[decided.ready[decided.order]].tolist():
-            group = groups[job]
-            of_all[job] = all_so_far[group]
-            of_waiting[job] = waiting_so_far[group]
-            all_so_far += overlap[group]
-            if waits[job]:
-                waiting_so_far += overlap[group]
-        self._counts = of_all, of_waiting
-        return self._counts
+        return queue, group_of_class[decided.batch.class_of_job[queue]], overlap
+
+    @cached_property
+    def _classes_that_fit(self) -> frozenset[int]:
+        """Some board is free for them, before any is given out."""
+        return frozenset(self._decided.scores.pairs.filled.tolist())
 
 
 def _overlap(possible: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
@@ -195,14 +198,15 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
 
 
 def _first_sentence(decided: Decided, row: int, ahead: int, *, busy: bool) -> str:
-    boards = decided.by_uid[decided.feasibility.possible[row, decided.by_uid]]
-    names = decided.snapshot.uids
-    which = f"its board {names[boards[0]]}" if len(boards) == 1 else f"its {len(boards)} boards"
+    possible = decided.feasibility.possible[row]
+    boards = int(np.count_nonzero(possible))
+    only = decided.snapshot.uids[int(possible.argmax())]
+    which = f"its board {only}" if boards == 1 else f"its {boards} boards"
     if not ahead:
         # Nobody ahead wants the same boards: they are kept from it by cores that they share.
         return f"a benchmark that comes first uses the cores of {which}"
     verb = "comes" if ahead == 1 else "come"
-    state = f"{which} {'is' if len(boards) == 1 else 'are'} busy"
+    state = f"{which} {'is' if boards == 1 else 'are'} busy"
     first = f"{_about(ahead)} {'benchmark' if ahead == 1 else 'benchmarks'} {verb} first"
     return f"{first}; {state}" if busy else f"{first} for {which}"
 
@@ -223,8 +227,11 @@ def _unreachable(decided: Decided) -> Waiting:
 
 def _about(count: int) -> str:
     """A count that doesn't change with every benchmark that ends: exact below 10."""
-    coarse = max((step for step in _COARSE if step <= count), default=count)
-    return str(count) if count < _COARSE[0] else f"at least {coarse:,}"
+    return str(count) if count < _COARSE[0] else f"at least {_coarse(count):,}"
+
+
+def _coarse(count: int) -> int:
+    return _COARSE[bisect_right(_COARSE, count) - 1] if count >= _COARSE[0] else count
 
 
 def _many(count: int, noun: str) -> str:

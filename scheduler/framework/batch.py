@@ -9,10 +9,12 @@ Filters answer in tables of (classes, boards), scorers for the pairs that all fi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
@@ -26,7 +28,6 @@ from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 _Value = TypeVar("_Value", bound=Hashable)
 _Derived = TypeVar("_Derived")
-_Number = TypeVar("_Number", np.int64, np.float64)
 _Floating = TypeVar("_Floating", np.float32, np.float64)
 
 
@@ -98,6 +99,16 @@ class Batch:
         """(classes, boards)."""
         return len(self.families), len(self.snapshot.uids)
 
+    @property
+    def row_of_uid(self) -> dict[str, int]:
+        """Row of each board."""
+        return self.derived(_row_of_uid)
+
+    @property
+    def board_hosts(self) -> NDArray[np.intp]:
+        """Shape (boards,): numbers of their hosts, from 0."""
+        return self.derived(_board_hosts)
+
     def derived(self, make: Callable[[Batch], _Derived]) -> _Derived:
         """``make(self)``, made once: what several plugins ask for lives as long as the batch."""
         known: dict[object, _Derived] = self.__dict__.setdefault("_derived", {})
@@ -159,10 +170,11 @@ class Pairs:
 
 def pairs_of(fits: NDArray[np.bool_]) -> Pairs:
     """The pairs that are true in a table of shape (classes, boards)."""
-    rows, boards = np.nonzero(fits)
-    starts = np.zeros(len(fits) + 1, dtype=np.intp)
-    np.cumsum(np.count_nonzero(fits, axis=1), out=starts[1:])
-    return Pairs(rows=rows, boards=boards, starts=starts)
+    classes, boards = fits.shape
+    cells = np.flatnonzero(fits)
+    starts = np.searchsorted(cells, np.arange(classes + 1) * boards)
+    rows = np.repeat(np.arange(classes), np.diff(starts))
+    return Pairs(rows=rows, boards=cells - rows * boards, starts=starts)
 
 
 def by_class(
@@ -262,36 +274,73 @@ def mixed(keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return keys ^ (keys >> np.uint64(31))
 
 
+def numbered(values: Iterable[_Value]) -> tuple[dict[_Value, int], NDArray[np.intp]]:
+    """Different values numbered from 0 in the order in which they come; and the number of each."""
+    number_of: defaultdict[_Value, int] = defaultdict(count().__next__)
+    numbers = np.fromiter(map(number_of.__getitem__, values), dtype=np.intp)
+    return dict(number_of), numbers
+
+
+def family_numbers(batch: Batch) -> tuple[Mapping[str, int], NDArray[np.intp]]:
+    """Numbers of the boards' families, from 0; and shape (boards,), each board's."""
+    return batch.derived(_family_numbers)
+
+
+def _family_numbers(batch: Batch) -> tuple[Mapping[str, int], NDArray[np.intp]]:
+    return numbered(batch.snapshot.families)
+
+
+def _board_hosts(batch: Batch) -> NDArray[np.intp]:
+    return numbered(batch.snapshot.hosts)[1]
+
+
+def _row_of_uid(batch: Batch) -> dict[str, int]:
+    return {uid: row for row, uid in enumerate(batch.snapshot.uids)}
+
+
 def by_value(
-    batch: Batch, values: Sequence[_Value], fits: Callable[[_Value], NDArray[np.bool_]]
+    batch: Batch, values: Sequence[_Value], column: Callable[[_Value], NDArray[np.bool_]]
 ) -> NDArray[np.bool_]:
     """A table from a class column with few different values.
 
     Args:
         batch: The batch.
         values: The class column.
-        fits: Shape (boards,) for one value; asked once a value.
+        column: Shape (boards,) for one value; asked once a value.
 
     Returns:
         Shape (classes, boards); (1, boards) where all classes have the same value.
     """
-    rows: dict[_Value, int] = {}
-    row_of_class = np.array([rows.setdefault(value, len(rows)) for value in values], dtype=np.intp)
+    rows, row_of_class = numbered(values)
     if not rows:
         return np.zeros(batch.shape, dtype=bool)
     if len(rows) == 1:
-        return fits(next(iter(rows)))[None, :]
-    return np.stack([fits(value) for value in rows])[row_of_class]
+        return column(next(iter(rows)))[None, :]
+    return np.stack([column(value) for value in rows])[row_of_class]
 
 
-def alike(column: NDArray[_Number]) -> NDArray[_Number]:
-    """A class column; its first cell alone where all are the same: a table of it is a row then."""
-    return column[:1] if len(column) and (column == column[0]).all() else column
+def exceeds(asked: NDArray[np.int64], offered: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where a class asks for more than a board has.
+
+    Args:
+        asked: Shape (classes,).
+        offered: Shape (boards,).
+
+    Returns:
+        Shape (classes, boards); (1, boards) where all classes ask for the same.
+    """
+    different, row_of_class = np.unique(asked, return_inverse=True)
+    if len(different) == 1:
+        return different[:, None] > offered
+    if 2 * len(different) > len(asked):
+        return asked[:, None] > offered
+    return (different[:, None] > offered)[row_of_class]
 
 
 def has_family(batch: Batch, family: str) -> NDArray[np.bool_]:
     """Shape (boards,): boards of the family."""
-    return np.equal(batch.board_families, family)
+    numbers, of_board = family_numbers(batch)
+    return np.equal(of_board, numbers.get(family, -1))
 
 
 def has_engine(batch: Batch, engine: str) -> NDArray[np.bool_]:
@@ -338,14 +387,7 @@ class AttributeColumn:
 
 def attribute_column(batch: Batch, name: str) -> AttributeColumn:
     """An attribute as the boards publish it."""
-    rows: dict[object, int] = {}
-    values: list[AttributeValue | None] = []
-    index = np.empty(batch.shape[1], dtype=np.intp)
-    for board, attributes in enumerate(batch.snapshot.attributes):
-        value = attributes.get(name)
-        # True, 1 and 1.0 are equal keys, but compare differently.
-        row = rows.setdefault((type(value), value), len(rows))
-        if row == len(values):
-            values.append(value)
-        index[board] = row
-    return AttributeColumn(tuple(values), index)
+    published = [attributes.get(name) for attributes in batch.snapshot.attributes]
+    # True, 1 and 1.0 are equal keys, but compare differently.
+    different, index = numbered(zip(map(type, published), published, strict=True))
+    return AttributeColumn(tuple(value for _, value in different), index)

@@ -39,7 +39,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, family_numbers
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import History
 
@@ -106,8 +106,7 @@ def run_time_law(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats
     Returns:
         Shape (pairs,) each; NaN where nothing at all is known.
     """
-    law = run_time_parts(batch, rows, boards)
-    return law.location, np.sqrt(law.noise + law.error), law.freedom
+    return PastPairs(batch, rows, boards).run_time_law()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,7 +128,7 @@ class RunTimeParts:
 
 def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
     """As `run_time_law`, for who draws several runs."""
-    return batch.knowledge.runs.settled.derived(_RunTimes).law(_Pairs(batch, rows, boards))
+    return PastPairs(batch, rows, boards).run_time_parts()
 
 
 def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
@@ -143,7 +142,7 @@ def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
     Returns:
         Shape (pairs,), 0-1; 0 where nothing at all is known.
     """
-    return batch.knowledge.runs.settled.derived(_Failures).rates(_Pairs(batch, rows, boards))
+    return PastPairs(batch, rows, boards).failure_rates()
 
 
 def student_quantiles(freedom: Floats, quantile: float) -> Floats:
@@ -155,24 +154,25 @@ def student_quantiles(freedom: Floats, quantile: float) -> Floats:
     return np.asarray(table[whole], dtype=np.float64)
 
 
-class _Pairs:
-    """Pairs by the history's numbers, and the few (class, family) that they are made of."""
+class PastPairs:
+    """Pairs by the history's numbers, and the few (class, family) that they are made of.
+
+    For who asks several things of the same pairs.
+    """
 
     def __init__(self, batch: Batch, rows: Rows, boards: Rows) -> None:
+        """Args as of `run_times`."""
         names = batch.knowledge.runs.names
-        family_of: dict[str, int] = {}
-        local = np.array(
-            [family_of.setdefault(name, len(family_of)) for name in batch.snapshot.families],
-            dtype=np.intp,
-        )
+        family_of, local = family_numbers(batch)
         used = np.zeros((len(batch.kinds), len(family_of)), dtype=np.bool_)
-        of_board = local[boards]
-        used[rows, of_board] = True
-        place = np.cumsum(used.ravel()).reshape(used.shape) - 1
+        cells = rows * len(family_of) + local[boards]
+        used.ravel()[cells] = True
+        place = np.cumsum(used) - 1
+        self._history = batch.knowledge.runs.settled
         self.rows, self.boards = rows, boards
-        self.combination: Rows = place[rows, of_board]
+        self.combination: Rows = place[cells]
         row_of, local_of = np.nonzero(used)
-        kinds = _KindCodes(batch)
+        kinds = batch.derived(_KindCodes)
         families = names.families.of(family_of)
         self.row = row_of
         self.shape = batch.shape
@@ -181,7 +181,24 @@ class _Pairs:
         self.stem: Codes = kinds.stem[row_of]
         self.base: Codes = kinds.base[row_of]
         self.log_runs: Floats = kinds.log_runs[row_of]
-        self.board: Codes = names.boards.of(batch.snapshot.uids)
+        self.board: Codes = batch.derived(_board_codes)
+
+    def run_time_law(self) -> tuple[Floats, Floats, Floats]:
+        """As the function."""
+        law = self.run_time_parts()
+        return law.location, np.sqrt(law.noise + law.error), law.freedom
+
+    def run_time_parts(self) -> RunTimeParts:
+        """As the function."""
+        return self._history.derived(_RunTimes).law(self)
+
+    def failure_rates(self) -> Floats:
+        """As the function."""
+        return self._history.derived(_Failures).rates(self)
+
+
+def _board_codes(batch: Batch) -> Codes:
+    return batch.knowledge.runs.names.boards.of(batch.snapshot.uids)
 
 
 class _KindCodes:
@@ -190,18 +207,15 @@ class _KindCodes:
     def __init__(self, batch: Batch) -> None:
         known = batch.knowledge.runs.settled.derived(_Stems)
         self.kind = batch.knowledge.runs.names.kinds.of(batch.kinds)
-        self.kind[self.kind >= len(known.stem_of_kind)] = -1
-        self.stem = np.array(
-            [
-                known.stems.get((kind.engine, kind.benchmark_type, kind.model_sha256), -1)
-                for kind in batch.kinds
-            ],
-            dtype=np.int64,
-        )
-        self.base = np.array(
-            [known.bases.get((kind.engine, kind.benchmark_type), -1) for kind in batch.kinds],
-            dtype=np.int64,
-        )
+        new = np.flatnonzero((self.kind < 0) | (self.kind >= len(known.stem_of_kind)))
+        self.kind[new] = -1
+        self.stem = np.append(known.stem_of_kind, -1)[self.kind]
+        self.base = np.append(known.base_of_kind, -1)[self.kind]
+        for row in new.tolist():
+            kind = batch.kinds[row]
+            base = kind.engine, kind.benchmark_type
+            self.stem[row] = known.stems.get((*base, kind.model_sha256), -1)
+            self.base[row] = known.bases.get(base, -1)
         self.log_runs = np.log(
             np.array([max(kind.nb_inference, 1) for kind in batch.kinds], dtype=np.float64)
         )
@@ -419,7 +433,7 @@ class _RunTimes:
         freedom = np.bincount(group, weights=boards.counts - 1, minlength=len(groups.keys))
         return (PSEUDO_RUNS * prior + squares) / (PSEUDO_RUNS + freedom)
 
-    def law(self, pairs: _Pairs) -> RunTimeParts:
+    def law(self, pairs: PastPairs) -> RunTimeParts:
         """See `run_time_parts`."""
         if self.empty or not len(pairs.rows):
             nothing = np.full(len(pairs.rows), np.nan)
@@ -450,7 +464,7 @@ class _RunTimes:
         return self._on_boards(pairs, mean, variance, noise, freedom)
 
     def _on_boards(
-        self, pairs: _Pairs, mean: Floats, variance: Floats, noise: Floats, freedom: Floats
+        self, pairs: PastPairs, mean: Floats, variance: Floats, noise: Floats, freedom: Floats
     ) -> RunTimeParts:
         level = self._levels[_BOARD]
         shift = self._of_boards.of(pairs.board)
@@ -529,7 +543,7 @@ def _slope(keys: Codes, x: Floats, y: Floats) -> float:
     return float(np.clip((x * y).sum() / spread, 0.0, 1.0)) if spread > 1e-9 else 1.0
 
 
-def _own_groups(pairs: _Pairs, groups: _Groups) -> Rows:
+def _own_groups(pairs: PastPairs, groups: _Groups) -> Rows:
     """Group of each pair's board and kind; -1 where the board never ran it."""
     kinds, boards = groups.keys & 0xFFFFFFFF, groups.keys >> 32
     rows = np.flatnonzero(np.isin(pairs.kind, kinds))
@@ -579,7 +593,7 @@ class _Failures:
         )
         self._by_board = _Chain((family, board), weight, (cause == 2) * weight)
 
-    def rates(self, pairs: _Pairs) -> Floats:
+    def rates(self, pairs: PastPairs) -> Floats:
         """See `failure_rates`."""
         of_model = self._by_model.rates(
             (_key(pairs.family, pairs.base), _key(pairs.family, pairs.stem))

@@ -137,7 +137,7 @@ class PluginRunner:
         facts: dict[str, float] = {}
 
         def ask() -> NDArray[np.float32]:
-            if not isinstance(scorer, TellingScorer):
+            if not hasattr(scorer, "answer") or not isinstance(scorer, TellingScorer):
                 return scorer.score(batch, asked)
             scores, told = scorer.answer(batch, asked)
             facts.update(told)

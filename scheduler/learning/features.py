@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, attribute_column
-from edgeyard.scheduler.framework.estimates import failure_rates, run_time_law
+from edgeyard.scheduler.framework.estimates import PastPairs
 
 VERSION = 1
 """Of the columns' meaning; a manifest of another version is refused. New columns leave it."""
@@ -53,9 +53,14 @@ class View:
     boards: Rows
 
     @cached_property
+    def past(self) -> PastPairs:
+        """The pairs as the history knows them."""
+        return PastPairs(self.batch, self.rows, self.boards)
+
+    @cached_property
     def law(self) -> tuple[Floats, Floats, Floats]:
         """What the history says of run times."""
-        return run_time_law(self.batch, self.rows, self.boards)
+        return self.past.run_time_law()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +122,9 @@ def _host_load(part: str) -> Callable[[View], Floats]:
 
 def _host_busy(view: View) -> Floats:
     snapshot = view.batch.snapshot
-    hosts, host_of_board = np.unique(np.array(snapshot.hosts, np.str_), return_inverse=True)
-    counts = np.bincount(host_of_board, minlength=len(hosts))
-    busy = np.bincount(host_of_board[snapshot.busy], minlength=len(hosts))
+    host_of_board = view.batch.board_hosts
+    counts = np.bincount(host_of_board)
+    busy = np.bincount(host_of_board[snapshot.busy], minlength=len(counts))
     return (busy / np.maximum(counts, 1))[host_of_board]
 
 
@@ -185,7 +190,7 @@ COLUMNS: Mapping[str, Column] = {
     "failure_rate": Column(
         Along.PAIR,
         "chance of a failure by the history, 0-1",
-        lambda view: failure_rates(view.batch, view.rows, view.boards),
+        lambda view: view.past.failure_rates(),
     ),
 }
 
@@ -253,7 +258,7 @@ def _normalised(values: Floats, wanted: Input) -> NDArray[np.float32]:
     if wanted.column.endswith("?"):
         return (~np.isnan(values)).astype(np.float32)
     scaled = np.clip((values - wanted.mean) / wanted.scale, -_LIMIT, _LIMIT)
-    return np.nan_to_num(scaled, nan=0.0).astype(np.float32)
+    return np.where(np.isnan(scaled), 0.0, scaled).astype(np.float32)
 
 
 def features_page() -> str:

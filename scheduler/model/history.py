@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from itertools import repeat
 from typing import Generic, TypeVar, overload
 
 import numpy as np
@@ -74,8 +75,7 @@ class Numbered(Generic[_Name]):
 
     def of(self, names: Iterable[_Name]) -> NDArray[np.int64]:
         """Numbers; -1 for who is unknown."""
-        known = self._number_of
-        return np.array([known.get(name, -1) for name in names], dtype=np.int64)
+        return np.fromiter(map(self._number_of.get, names, repeat(-1)), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,41 +122,37 @@ class Joined:
         reported: dict[str, tuple[Board | None, Host | None]] = {
             board.target_uid: (board, host) for host in hosts for board in host.boards
         }
+        known: dict[str, Board | None] = {**expected}
+        known.update((uid, None) for uid in reported if uid not in expected)
         boards = []
-        for uid, stated in expected.items():
+        was: Host | None = None
+        now: Host | None = None
+        alike = True
+        for uid, stated in known.items():
             seen, host = reported.get(uid, _NOBODY)
-            boards.append(self._one(uid, stated, seen, host, unknown))
-        boards += [
-            self._one(uid, None, seen, host, unknown)
-            for uid, (seen, host) in reported.items()
-            if uid not in expected
-        ]
+            before = self._of_uid.get(uid)
+            if before is not None and (before.seen is seen or before.seen == seen):
+                if before.host is not was or host is not now:  # mostly the last board's
+                    was, now = before.host, host
+                    alike = was is now or _same(was, now)
+                if alike:
+                    boards.append(before)
+                    continue
+            boards.append(_one(uid, stated, seen, host, unknown))
         if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
             return self
         return Joined(boards, unknown, self.others)
 
-    def _one(
-        self,
-        uid: str,
-        stated: Board | None,
-        seen: Board | None,
-        host: Host | None,
-        unknown: UnknownDevices,
-    ) -> JoinedBoard:
-        """The one that there was, if nothing about it changed."""
-        before = self._of_uid.get(uid)
-        if (
-            before is not None
-            and (before.seen is seen or before.seen == seen)
-            and (before.host is host or _same(before.host, host))
-        ):
-            return before
-        board = seen if stated is None or seen is None else _stricter(stated, seen)
-        board = stated if board is None else board
-        if board is None:
-            raise ValueError(f"board {uid} is neither expected nor reported")
-        view = view_of(board, host, stated is not None, {}, {}, unknown)
-        return JoinedBoard(seen, host, view, attributes_of(view.board))
+
+def _one(
+    uid: str, stated: Board | None, seen: Board | None, host: Host | None, unknown: UnknownDevices
+) -> JoinedBoard:
+    board = seen if stated is None or seen is None else _stricter(stated, seen)
+    board = stated if board is None else board
+    if board is None:
+        raise ValueError(f"board {uid} is neither expected nor reported")
+    view = view_of(board, host, stated is not None, {}, {}, unknown)
+    return JoinedBoard(seen, host, view, attributes_of(view.board))
 
 
 def _is(one: object, other: object) -> bool:
@@ -176,11 +172,11 @@ def _columns(joined: Sequence[JoinedBoard], unknown: UnknownDevices) -> Columns:
     views = [each.view for each in joined]
     boards = [view.board for view in views]
     uids = tuple(board.target_uid for board in boards)
-    # Boards offer few different sets of engines.
+    # Boards offer few different sets of engines, and mostly share them: a hash of one takes long.
+    offers = {id(board.engines): board.engines for board in boards}
     rows: dict[tuple[BoardEngine, ...], int] = {}
-    offered = np.array(
-        [rows.setdefault(board.engines, len(rows)) for board in boards], dtype=np.intp
-    )
+    row_of_id = {key: rows.setdefault(offer, len(rows)) for key, offer in offers.items()}
+    offered = np.array([row_of_id[id(board.engines)] for board in boards], dtype=np.intp)
     names = sorted({engine.name for offer in rows for engine in offer})
     pairs = sorted(
         {

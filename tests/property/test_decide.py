@@ -1,5 +1,6 @@
 """What must never happen in a decision, whatever is pending and whatever the boards do."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -177,6 +178,40 @@ def test_what_must_hold_of_every_decision(
                 row = row_of[uid]
                 assert snapshot.expected[row]
                 assert not snapshot.drained[row]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sets(st.sampled_from(UIDS)),
+    st.lists(st.sampled_from([*FAMILIES, *UIDS]), min_size=1, max_size=12),
+)
+def test_how_many_come_first_is_counted_over_those_who_could_use_the_same_boards(
+    busy_uids: set[str], wanted: list[str]
+) -> None:
+    queue = [
+        pending(
+            f"b-{number}",
+            family=name.split("-")[0],
+            target_uid=name if name in UIDS else None,
+        )
+        for number, name in enumerate(wanted)
+    ]
+    result = cycle(snapshot_of([board(uid, busy=uid in busy_uids) for uid in UIDS]), queue)
+    decided = result.decided
+    possible = decided.feasibility.possible[decided.batch.class_of_job]
+    line = [job for job in decided.order.tolist() if decided.ready[job]]
+    for place, job in enumerate(line):
+        waiting = result.waiting.get(queue[job].benchmark_id)
+        told = re.match(r"(\d+) benchmarks? comes? first", waiting.sentence) if waiting else None
+        if waiting is None or told is None:
+            continue
+        busy = waiting.sentence.endswith("busy")
+        ahead = [
+            other
+            for other in line[:place]
+            if (possible[other] & possible[job]).any() and not (busy and decided.placed(other))
+        ]
+        assert int(told[1]) == len(ahead)
 
 
 @settings(max_examples=60, deadline=None)
