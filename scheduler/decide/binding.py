@@ -43,11 +43,12 @@ def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: floa
     otherwise = policy.binding
     if otherwise is None:
         otherwise = Binding.STRICT if age_s <= policy.fresh_age_s else Binding.FILTERED
-    stated = [each.binding or otherwise for each in pending]
-    return [
-        Binding.STRICT if binding is Binding.LOOSE and each.target_uid is not None else binding
-        for binding, each in zip(stated, pending, strict=True)
-    ]
+    found = [each.binding or otherwise for each in pending]
+    if Binding.LOOSE in found:
+        for job, each in enumerate(pending):
+            if found[job] is Binding.LOOSE and each.target_uid is not None:
+                found[job] = Binding.STRICT
+    return found
 
 
 class AllowLists:

@@ -131,7 +131,8 @@ def decide(
     batch = build_batch(snapshot, pending, now, given.seed, given.knowledge, policy.twin_max_age_s)
     bindings = bindings_of(pending, policy, snapshot.age_s)
     ages, slacks = ages_s(pending, now), slacks_s(pending, now)
-    strict = np.array([each is Binding.STRICT for each in bindings], dtype=bool)
+    bound = Binding.STRICT  # looked up once: an enum's members take their time
+    strict = np.array([each is bound for each in bindings], dtype=bool)
     points = priorities(pending, ages, slacks, strict, policy)
     queue = build_queue(
         pending, now, points.values, ages, slacks, batch=batch, guard_s=policy.guard_s
@@ -215,7 +216,7 @@ def _may_stop_others(
 def _placements(decided: Decided) -> tuple[Placement, ...]:
     pending, bindings, allowed = decided.pending, decided.bindings, AllowLists(decided)
     uids, families = decided.snapshot.uids, decided.snapshot.families
-    order = decided.order
+    order, strict = decided.order, Binding.STRICT
     placed = order[decided.assignment.board_of_job[order] != NOBODY]
     return tuple(
         Placement(
@@ -225,7 +226,7 @@ def _placements(decided: Decided) -> tuple[Placement, ...]:
             binding=bindings[job],
             priority=priority,
             allowed_uids=()
-            if bindings[job] is Binding.STRICT
+            if bindings[job] is strict
             else allowed.of(row, board, bindings[job], pending[job].tried_uids),
         )
         for job, board, row, priority in zip(
