@@ -50,12 +50,6 @@ OPERATORS: Tuple[str, ...] = (
 )
 """Operators that `compare` knows, named as Nomad names them."""
 
-_VOCABULARY = (
-    *("family", "target_uid", "engines", "memory.ram", "memory.storage"),
-    *(PROGRESS, "dynamic.status"),
-)
-"""What a board tells as fields of its own, its engines aside."""
-
 LAST_ERROR = "dynamic.last_error"
 TEMPERATURE_C = "dynamic.temperature_c"
 POWER_W = "dynamic.power_w"
@@ -113,12 +107,7 @@ def board_from_attributes(
     if problems:
         raise ConfigError([f"attribute {problem}" for problem in problems])
     status = attributes.get("dynamic.status")
-    further = dict(attributes)
-    for name in _VOCABULARY:
-        further.pop(name, None)
-    for engine in engines:
-        further.pop(f"engine.{engine.name}.supported_types", None)
-        further.pop(f"engine.{engine.name}.version", None)
+    told = _told(tuple(engine.name for engine in engines))
     return Board(
         target_uid=uid,
         family=family,
@@ -129,7 +118,7 @@ def board_from_attributes(
         health_reason=health_reason or ("its host says so" if status == "unhealthy" else ""),
         busy=status == "busy",
         progress=_progress(attributes.get(PROGRESS)),
-        attributes=further,
+        attributes={name: value for name, value in attributes.items() if name not in told},
     )
 
 
@@ -295,7 +284,7 @@ def _engines(
     attributes: Mapping[str, AttributeValue], names: str, problems: List[str]
 ) -> Tuple[BoardEngine, ...]:
     found = []
-    for name in sorted(_members(names) - {""}):
+    for name in _names(names):
         if not ENGINE_PATTERN.fullmatch(name):
             problems.append(f"engines: {name!r} is not an engine's name")
             continue
@@ -305,7 +294,25 @@ def _engines(
     return tuple(found)
 
 
-@lru_cache(maxsize=4096)  # boards of a family share them
+# Boards of a family share what follows.
+
+
+@lru_cache(maxsize=4096)
+def _names(text: str) -> Tuple[str, ...]:
+    return tuple(sorted(_members(text) - {""}))
+
+
+@lru_cache(maxsize=4096)
+def _told(engines: Tuple[str, ...]) -> "frozenset[str]":
+    """Attributes that are fields of a board with these engines."""
+    found = {"family", "target_uid", "engines", "memory.ram", "memory.storage"}
+    found |= {PROGRESS, "dynamic.status"}
+    for name in engines:
+        found |= {f"engine.{name}.supported_types", f"engine.{name}.version"}
+    return frozenset(found)
+
+
+@lru_cache(maxsize=4096)
 def _engine(name: str, version: str, types: str) -> BoardEngine:
     return BoardEngine(name=name, version=version, supported_types=_members(types) - {""})
 

@@ -29,7 +29,8 @@ class _Attribute(msgspec.Struct, gc=False):
     def value(self) -> AttributeValue | None:
         if self.String is not None:
             return self.String
-        found = next((each for each in (self.Int, self.Float, self.Bool) if each is not None), None)
+        found = self.Int if self.Int is not None else self.Float
+        found = self.Bool if found is None else found
         # With a unit it compares with no plain number; as text it doesn't either.
         return found if found is None or not self.Unit else f"{found} {self.Unit}"
 
