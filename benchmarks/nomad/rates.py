@@ -35,6 +35,7 @@ _DUE_S = 5.0  # a server that starts is not what is measured
 _ENVIRONMENT = {
     "EDGEYARD_DATACENTERS": lab.NOWHERE,
     "EDGEYARD_NOMAD_CONNECTIONS": str(lab.CONNECTIONS),
+    "EDGEYARD_DISPATCH_THREADS": str(lab.CONNECTIONS),
 }
 
 
