@@ -16,6 +16,7 @@ def main() -> None:
     """Serve until the agent ends us, or ends."""
     # gRPC's own lines are not JSON, and Nomad would log each as an error
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    parent = os.getppid()  # before the imports, which take a moment: it may die meanwhile
     try:
         from edgeyard.devices.edgedevice.server import COOKIE, COOKIE_NAME, PluginServer
         from edgeyard.devices.edgedevice.service import EdgeDevice
@@ -26,7 +27,6 @@ def main() -> None:
             "edgeyard-device-plugin is a plugin of Nomad: put it into the agent's plugin_dir and "
             'name it there in a block plugin "edgeyard-device-plugin" { config { ... } }.'
         )
-    parent = os.getppid()
     _log_as_json()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda number, frame: stop.set())

@@ -237,15 +237,18 @@ def call(
 
 
 def end_tasks(folder: Path) -> None:
-    """Kill tasks, and Nomad's processes that mind them: both outlive their agent."""
+    """Kill tasks, plugins, and Nomad's processes that mind tasks: all outlive a killed agent."""
     allocations = f"NOMAD_ALLOC_DIR={folder}/".encode()
+    plugins = f"{folder}/plugins/".encode()
     for pid, words in command_lines():
         with contextlib.suppress(OSError):
             process = Path(f"/proc/{pid}")
             minds = words[1:2] in ([b"executor"], [b"logmon"]) and (
                 folder in (process / "cwd").readlink().parents
             )
-            if minds or b"\0" + allocations in b"\0" + (process / "environ").read_bytes():
+            plugs = any(word.startswith(plugins) for word in words)
+            runs = b"\0" + allocations in b"\0" + (process / "environ").read_bytes()
+            if minds or plugs or runs:
                 os.kill(pid, signal.SIGKILL)
 
 
