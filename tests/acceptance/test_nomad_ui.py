@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,10 @@ pytestmark = [
     pytest.mark.xdist_group("nomad"),
 ]
 
-UI_PATIENCE_S = 120.0
+UI_PATIENCE_S = 180.0
 """Nomad's UI is some megabytes of JavaScript, which a busy machine takes its time to start."""
+
+LOADS = 3
 
 PICTURE = Path(__file__).parents[2] / "build/nomad-job.png"
 """That of the docs, docs/images/nomad-job.png, was once this one."""
@@ -50,16 +53,11 @@ def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
         assert isinstance(allocations, list)
         (run,) = allocations
 
-        browser.open(f"{nomad_cluster.address}/ui/")
+        # of the same origin, without the UI, which has its own idea of tokens while it starts
+        browser.open(f"{nomad_cluster.address}/v1/status/leader")
         browser.run("localStorage.nomadTokenSecret = arguments[0]", nomad_cluster.token)
-        browser.open(page)
-        shown = [
-            job_id,
-            "1 running",
-            "bootstrap-job",
-            *(run[key].split("-")[0] for key in ("ID", "NodeID")),
-        ]
-        eventually(lambda: told(browser, *shown), f"it shows {', '.join(shown)}", UI_PATIENCE_S)
+        names = (run[key].split("-")[0] for key in ("ID", "NodeID"))
+        shows(browser, page, job_id, "1 running", "bootstrap-job", *names)
         browser.screenshot(PICTURE)
         assert PICTURE.read_bytes().startswith(b"\x89PNG")
         server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
@@ -69,6 +67,16 @@ def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
             UI_PATIENCE_S,
         )
     clear(nomad_cluster)
+
+
+def shows(browser: Browser, page: str, *words: str) -> None:
+    """Open it, again where one of its many requests got stuck, until it shows them all."""
+    for _ in range(LOADS):
+        browser.open(page)
+        with contextlib.suppress(AssertionError):
+            eventually(lambda: told(browser, *words), "it shows them", UI_PATIENCE_S / LOADS)
+            return
+    raise AssertionError(f"not all of {words} are on the page:\n{browser.text()}")
 
 
 def told(browser: Browser, *words: str) -> bool:
