@@ -255,17 +255,7 @@ def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
     cool_down_s: float,
 ) -> None:
     known = Knowledge(
-        leases=tuple(
-            Lease(
-                lease_id=str(number),
-                target_uid=uid,
-                since=NOW + timedelta(seconds=since_s),
-                until=NOW + timedelta(seconds=since_s + 100),
-                reason="",
-                user_id=user,
-            )
-            for number, (uid, since_s, user) in enumerate(leases)
-        ),
+        leases=leased(leases),
         most_run_s=BOUND_S,
     )
     result = cycle(
