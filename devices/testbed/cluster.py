@@ -197,10 +197,19 @@ def up(
     *,
     plugin: Path | None = None,
     interface: str = "lo",
+    heartbeat_s: float = 2.0,
     tls: bool = False,
 ) -> LoopbackNomad:
     """`make` and `start`; nothing is left running where that fails."""
-    testbed = make(folder, nomad, boards, plugin=plugin, interface=interface, tls=tls)
+    testbed = make(
+        folder,
+        nomad,
+        boards,
+        plugin=plugin,
+        interface=interface,
+        heartbeat_s=heartbeat_s,
+        tls=tls,
+    )
     try:
         testbed.start()
     except BaseException:

@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("noma
 
 MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
 FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0002-0001"
-PATIENCE_S = 90.0  # a host's news reach the server after 5-10 s, and each step waits for some
+PATIENCE_S = 180.0  # a host's news reach the server after 10-15 s, and each step waits for some
+HEARTBEAT_S = 5.0  # on a busy machine hosts that live must not be given up, nor dead ones at once
 
 
 class Lab:
@@ -102,7 +103,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     hosts = ({"rpi4b": [attached]}, {"rpi4b": [entry(SECOND)]})
     inventory = folder / "inventory.json"
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
-    nomad = testbed.up(folder / "nomad", nomad_binary(), hosts)
+    nomad = testbed.up(folder / "nomad", nomad_binary(), hosts, heartbeat_s=HEARTBEAT_S)
     try:
         with edgeyard(folder / "data", settings(nomad, inventory, nomad.token)) as server:
             yield Lab(nomad, server, usb)
