@@ -304,7 +304,15 @@ class Benchmarks(Protocol):
         ...
 
     def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
-        """As `save`, for benchmarks that are all ``before`` and are to be of one status.
+        """As `save`, for benchmarks that all leave ``before`` for one other status.
+
+        Raises:
+            Conflict: As `save`, for one of them; keep none of it.
+        """
+        ...
+
+    def save_waiting(self, changed: Sequence[Benchmark]) -> Sequence[Benchmark]:
+        """As `save`, for what changed nothing but ``waiting`` and ``priority``.
 
         Raises:
             Conflict: As `save`, for one of them; keep none of it.

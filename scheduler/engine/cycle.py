@@ -472,7 +472,7 @@ class Cycle:
                 if stopped is not None:
                     preempted.append(stopped)
             waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
-            for benchmark_id in lifecycle.wait(uow, waits, Status.PENDING, now):
+            for benchmark_id in lifecycle.wait(uow, waits, now):
                 waiting, _ = told[benchmark_id]
                 own = waiting == result.waiting[benchmark_id]
                 explained = Explained(seq=seq, waiting=None if own else waiting)

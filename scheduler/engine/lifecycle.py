@@ -194,10 +194,9 @@ def prioritise(
 def wait(
     uow: UnitOfWork,
     told: Sequence[tuple[Benchmark, Waiting, int]],
-    status: Status,
     now: datetime,
 ) -> frozenset[str]:
-    """Note why benchmarks of this status wait, and their priorities.
+    """Note why benchmarks wait, and their priorities.
 
     A new reason code is an event, a new sentence is not.
 
@@ -211,12 +210,11 @@ def wait(
         if benchmark.benchmark_id in unchanged
         and (benchmark.waiting, benchmark.priority) != (waiting, priority)
     ]
-    saved = uow.benchmarks.save_all(
+    saved = uow.benchmarks.save_waiting(
         [
             replace(benchmark, waiting=waiting, priority=priority)
             for benchmark, waiting, priority in news
-        ],
-        status,
+        ]
     )
     for benchmark, (before, waiting, _) in zip(saved, news, strict=True):
         if before.waiting is None or before.waiting.reason is not waiting.reason:
@@ -426,7 +424,7 @@ def blocked(uow: UnitOfWork, told: Sequence[tuple[Benchmark, Attempt, str]], now
         for benchmark, attempt, why in told
         if benchmark.status is Status.SCHEDULED
     ]
-    wait(uow, waiting, Status.SCHEDULED, now)
+    wait(uow, waiting, now)
 
 
 def task_started(

@@ -68,6 +68,13 @@ _SAVE = (
     .values({c.name: bindparam(c.name) for c in benchmarks.c if c.name not in _IMMUTABLE})
 )
 _SAVE_ALL = _SAVE.where(benchmarks.c.status == bindparam("before"))
+# No index is on these but that of live ones, so the others stay as they are.
+_WAITING = ("waiting_reason", "waiting_sentence", "priority", "version")
+_SAVE_WAITING = (
+    update(benchmarks)
+    .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
+    .values({name: bindparam(name) for name in _WAITING})
+)
 _VERSIONS = (
     select(benchmarks.c.benchmark_id, benchmarks.c.version)
     .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
@@ -144,7 +151,7 @@ class SqlBenchmarks:
         return saved
 
     def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
-        """As `save`, in one statement; all of them are of one status, and are to be of one.
+        """As `save`, in one statement; all of them leave one status for another.
 
         Raises:
             Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
@@ -154,11 +161,26 @@ class SqlBenchmarks:
         (status,) = {benchmark.status for benchmark in changed}
         saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
         rows = [{**_life(benchmark), "before": before.value} for benchmark in saved]
-        allowed = status is before or status in ALLOWED_MOVES[before]
-        if not allowed or self._tx.run(_SAVE_ALL, rows).rowcount != len(rows):
+        if status not in ALLOWED_MOVES[before] or self._tx.run(_SAVE_ALL, rows).rowcount != len(
+            rows
+        ):
             raise Conflict(f"one of {len(rows)} benchmarks can't become {status}")
-        if status is not before:
-            self._tx.count_move(before, status, len(saved))
+        self._tx.count_move(before, status, len(saved))
+        return saved
+
+    def save_waiting(self, changed: Sequence[Benchmark]) -> Sequence[Benchmark]:
+        """As `save`, in one statement, and nothing but why they wait and their priorities.
+
+        Raises:
+            Conflict: One of them was changed meanwhile; none is to be kept.
+        """
+        if not changed:
+            return ()
+        saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
+        lives = map(_life, saved)
+        rows = [{name: life[name] for name in (*_WAITING, "id", "was")} for life in lives]
+        if self._tx.run(_SAVE_WAITING, rows).rowcount != len(rows):
+            raise Conflict(f"one of {len(saved)} benchmarks was changed meanwhile")
         return saved
 
     def save_files(self, benchmark: Benchmark) -> Benchmark:

@@ -241,7 +241,7 @@ def test_benchmarks_are_saved_together_or_not_at_all(store: SqlStore) -> None:
         assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == saved
     old = [saved[0], replace(saved[1], version=both[1].version)]
     wrong: list[tuple[list[Benchmark], Status]] = [
-        ([replace(each, priority=8) for each in old], Status.SCHEDULED),
+        ([replace(each, status=Status.CANCELLED) for each in old], Status.SCHEDULED),
         ([replace(each, status=Status.FAILED) for each in saved], Status.PENDING),
         ([replace(each, status=Status.PENDING) for each in saved], Status.COMPLETED),
     ]
@@ -252,6 +252,25 @@ def test_benchmarks_are_saved_together_or_not_at_all(store: SqlStore) -> None:
         assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == saved
         counts = uow.benchmarks.counts_by_status()
     assert (counts[Status.PENDING], counts[Status.SCHEDULED]) == (1, 2)
+
+
+def test_why_benchmarks_wait_is_saved_together_and_alone(store: SqlStore) -> None:
+    _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
+    with store.write() as uow:
+        both = [uow.benchmarks.get(name) for name in ("b-1", "b-2")]
+        told = [replace(each, waiting=make.a_waiting(), priority=7) for each in both]
+        saved = uow.benchmarks.save_waiting(told)
+        assert uow.benchmarks.save_waiting([]) == ()
+        assert saved == [replace(each, version=both[0].version + 1) for each in told]
+        assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == saved
+    later = [replace(saved[0], waiting=None), told[1]]
+    with pytest.raises(Conflict), store.write() as uow:
+        uow.benchmarks.save_waiting(later)
+    with store.write() as uow:
+        uow.benchmarks.save_waiting([replace(saved[0], held=True, waiting=None)])
+    with store.read() as uow:
+        first = replace(saved[0], waiting=None, version=saved[0].version + 1)
+        assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == [first, saved[1]]
 
 
 def test_who_was_changed_since_it_was_read_is_told_from_the_others(store: SqlStore) -> None:

@@ -187,14 +187,14 @@ def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
     busy, never = make.a_waiting(), make.a_waiting(WaitingReason.NO_SUCH_FAMILY)
     with store.write() as uow:
         told = [(benchmark, busy, 7) for benchmark in seen]
-        assert lifecycle.wait(uow, told, Status.PENDING, make.NOW) == {"ada-1", "ada-3"}
+        assert lifecycle.wait(uow, told, make.NOW) == {"ada-1", "ada-3"}
         first, held, third = map(uow.benchmarks.get, ("ada-1", "ada-2", "ada-3"))
         assert (first.waiting, first.priority, held.waiting) == (busy, 7, None)
         other = replace(busy, sentence="still busy")
         told = [(first, never, 7), (held, busy, 7), (third, other, 8)]
-        assert len(lifecycle.wait(uow, told, Status.PENDING, make.NOW)) == 3
+        assert len(lifecycle.wait(uow, told, make.NOW)) == 3
         same = [(each, busy, 7) for each in [uow.benchmarks.get("ada-2")]]
-        assert lifecycle.wait(uow, same, Status.PENDING, make.NOW) == {"ada-2"}
+        assert lifecycle.wait(uow, same, make.NOW) == {"ada-2"}
     with store.read() as uow:
         assert uow.benchmarks.get("ada-2") == same[0][0]
         assert (third.version, uow.benchmarks.get("ada-3").waiting) == (1, other)
