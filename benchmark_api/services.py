@@ -18,7 +18,7 @@ from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
-from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView
@@ -117,6 +117,10 @@ class EngineDoor(Protocol):
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
         """When it is expected to start and end; None where that can't be told."""
+        ...
+
+    def coverage(self) -> Coverage:
+        """How the newest forecasts turned out."""
         ...
 
     def queue(self) -> QueueOrder:

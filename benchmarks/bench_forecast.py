@@ -16,8 +16,9 @@ Jobs of the logs state a bound on their run time, as benchmarks do; both sides k
 passed theirs (up to 8 %) are left out: Edgeyard ends such runs, and they say nothing of run times.
 
 The row ``queue``: every few hundred jobs of a log the next 64 wait for 8 boards at once; each one's
-end is foretold by `edgeyard.scheduler.decide.forecast`, and by the same list schedule with run
-times drawn from those plain past runs; the truth is the list schedule of the times that they took.
+end is foretold by `edgeyard.scheduler.decide.forecast`, with waits stretched as its forecasts of
+the queues before turned out, and by the same list schedule with run times drawn from those plain
+past runs; the truth is the list schedule of the times that they took.
 The logs are not part of Edgeyard; see `TRACES`.
 """
 
@@ -27,7 +28,7 @@ import csv
 import gzip
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -40,8 +41,10 @@ from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.calibration import score, stretch_of
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.forecast import forecasts
+from edgeyard.scheduler.engine.forecaster import REMEMBERED
 from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
@@ -146,6 +149,7 @@ def _queues(name: str, seen: Sequence[Seen]) -> list[Row]:
         ]
     )
     truth, ours, plain = [], [], []
+    scores: deque[float] = deque(maxlen=REMEMBERED)
     for start in range(len(seen) // 4, len(seen) - QUEUE, 2 * BLOCK):
         block = seen[start : start + QUEUE]
         past = [each for each in seen[:start] if each.end_s <= block[0].submit_s]
@@ -161,14 +165,20 @@ def _queues(name: str, seen: Sequence[Seen]) -> list[Row]:
             POLICY,
             registry(entry_points=False).resolve(POLICY),
         )
-        found = forecasts(result.decided)
+        stretch = stretch_of(scores)
+        found = forecasts(result.decided, stretch=stretch)
         order = [int(each) for each in result.order]
-        truth.append(_ends(np.array([[block[k].run_s] for k in order]))[:, 0])
+        run_s = np.array([block[k].run_s for k in order])
+        truth.append(_ends(run_s[:, None])[:, 0])
         drawn = np.array(
             [np.minimum(rng.choice(_alike(past, block[k]), 200), block[k].bound_s) for k in order]
         )
         plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
         told = [found[str(k)] for k in order]
+        for each, wait_s in zip(told, (truth[-1] - run_s).tolist(), strict=True):
+            scored = score(each, NOW + timedelta(seconds=wait_s), stretch)
+            if scored is not None:
+                scores.append(scored)
         ours.append(
             [
                 [(each.finish_low - NOW).total_seconds() for each in told],

@@ -97,8 +97,17 @@ def forecast_facts(forecast: object) -> dict[str, str]:
     age_s = forecast.get("age_s")
     if isinstance(age_s, int | float):
         basis = "from past runs" if forecast.get("grounded") else "no such run yet: by its bound"
-        facts["forecast"] = f"{basis}; made {age_s:.0f} s ago, holds four times in five"
+        facts["forecast"] = f"{basis}; made {age_s:.0f} s ago"
+        facts["intervals"] = f"to hold 4 times in 5; {_coverage(forecast.get('coverage'))}"
     return facts
+
+
+def _coverage(value: object) -> str:
+    """How forecasts turned out, in words."""
+    ended = value.get("ended") if isinstance(value, Mapping) else None
+    if not isinstance(value, Mapping) or not ended:
+        return "none has come to its end yet"
+    return f"{plain(value.get('held'))} of the last {plain(ended)} did"
 
 
 def _interval(forecast: Mapping[str, object], name: str) -> str:

@@ -77,7 +77,7 @@ def explanation(
             user = uow.accounts.user(benchmark.user_id)
             bounds = Bounds(priority=user.max_priority, budget=user.max_budget)
     told = explanation_to_json(services.engine.explanation(benchmark_id))
-    told["forecast"] = views.forecast(services, benchmark_id)
+    told["forecast"] = views.forecast(services, services.engine.forecast(benchmark_id))
     if changes:
         found = services.engine.changes(benchmark_id, bounds)
         told["changes"] = None if found is None else _changes_to_json(found, services.clock.now())

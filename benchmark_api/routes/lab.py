@@ -168,7 +168,7 @@ def _waiting(
         "runtime": asked.runtime,
         "benchmark_type": asked.benchmark_type.value,
         "model": asked.model if mine else None,
-        "forecast": views.forecast(services, benchmark.benchmark_id),
+        "forecast": views.forecast(services, services.engine.forecast(benchmark.benchmark_id)),
     }
 
 

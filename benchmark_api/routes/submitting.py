@@ -42,7 +42,6 @@ from edgeyard.scheduler.model.records import User
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     description_to_json,
-    forecast_to_json,
     time_to_json,
 )
 from edgeyard.scheduler.ports import UnitOfWork
@@ -308,8 +307,7 @@ def _foretold(
             return FileFinder(uow, caller, services).files_of(asked, kept)
 
     candidate = Candidate((asked.description, tuple(kept)), find)
-    found = services.engine.foretell(candidate, caller.user_id)
-    return None if found is None else forecast_to_json(found, services.clock.now())
+    return views.forecast(services, services.engine.foretell(candidate, caller.user_id))
 
 
 def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
@@ -349,11 +347,7 @@ def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
         "priority": explanation.priority,
         "priority_parts": dict(explanation.priority_parts),
         "hcl": preview.hcl,
-        "forecast": (
-            None
-            if preview.forecast is None
-            else forecast_to_json(preview.forecast, services.clock.now())
-        ),
+        "forecast": views.forecast(services, preview.forecast),
         "description": description_to_json(description),
         "warnings": list(asked.warnings),
     }

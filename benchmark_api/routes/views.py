@@ -9,6 +9,7 @@ from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.wire import (
@@ -47,15 +48,16 @@ def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt])
         ],
         "forecast": None
         if benchmark.status in TERMINAL
-        else forecast(services, benchmark.benchmark_id),
+        else forecast(services, services.engine.forecast(benchmark.benchmark_id)),
         "links": links(services, benchmark.benchmark_id),
     }
 
 
-def forecast(services: Services, benchmark_id: str) -> JsonObject | None:
-    """When it is expected to start and end; null where that can't be told, or it has ended."""
-    found = services.engine.forecast(benchmark_id)
-    return None if found is None else forecast_to_json(found, services.clock.now())
+def forecast(services: Services, found: Forecast | None) -> JsonObject | None:
+    """When something is expected to start and end; null where that can't be told."""
+    if found is None:
+        return None
+    return forecast_to_json(found, services.clock.now(), services.engine.coverage())
 
 
 def lease(lease: Lease, caller: Caller) -> JsonObject:

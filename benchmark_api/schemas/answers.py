@@ -86,8 +86,15 @@ class ListedBenchmark(TypedDict):
     links: dict[str, str]
 
 
+class ForecastCoverage(TypedDict):
+    """Of the newest ``ended`` benchmarks, so many ended within the interval first told of them."""
+
+    held: int
+    ended: int
+
+
 class Forecast(TypedDict):
-    """When it is expected to start and end; four times in five between ``low`` and ``high``.
+    """When it is expected to start and end; meant to be between ``low`` and ``high`` 4 times in 5.
 
     ``age_s`` says how old the forecast is; ``place`` is the one in the queue, from 1, null while
     it runs; ``grounded`` is false where the past says nothing and times go by the bound alone.
@@ -104,6 +111,7 @@ class Forecast(TypedDict):
     finish_high: str
     deadline_chance: float | None
     grounded: bool
+    coverage: ForecastCoverage
 
 
 class WhyWaiting(TypedDict):

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
+from edgeyard.scheduler.decide.calibration import Stretch
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.forecast import forecast_of
@@ -124,6 +125,7 @@ def what_would_change(
     bounds: Bounds | None = None,
     now: datetime | None = None,
     foretold: Forecast | None = None,
+    stretch: Stretch | None = None,
     left_s: Callable[[], float] | None = None,
 ) -> Changes:
     """Try what a user could change.
@@ -135,6 +137,7 @@ def what_would_change(
         now: No start is told before; None: the cycle's own time.
         foretold: The newest forecast of the benchmark, from which gains are counted; None: the
             cycle's own.
+        stretch: Of waits, as `edgeyard.scheduler.decide.forecast.forecasts` has it.
         left_s: How much time is left; who is not tried for want of it is told. None: any.
 
     Raises:
@@ -142,7 +145,7 @@ def what_would_change(
     """
     bounds, now = bounds or Bounds(), max(now or then.now, then.now)
     own = then.pending[then.row_of_id[benchmark_id]]
-    again = _Again(then, own)
+    again = _Again(then, own, stretch)
     base = again.expected(own)
     told = _Told(own, base, now, foretold)
     reachable = None if told.in_time(base) else _reachable(own, base, again, told)
@@ -413,8 +416,9 @@ class _Part:
 class _Again:
     """A cycle, to be decided again with one benchmark changed."""
 
-    def __init__(self, then: Decided, own: PendingBenchmark) -> None:
+    def __init__(self, then: Decided, own: PendingBenchmark, stretch: Stretch | None) -> None:
         self._then = then
+        self._stretch = stretch
         self._own = then.row_of_id[own.benchmark_id]
         self._parts: dict[frozenset[str], _Part] = {}
         self._known: dict[PendingBenchmark, _Expected | None] = {}
@@ -443,7 +447,9 @@ class _Again:
         )
         given = replace(part.given, pending=[*part.given.pending, changed])
         result = decide(given, self._policy, plugins)
-        found = forecast_of(result.decided, changed.benchmark_id, samples=_SAMPLES)
+        found = forecast_of(
+            result.decided, changed.benchmark_id, samples=_SAMPLES, stretch=self._stretch
+        )
         if found is None:
             return None
         placed = result.decided.placed(len(part.jobs))

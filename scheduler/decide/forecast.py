@@ -15,7 +15,9 @@ hypercube, McKay, Beckman & Conover 1979). A run never takes longer than its bou
 Of one that runs already, the time is drawn given that it has not ended yet.
 
 Not foreseen: benchmarks that will be submitted later and overtake, preemption, failures and their
-repetition, boards that go or come back. The coverage that is measured tells what that costs.
+repetition, boards that go or come back; and runs of a queue resemble each other more than any past
+run tells. How wrong earlier starts were says how far waits are to be stretched for all of that
+(`edgeyard.scheduler.decide.calibration`).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.batch import build_batch
+from edgeyard.scheduler.decide.calibration import Stretch, stretched
 from edgeyard.scheduler.decide.commitments import holds_s
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.feasibility import feasibility
@@ -69,6 +72,7 @@ class Rolled:
         finishes: Shape (rolled, samples).
         ends: Shape (holders, samples): of those that run now.
         grounded: Shape (rolled,): the past says something of it.
+        soonest: Shape (rolled,): before, its start time or a lease lets no board have it.
     """
 
     jobs: NDArray[np.intp]
@@ -76,18 +80,18 @@ class Rolled:
     finishes: Floats
     ends: Floats
     grounded: NDArray[np.bool_]
+    soonest: Floats
 
 
 def forecasts(
-    decided: Decided,
-    *,
-    samples: int = SAMPLES,
+    decided: Decided, *, samples: int = SAMPLES, stretch: Stretch | None = None
 ) -> dict[str, Forecast]:
     """Of all that run or wait, by id.
 
     Args:
         decided: What a cycle found out.
         samples: Futures to draw.
+        stretch: Of waits, as earlier forecasts turned out.
     """
     rolled = roll(decided, samples=samples)
     now = decided.now
@@ -100,9 +104,9 @@ def forecasts(
                 each,
                 now,
                 int(decided.rank[job] - decided.never_ahead[job]) + 1,
-                rolled.starts[number],
-                rolled.finishes[number],
-                grounded=bool(rolled.grounded[number]),
+                rolled,
+                number,
+                stretch,
             )
     for holder, ends in zip(decided.holders, rolled.ends, strict=True):
         if holder.started_at is not None and not holder.ending:
@@ -123,13 +127,20 @@ def forecasts(
     return found
 
 
-def forecast_of(decided: Decided, benchmark_id: str, *, samples: int = SAMPLES) -> Forecast | None:
+def forecast_of(
+    decided: Decided,
+    benchmark_id: str,
+    *,
+    samples: int = SAMPLES,
+    stretch: Stretch | None = None,
+) -> Forecast | None:
     """Of one that waits, or was placed now: nobody behind it in the queue is looked at.
 
     Args:
         decided: As for `forecasts`.
         benchmark_id: Of a pending benchmark.
         samples: As for `forecasts`.
+        stretch: As for `forecasts`.
 
     Returns:
         None: no time is known of what it waits for.
@@ -142,9 +153,9 @@ def forecast_of(decided: Decided, benchmark_id: str, *, samples: int = SAMPLES) 
         decided.pending[job],
         decided.now,
         int(decided.rank[job]) + 1,
-        rolled.starts[-1],
-        rolled.finishes[-1],
-        grounded=bool(rolled.grounded[-1]),
+        rolled,
+        len(rolled.jobs) - 1,
+        stretch,
     )
 
 
@@ -169,11 +180,13 @@ def roll(
     starts = np.full((len(jobs), samples), np.inf)
     finishes = starts.copy()
     grounded = np.zeros(len(jobs), dtype=np.bool_)
+    soonest = np.zeros(len(jobs))
     for number, job in enumerate(jobs.tolist()):
         row = int(lab.batch.class_of_job[job])
         its, places = lab.choices(job, row)
         if not len(its):
             continue
+        soonest[number] = lab.soonest(job, its, places)
         start = lab.starts(job, its, places)
         choice = start.argmin(axis=1)
         begins = start[lab.samples, choice]
@@ -182,7 +195,14 @@ def roll(
         lab.hold(job, places[choice], ends)
         starts[number], finishes[number] = begins, ends
         grounded[number] = runs.known[taken].all()
-    return Rolled(jobs=jobs, starts=starts, finishes=finishes, ends=lab.ends, grounded=grounded)
+    return Rolled(
+        jobs=jobs,
+        starts=starts,
+        finishes=finishes,
+        ends=lab.ends,
+        grounded=grounded,
+        soonest=soonest,
+    )
 
 
 class _Lab:
@@ -307,23 +327,37 @@ class _Lab:
         its: Floats = worth[self.pairs.boards[self.pairs.of(row)]]
         return its
 
+    def soonest(self, job: int, its: NDArray[np.intp], places: NDArray[np.intp]) -> float:
+        """From when on it could start, did nobody else wait or run."""
+        begins = np.maximum(self._stretches.begins[places], self._due(job))
+        fitting = begins[self._open(job, its, places, begins)]
+        return float(fitting.min()) if len(fitting) else self._due(job)
+
+    def _due(self, job: int) -> float:
+        start = self._decided.pending[job].start_time
+        return 0.0 if start is None else max((start - self._decided.now).total_seconds(), 0.0)
+
     def _ready(self, job: int) -> Floats:
         """Shape (samples,): from when on it may start."""
-        each = self._decided.pending[job]
-        ready = np.zeros(len(self.samples))
-        if each.start_time is not None:
-            ready += max((each.start_time - self._decided.now).total_seconds(), 0.0)
-        slots = self._slots.get(each.user_id)
+        ready = np.full(len(self.samples), self._due(job))
+        slots = self._slots.get(self._decided.pending[job].user_id)
         return ready if slots is None else np.maximum(ready, slots.min(axis=1))
 
     def starts(self, job: int, its: NDArray[np.intp], places: NDArray[np.intp]) -> Floats:
         """Shape (samples, pairs): when it could start in each stretch; inf where it may not."""
         start: Floats = np.maximum(self.free[:, places], self._ready(job)[:, None])
+        return np.where(self._open(job, its, places, start), start, np.inf)
+
+    def _open(
+        self, job: int, its: NDArray[np.intp], places: NDArray[np.intp], start: Floats
+    ) -> NDArray[np.bool_]:
+        """Whether it may start then, in each stretch; ``start`` is shaped (..., pairs)."""
         if not self._cut or self._decided.assignment.board_of_job[job] != NOBODY:
-            return start
+            return np.ones(start.shape, dtype=np.bool_)
         closes = self._closes(job)[places]
-        fits = (start + self._holds_s[its] <= closes) & (start < self._stretches.ends[places])
-        return np.where(fits, start, np.inf)
+        return np.asarray(
+            (start + self._holds_s[its] <= closes) & (start < self._stretches.ends[places])
+        )
 
     def _closes(self, job: int) -> Floats:
         """Shape (stretches,): when its run must be over."""
@@ -527,11 +561,12 @@ def _forecast(
     each: PendingBenchmark,
     now: datetime,
     place: int,
-    starts: Floats,
-    finishes: Floats,
-    *,
-    grounded: bool,
+    rolled: Rolled,
+    number: int,
+    stretch: Stretch | None,
 ) -> Forecast:
+    starts = stretched(rolled.starts[number], float(rolled.soonest[number]), stretch)
+    finishes = starts + (rolled.finishes[number] - rolled.starts[number])  # runs stay as drawn
     start_low, start, start_high = _moments(starts, now)
     finish_low, finish, finish_high = _moments(finishes, now)
     return Forecast(
@@ -545,7 +580,7 @@ def _forecast(
         finish_low=finish_low,
         finish_high=finish_high,
         deadline_chance=_chance(finishes, each.deadline, now),
-        grounded=grounded,
+        grounded=bool(rolled.grounded[number]),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import NotFound
+from edgeyard.scheduler.decide.calibration import Stretch
 from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decided import Decided
@@ -96,7 +97,11 @@ class Explanations:
         return found
 
     def changes(
-        self, benchmark_id: str, bounds: Bounds | None = None, foretold: Forecast | None = None
+        self,
+        benchmark_id: str,
+        bounds: Bounds | None = None,
+        foretold: Forecast | None = None,
+        stretch: Stretch | None = None,
     ) -> Changes | None:
         """What would let it start sooner, by deciding again the newest cycle in which it waits.
 
@@ -104,6 +109,7 @@ class Explanations:
             benchmark_id: Of the benchmark.
             bounds: What its user may ask for.
             foretold: Its newest forecast, with which the answer agrees.
+            stretch: As that was made with.
 
         Returns:
             None where it does not wait.
@@ -126,6 +132,7 @@ class Explanations:
             bounds=bounds,
             now=self._clock.now(),
             foretold=foretold,
+            stretch=stretch,
             left_s=lambda: until_s - self._clock.monotonic_s(),
         )
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 
+from edgeyard.scheduler.decide.calibration import Stretch, score, stretch_of
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.cycle import Cycle, Observe
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.forecast import Forecast, Forecasts
+from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
 
 REMEMBERED = 500
-"""Ends that the coverage is told of: the newest; its standard error is then below 2 %."""
+"""Forecasts that are looked back at: the newest; a coverage's standard error is then below 2 %."""
 
 
 class Forecaster:
@@ -21,6 +22,8 @@ class Forecaster:
 
     Attributes:
         latest: The newest forecasts.
+        stretch: By how much waits are stretched, as earlier ones turned out.
+        coverage: How earlier ones turned out.
     """
 
     def __init__(self, cycle: Cycle, store: Store, clock: Clock, observe: Observe) -> None:
@@ -30,9 +33,12 @@ class Forecaster:
         self._clock = clock
         self._observe = observe
         self.latest = Forecasts()
+        self.stretch: Stretch | None = None
+        self.coverage = Coverage()
         self._seen: Decided | None = None
-        self._first: dict[str, Forecast] = {}
-        self._kept: deque[bool] = deque(maxlen=REMEMBERED)
+        self._first: dict[str, tuple[Forecast, Stretch | None]] = {}
+        self._held: deque[bool] = deque(maxlen=REMEMBERED)
+        self._scores: deque[float] = deque(maxlen=REMEMBERED)
 
     def run(self) -> float:
         """Forecast anew what the last cycle saw.
@@ -45,13 +51,13 @@ class Forecaster:
             return 0.0
         self._seen = decided
         began = self._clock.monotonic_s()
-        found = forecasts(decided)
+        found = forecasts(decided, stretch=self.stretch)
         took_s = self._clock.monotonic_s() - began
         self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s)
         live = {each.benchmark_id for each in decided.pending}
         live |= {each.benchmark_id for each in decided.holders}
         for benchmark_id, forecast in found.items():
-            self._first.setdefault(benchmark_id, forecast)
+            self._first.setdefault(benchmark_id, (forecast, self.stretch))
         self._look_back(live)
         return took_s
 
@@ -67,17 +73,29 @@ class Forecaster:
         with self._store.read() as uow:
             ended = uow.benchmarks.get_many(gone)
         for benchmark in ended:
-            if benchmark.status is Status.COMPLETED and benchmark.ended_at is not None:
-                self._tell(self._first[benchmark.benchmark_id], benchmark.ended_at)
-            if benchmark.ended_at is not None:
-                del self._first[benchmark.benchmark_id]
+            if benchmark.ended_at is None:
+                continue
+            forecast, stretch = self._first.pop(benchmark.benchmark_id)
+            if benchmark.started_at is not None:
+                self._learn(forecast, stretch, benchmark.started_at)
+            if benchmark.status is Status.COMPLETED:
+                self._tell(forecast, benchmark.ended_at)
+        self.stretch = stretch_of(self._scores)
         known = {benchmark.benchmark_id for benchmark in ended}
         for benchmark_id in gone:
             if benchmark_id not in known:
                 del self._first[benchmark_id]
 
+    def _learn(self, told: Forecast, stretch: Stretch | None, started_at: datetime) -> None:
+        """From one that waited, and started."""
+        found = score(told, started_at, stretch)
+        if told.place is not None and found is not None:
+            self._scores.append(found)
+
     def _tell(self, told: Forecast, ended_at: datetime) -> None:
-        self._kept.append(told.finish_low <= ended_at <= told.finish_high)
+        self._held.append(told.finish_low <= ended_at <= told.finish_high)
+        self.coverage = Coverage(held=sum(self._held), ended=len(self._held))
         error_s = abs((ended_at - told.finish).total_seconds())
         self._observe("eta_error_seconds", error_s, {})
-        self._observe("eta_interval_coverage_ratio", sum(self._kept) / len(self._kept), {})
+        share = self.coverage.held / self.coverage.ended
+        self._observe("eta_interval_coverage_ratio", share, {})

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgeyard.scheduler.decide.calibration import Stretch
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.forecast import forecast_of
@@ -97,11 +98,15 @@ def preview(
     files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
+    stretch: Stretch | None = None,
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
     A cron is looked at as its next firing. Files that would have to be downloaded first are taken
     to be here: how long that takes nobody knows.
+
+    Args:
+        stretch: As for `edgeyard.scheduler.decide.forecast.forecasts`.
     """
     candidate, result = _decided(cycle, description, files, user_id, now)
     explanation = result.explanation(CANDIDATE_ID)
@@ -110,7 +115,7 @@ def preview(
     return Preview(
         explanation=explanation,
         hcl=_hcl(candidate, explanation, settings),
-        forecast=forecast_of(result.decided, CANDIDATE_ID),
+        forecast=forecast_of(result.decided, CANDIDATE_ID, stretch=stretch),
     )
 
 
@@ -123,10 +128,17 @@ class Foreteller:
     the next cycle the queue is the same, so what one was told holds for the next of its kind.
     """
 
-    def __init__(self, cycle: Cycle, clock: Clock) -> None:
-        """Nothing is read before `of`."""
+    def __init__(
+        self, cycle: Cycle, clock: Clock, stretch: Callable[[], Stretch | None] = lambda: None
+    ) -> None:
+        """Nothing is read before `of`.
+
+        Args:
+            stretch: As for `edgeyard.scheduler.decide.forecast.forecasts`, as of now.
+        """
         self._cycle = cycle
         self._clock = clock
+        self._stretch = stretch
         self._lock = threading.Lock()
         self._next_s = -math.inf
         self._last: _Foretold | None = None
@@ -182,7 +194,7 @@ class Foreteller:
         if description.cron is not None or any(file.sha256 is None for file in files):
             return None
         _, result = _decided(self._cycle, description, files, user_id, self._clock.now())
-        return forecast_of(result.decided, CANDIDATE_ID)
+        return forecast_of(result.decided, CANDIDATE_ID, stretch=self._stretch())
 
 
 def _decided(

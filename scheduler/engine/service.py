@@ -47,7 +47,7 @@ from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
-from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
@@ -113,7 +113,9 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._figures = Figures(parts.store, parts.observe)
         self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
-        self._foreteller = Foreteller(parts.cycle, parts.clock)
+        self._foreteller = Foreteller(
+            parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
+        )
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -151,7 +153,9 @@ class Engine:
     ) -> Preview:
         """What a dry run answers; changes nothing. Any thread."""
         parts = self._parts
-        return preview(parts.cycle, parts.render, description, files, user_id, parts.clock.now())
+        stretch = parts.forecaster.stretch
+        now = parts.clock.now()
+        return preview(parts.cycle, parts.render, description, files, user_id, now, stretch)
 
     def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
         """Of a benchmark that is about to be submitted; see `Foreteller`. Any thread."""
@@ -175,7 +179,8 @@ class Engine:
         Raises:
             NotFound: No cycle has looked at it yet.
         """
-        return self._parts.explanations.changes(benchmark_id, bounds, self.forecast(benchmark_id))
+        foretold, stretch = self.forecast(benchmark_id), self._parts.forecaster.stretch
+        return self._parts.explanations.changes(benchmark_id, bounds, foretold, stretch)
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
@@ -186,6 +191,10 @@ class Engine:
     def forecast(self, benchmark_id: str) -> Forecast | None:
         """When it is expected to start and end; None where that can't be told. Any thread."""
         return self._parts.forecaster.of(benchmark_id)
+
+    def coverage(self) -> Coverage:
+        """How the newest forecasts turned out. Any thread."""
+        return self._parts.forecaster.coverage
 
     def queue(self) -> QueueView:
         """The queue as the last cycle saw it. Any thread."""

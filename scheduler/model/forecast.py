@@ -9,7 +9,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of one benchmark; four times in five it starts, and ends, between ``low`` and ``high``.
+    """Of one benchmark; it is to start, and to end, between ``low`` and ``high`` 4 times in 5.
 
     Attributes:
         made_at: When it was made; it says nothing of what came since.
@@ -33,6 +33,19 @@ class Forecast:
     finish_high: datetime
     deadline_chance: float | None
     grounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How the newest forecasts turned out.
+
+    Attributes:
+        held: Ended within the interval that was first told.
+        ended: All that were foretold, and completed.
+    """
+
+    held: int = 0
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

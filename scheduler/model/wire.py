@@ -28,7 +28,7 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
-from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import (
     ApiToken,
@@ -318,8 +318,8 @@ def outcome_to_json(outcome: Outcome) -> JsonObject:
 # --- forecasts ---------------------------------------------------------------------------------
 
 
-def forecast_to_json(forecast: Forecast, now: datetime) -> JsonObject:
-    """A forecast with its age."""
+def forecast_to_json(forecast: Forecast, now: datetime, coverage: Coverage) -> JsonObject:
+    """A forecast with its age, and how those before it turned out."""
     return {
         "made_at": time_to_json(forecast.made_at),
         "age_s": round(max((now - forecast.made_at).total_seconds(), 0.0), 3),
@@ -332,6 +332,7 @@ def forecast_to_json(forecast: Forecast, now: datetime) -> JsonObject:
         "finish_high": time_to_json(forecast.finish_high),
         "deadline_chance": forecast.deadline_chance,
         "grounded": forecast.grounded,
+        "coverage": {"held": coverage.held, "ended": coverage.ended},
     }
 
 

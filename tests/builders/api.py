@@ -38,7 +38,7 @@ from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
-from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
@@ -146,6 +146,9 @@ class FakeEngine:
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
         return self.forecasts.get(benchmark_id)
+
+    def coverage(self) -> Coverage:
+        return Coverage(held=41, ended=50)
 
     def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
         return Changes(

@@ -306,6 +306,7 @@ def test_a_submission_tells_its_forecast_and_tells_it_again(
     told = api.as_().post("/v1/benchmarks", json=description(), headers=key).json()
     assert told["forecast"]["place"] == 3
     assert told["forecast"]["start"] == "2026-11-21T12:00:00Z"
+    assert told["forecast"]["coverage"] == {"held": 41, "ended": 50}
     assert api.as_().post("/v1/benchmarks", json=description(), headers=key).json() == told
     wrong = api.as_().post("/v1/benchmarks", json=description(model="no such"))
     assert wrong.status_code == 422

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.scheduler.decide.calibration import LEAST_SCORES
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -26,6 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     WaitingReason,
 )
+from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from tests.builders.engine import A, Lab, a_model
 
 RENDER = RenderSettings(public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner")
@@ -86,6 +88,52 @@ def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> N
     assert len(told.values["eta_error_seconds"]) == 6
     assert told.values["eta_error_seconds"][-1] < told.values["eta_error_seconds"][0]
     assert 0.0 < told.values["eta_interval_coverage_ratio"][-1] <= 1.0
+
+
+def through(lab: Lab, job_id: str, seconds: float) -> None:
+    """It runs so long and ends."""
+    lab.clock.forward(seconds)
+    lab.upload(job_id)
+    lab.cluster.end(job_id)
+    lab.turn()
+
+
+def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
+    """Each time somebody more urgent comes later and overtakes, whom nobody foresaw."""
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    for _ in range(4):
+        ran(lab, forecaster, 10.0)
+
+    def foretold() -> tuple[str, str, Forecast]:
+        runs = lab.running(lab.submit())
+        waits = lab.submit()
+        lab.turn()
+        forecaster.run()
+        found = forecaster.of(waits)
+        assert found is not None
+        return runs, waits, found
+
+    for _ in range(LEAST_SCORES):
+        runs, waits, first = foretold()
+        urgent = lab.submit(content=b"slow", user_priority=10)
+        through(lab, runs, 10.0)
+        through(lab, lab.running(urgent), 30.0)
+        through(lab, lab.running(waits), 10.0)
+        lab.turn()
+        forecaster.run()
+    assert forecaster.coverage == Coverage(held=4 + LEAST_SCORES, ended=4 + 2 * LEAST_SCORES)
+    assert forecaster.stretch is not None
+    assert forecaster.stretch.late > 4.0
+    runs, waits, later = foretold()
+    assert abs(later.start - later.made_at - (first.start - first.made_at)) < timedelta(seconds=2)
+    assert first.start_high - first.made_at < timedelta(seconds=15)
+    assert later.start_high - later.made_at > timedelta(seconds=25)
+    assert would(lab, a_model()).forecast is not None
+    told = Foreteller(lab.cycle, lab.clock, lambda: forecaster.stretch).of(asking(), "ann")
+    plain = Foreteller(lab.cycle, lab.clock).of(asking(), "ann")
+    assert told is not None
+    assert plain is not None
+    assert told.start_high > plain.start_high
 
 
 def would(lab: Lab, file: BenchmarkFile, asked: JobDescription = ASKED) -> Preview:

@@ -10,8 +10,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -619,6 +619,21 @@ def test_a_submission_tells_when_it_starts_and_ends(server: FakeServer) -> None:
     assert json.loads(run(*submit, "--json").stdout)["forecast"]["start"] == at.isoformat()
     server.on("POST", "/v1/benchmarks", {**accepted("one"), "forecast": None})
     assert "about" not in run(*submit).stderr
+
+
+@pytest.mark.parametrize(
+    ("coverage", "said"),
+    [
+        ({"held": 41, "ended": 50}, "to hold 4 times in 5; 41 of the last 50 did"),
+        ({"held": 0, "ended": 0}, "to hold 4 times in 5; none has come to its end yet"),
+    ],
+)
+def test_a_forecast_says_how_those_before_it_turned_out(
+    server: FakeServer, coverage: Mapping[str, int], said: str
+) -> None:
+    at = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    server.on("GET", ONE, benchmark(forecast={**forecast(at), "coverage": coverage}))
+    assert said in run("show", ID).stdout
 
 
 def forecast(at: datetime) -> dict[str, object]:

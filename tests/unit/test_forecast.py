@@ -11,6 +11,7 @@ import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.batch import kind_of
+from edgeyard.scheduler.decide.calibration import Stretch
 from edgeyard.scheduler.decide.forecast import forecast_of, forecasts, roll
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
@@ -60,6 +61,7 @@ def foretold(
     holders: Sequence[BoardHolder] = (),
     cool_down_s: float = 0.0,
     hold_quantile: float = 1.0,
+    stretch: Stretch | None = None,
     **known: object,
 ) -> dict[str, Forecast]:
     held = {each.target_uid for each in holders}
@@ -71,7 +73,7 @@ def foretold(
         cool_down_s=cool_down_s,
         hold_quantile=hold_quantile,
     )
-    return forecasts(result.decided)
+    return forecasts(result.decided, stretch=stretch)
 
 
 def in_s(forecast: Forecast) -> tuple[float, float]:
@@ -166,6 +168,36 @@ def lease(since_s: float, until_s: float, user: str | None = None, uid: str = A)
 
 def starts_s(found: dict[str, Forecast], *ids: str) -> list[float]:
     return [in_s(found[each])[0] for each in ids]
+
+
+def test_waits_are_stretched_and_runs_are_not() -> None:
+    rng = np.random.default_rng(3)
+    runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
+    plain = foretold(queue(6), runs=runs, uids=(A,))
+    wide = foretold(queue(6), runs=runs, uids=(A,), stretch=Stretch(late=4.0, early=2.0))
+    assert wide["b0"] == plain["b0"]  # begins at once
+    last, stretched = plain["b5"], wide["b5"]
+    assert in_s(stretched) == pytest.approx(in_s(last), rel=0.05)
+    assert stretched.start_low < last.start_low
+    assert stretched.start_high > last.start_high
+    late_s = (stretched.start_high - NOW).total_seconds() / in_s(last)[0]
+    drawn_s = (last.start_high - NOW).total_seconds() / in_s(last)[0]
+    assert late_s == pytest.approx(drawn_s**4.0, rel=0.1)
+    for each in wide.values():
+        assert each.start_low < each.finish_low
+        assert each.start_high < each.finish_high
+
+
+def test_a_stretched_wait_begins_no_sooner_than_a_lease_ends_or_a_start_is_due() -> None:
+    rng = np.random.default_rng(3)
+    runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
+    wide = Stretch(late=8.0, early=8.0)
+    leased = foretold(queue(3), runs=runs, uids=(A,), stretch=wide, leases=(lease(0, 50),))
+    assert min(each.start_low for each in leased.values()) == NOW + timedelta(seconds=50)
+    due = NOW + timedelta(seconds=30)
+    later = queue(4)[:3] + queue(4, start_time=due)[3:]
+    found = foretold(later, runs=runs, uids=(A,), stretch=wide)
+    assert due <= found["b3"].start_low
 
 
 def test_a_lease_is_waited_for() -> None:

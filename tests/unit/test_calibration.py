@@ -1,0 +1,117 @@
+"""How forecasts learn from the starts that came."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edgeyard.plugins.testing import NOW
+from edgeyard.scheduler.decide.calibration import (
+    LEAST_SCORES,
+    Stretch,
+    score,
+    stretch_of,
+    stretched,
+)
+from edgeyard.scheduler.model.forecast import Forecast
+
+WAIT_S = 600.0
+STRETCHES = st.builds(Stretch, late=st.floats(0.1, 16.0), early=st.floats(0.1, 16.0))
+
+
+def drawn(width: float, samples: int = 64) -> np.ndarray:
+    """Possible waits, log-normal, seconds."""
+    rng = np.random.default_rng(1)
+    return WAIT_S * np.exp(width * rng.standard_normal(samples))
+
+
+def told(starts_s: np.ndarray) -> Forecast:
+    low, middle, high = (
+        NOW + timedelta(seconds=each) for each in np.quantile(starts_s, (0.1, 0.5, 0.9)).tolist()
+    )
+    return Forecast(
+        benchmark_id="b",
+        made_at=NOW,
+        place=2,
+        start=middle,
+        start_low=low,
+        start_high=high,
+        finish=middle,
+        finish_low=low,
+        finish_high=high,
+        deadline_chance=None,
+        grounded=True,
+    )
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize("bias", [0.7, 1.0, 2.0])
+def test_too_narrow_intervals_come_to_hold_four_times_in_five(bias: float) -> None:
+    """What comes is twice as wide as what is drawn, and later or sooner altogether."""
+    rng = np.random.default_rng(5)
+    scores: list[float] = []
+    held = {False: 0, True: 0}
+    for number in range(1200):
+        stretch = stretch_of(scores[-500:])
+        forecast = told(stretched(drawn(0.2), 0.0, stretch))
+        came = after(WAIT_S * bias * float(np.exp(0.4 * rng.standard_normal())))
+        held[number >= 600] += forecast.start_low <= came <= forecast.start_high
+        found = score(forecast, came, stretch)
+        assert found is not None
+        scores.append(found)
+    # an interval never leaves its median out, so one that is always late holds more often
+    assert 0.74 <= held[True] / 600 <= (0.86 if bias == 1.0 else 0.92)
+
+
+def test_few_forecasts_say_nothing() -> None:
+    assert stretch_of([5.0] * (LEAST_SCORES - 1)) is None
+    assert stretch_of([5.0] * LEAST_SCORES) == Stretch(late=5.0, early=0.1)
+
+
+@given(scores=st.lists(st.floats(-1e6, 1e6), min_size=LEAST_SCORES, max_size=200))
+def test_no_luck_however_bad_makes_intervals_endless(scores: list[float]) -> None:
+    found = stretch_of(scores)
+    assert found is not None
+    assert 0.1 <= found.late <= 16.0
+    assert 0.1 <= found.early <= 16.0
+
+
+@given(stretch=STRETCHES, seconds=st.floats(1.0, 36_000.0))
+def test_a_start_scores_alike_however_its_forecast_was_stretched(
+    stretch: Stretch | None, seconds: float
+) -> None:
+    starts = drawn(0.5, samples=2001)  # few would leave gaps where the ends of an interval are
+    plain = score(told(starts), after(seconds), None)
+    other = score(told(stretched(starts, 0.0, stretch)), after(seconds), stretch)
+    assert other == pytest.approx(plain, rel=0.02, abs=0.02)
+
+
+@given(stretch=STRETCHES, soonest=st.floats(0.0, 300.0))
+def test_stretching_keeps_medians_order_and_what_cannot_be(
+    stretch: Stretch | None, soonest: float
+) -> None:
+    starts = np.maximum(drawn(0.5), soonest)
+    found = stretched(starts, soonest, stretch)
+    assert np.median(found) == pytest.approx(np.median(starts), rel=0.1)
+    assert (found >= soonest).all()
+    assert (np.diff(found[np.argsort(starts)]) >= 0.0).all()
+
+
+def test_what_starts_at_once_is_left_alone() -> None:
+    at_once = np.zeros(64)
+    assert (stretched(at_once, 0.0, Stretch(8.0, 8.0)) == 0.0).all()
+    assert score(told(at_once), after(30.0), None) is None
+
+
+def test_starts_at_once_though_none_was_expected_are_scored() -> None:
+    found = score(told(drawn(0.5)), NOW, None)
+    assert found is not None
+    assert found < -5.0
+    assert np.isfinite(found)
