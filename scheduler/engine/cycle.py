@@ -325,14 +325,24 @@ class Cycle:
         ]
         for benchmark in uow.benchmarks.get_many(changed):
             earlier = _earlier_attempts(uow, benchmark)
-            live[benchmark.benchmark_id] = _Live(
-                benchmark,
-                pending_of(benchmark, _tried(earlier), self._start_lead),
-                max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
-            )
+            live[benchmark.benchmark_id] = self._known(benchmark, earlier)
         # One assignment: `preview` reads this from other threads.
         self._live = live
         self._explained = {key: value for key, value in self._explained.items() if key in live}
+
+    def _remember(self, scheduled: Sequence[Benchmark], waiting: Sequence[Benchmark]) -> None:
+        """Our own changes, committed: the next cycle need not read them."""
+        known = {each.benchmark_id: self._known(each, ()) for each in scheduled}
+        for each in waiting:
+            known[each.benchmark_id] = replace(self._live[each.benchmark_id], benchmark=each)
+        self._live = self._live | known
+
+    def _known(self, benchmark: Benchmark, earlier: Sequence[Attempt]) -> _Live:
+        return _Live(
+            benchmark,
+            pending_of(benchmark, _tried(earlier), self._start_lead),
+            max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
+        )
 
     def _decides(self, chosen: Chosen, benchmark_id: str) -> bool:
         """Whether this policy decides that benchmark: its own does, the active one the others."""
@@ -450,7 +460,7 @@ class Cycle:
         if not news and shape == self._recorded.get(key):
             return ()
         record = self._recorder.record(given, result)
-        attempts: list[Attempt] = []
+        prepared: list[tuple[Benchmark, Attempt]] = []
         preempted: list[str] = []
         seq: int | None = None
         # All but the last of many: those of the last are committed with all else.
@@ -459,10 +469,10 @@ class Cycle:
             few = result.placements[start : start + PLACED_TOGETHER]
             with self._store.write() as uow:
                 seq = uow.cycles.keep(record) if seq is None else seq
-                attempts += self._prepare(uow, few, seq)
+                prepared += self._prepare(uow, few, seq)
         with self._store.write() as uow:
             seq = self._last_seq = uow.cycles.keep(record) if seq is None else seq
-            attempts += self._prepare(uow, result.placements[last:], seq)
+            prepared += self._prepare(uow, result.placements[last:], seq)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
@@ -472,30 +482,32 @@ class Cycle:
                 if stopped is not None:
                     preempted.append(stopped)
             waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
-            for benchmark_id in lifecycle.wait(uow, waits, now):
-                waiting, _ = told[benchmark_id]
-                own = waiting == result.waiting[benchmark_id]
+            waiting_now = lifecycle.wait(uow, waits, now)
+            for benchmark in waiting_now:
+                waiting, _ = told[benchmark.benchmark_id]
+                own = waiting == result.waiting[benchmark.benchmark_id]
                 explained = Explained(seq=seq, waiting=None if own else waiting)
-                uow.cycles.explain(benchmark_id, explained)
+                uow.cycles.explain(benchmark.benchmark_id, explained)
             for benchmark_id, waiting in missed.items():
                 current = uow.benchmarks.get(benchmark_id)
                 if current.status is Status.PENDING and not current.unpinned:
                     lifecycle.unavailable(uow, current, waiting, now)
-            placed = {each.benchmark_id: each.number for each in attempts}
+            placed = {each.benchmark_id: each.number for _, each in prepared}
             self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
+        self._remember([benchmark for benchmark, _ in prepared], waiting_now)
         self._recorded[key] = shape
         self._explained |= told
         for benchmark_id in placed:  # one that comes back to the queue is told anew
             self._explained.pop(benchmark_id, None)
         self.preempted += tuple(preempted)
-        counts = {"placed": len(attempts), "preempted": len(preempted), "waiting": len(told)}
+        counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
         for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": chosen.policy.name, "result": name})
-        return tuple(each.job_id for each in attempts)
+        return tuple(attempt.job_id for _, attempt in prepared)
 
     def _prepare(
         self, uow: UnitOfWork, placements: Sequence[Placement], seq: int
-    ) -> Sequence[Attempt]:
+    ) -> Sequence[tuple[Benchmark, Attempt]]:
         now = self._clock.now()
         last_numbers = uow.attempts.last_numbers([each.benchmark_id for each in placements])
         wanted: list[tuple[Benchmark, Attempt]] = []
@@ -504,7 +516,7 @@ class Cycle:
             number = last_numbers.get(benchmark.benchmark_id, 0) + 1
             wanted.append((benchmark, _attempt(benchmark, placement, number, now)))
         prepared = lifecycle.prepare(uow, wanted, now, most_run_s=self._most_run_s)
-        for attempt in prepared:
+        for _, attempt in prepared:
             uow.cycles.explain(attempt.benchmark_id, Explained(seq=seq))
             logger.info(
                 "benchmark placed",

@@ -195,13 +195,13 @@ def wait(
     uow: UnitOfWork,
     told: Sequence[tuple[Benchmark, Waiting, int]],
     now: datetime,
-) -> frozenset[str]:
+) -> Sequence[Benchmark]:
     """Note why benchmarks wait, and their priorities.
 
     A new reason code is an event, a new sentence is not.
 
     Returns:
-        Ids of those that did not change meanwhile; the others are left out.
+        As they are now. Who changed meanwhile is left out.
     """
     unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _, _ in told])
     news = [
@@ -220,7 +220,12 @@ def wait(
         if before.waiting is None or before.waiting.reason is not waiting.reason:
             data = {"reason": waiting.reason.value, "sentence": waiting.sentence}
             _log(uow, benchmark, now, "benchmark.waiting", data)
-    return unchanged
+    saved_by_id = {benchmark.benchmark_id: benchmark for benchmark in saved}
+    return [
+        saved_by_id.get(benchmark.benchmark_id, benchmark)
+        for benchmark, _, _ in told
+        if benchmark.benchmark_id in unchanged
+    ]
 
 
 def unavailable(
@@ -259,7 +264,7 @@ def prepare(
     now: datetime,
     *,
     most_run_s: float = MOST_RUN_S,
-) -> Sequence[Attempt]:
+) -> Sequence[tuple[Benchmark, Attempt]]:
     """Commit to dispatches: each benchmark is scheduled, its attempt prepared and paid ahead.
 
     Left out is who changed meanwhile (cancelled, say), whom its user's account can't bear, and
@@ -268,6 +273,9 @@ def prepare(
     Args:
         wanted: Pending benchmarks, each with its next attempt; the first come first.
         most_run_s: Bound on a run that states no ``user_time``.
+
+    Returns:
+        As they are now.
     """
     unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _ in wanted])
     wanted = [each for each in wanted if each[0].benchmark_id in unchanged]
@@ -283,9 +291,10 @@ def prepare(
     benchmark_by_id = {benchmark.benchmark_id: benchmark for benchmark, _ in wanted}
     scheduled = [_scheduled(benchmark_by_id[attempt.benchmark_id], attempt) for attempt in added]
     saved = uow.benchmarks.save_all(scheduled, Status.PENDING)
-    for benchmark, attempt in zip(saved, added, strict=True):
+    prepared = list(zip(saved, added, strict=True))
+    for benchmark, attempt in prepared:
         _tell_prepared(uow, benchmark, attempt, now)
-    return added
+    return prepared
 
 
 def _scheduled(benchmark: Benchmark, attempt: Attempt) -> Benchmark:

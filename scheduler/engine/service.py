@@ -254,7 +254,6 @@ class Engine:
                 self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
-        self._figures.catch_up()
         self._parts.dispatcher.put(*self._parts.cycle.run())
         for job_id in self._parts.cycle.preempted:
             self._hints.put(job_id)
@@ -262,6 +261,7 @@ class Engine:
             if benchmark_id not in self._fetching:
                 self._fetching.add(benchmark_id)
                 self._fetches.put(benchmark_id)
+        self._figures.catch_up()
         self._guarded("shadow", self._parts.cycle.decide_beside)
 
     def _forecast_loop(self) -> None:

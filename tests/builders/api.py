@@ -258,7 +258,7 @@ class Api:
                 hcl='job "x" { token = "******" }\n',
                 upload_token_sha256=token_hash(token),
             )
-            (stored,) = lifecycle.prepare(uow, [(benchmark, attempt)], now)
+            ((_, stored),) = lifecycle.prepare(uow, [(benchmark, attempt)], now)
             lifecycle.to_state(uow, stored, AttemptState.DISPATCHING, now)
         return self.attempt(benchmark_id)
 

@@ -129,13 +129,16 @@ def test_who_changed_meanwhile_is_left_out_of_what_is_prepared_together(store: S
         lifecycle.cancel(uow, "ada-2", make.NOW, "ada")
     with store.write() as uow:
         prepared = lifecycle.prepare(uow, wanted, make.NOW)
-        assert [each.benchmark_id for each in prepared] == ["ada-1", "ada-3"]
+        assert [each.benchmark_id for each, _ in prepared] == ["ada-1", "ada-3"]
         assert lifecycle.prepare(uow, wanted, make.NOW) == []
     with store.read() as uow:
         statuses = [uow.benchmarks.get(each.benchmark_id).status for each, _ in wanted]
         assert statuses == [Status.SCHEDULED, Status.CANCELLED, Status.SCHEDULED]
-        assert list(uow.attempts.live()) == list(prepared)
-        assert [each.time_limit_s for each in prepared] == [10.0, 40.0]
+        assert list(uow.attempts.live()) == [attempt for _, attempt in prepared]
+        assert [uow.benchmarks.get(each.benchmark_id) for each, _ in prepared] == [
+            benchmark for benchmark, _ in prepared
+        ]
+        assert [attempt.time_limit_s for _, attempt in prepared] == [10.0, 40.0]
         assert uow.credits.balance("ada").reserved == 50.0
         assert len(uow.credits.open_charges()) == 2
         moved = [
@@ -151,7 +154,7 @@ def test_credits_that_suffice_for_some_are_reserved_in_order(store: SqlStore) ->
     with store.write() as uow:
         charging.set_credits(uow, "ada", 100.0, make.NOW, "op")
         prepared = lifecycle.prepare(uow, wanted, make.NOW)
-    assert [each.benchmark_id for each in prepared] == ["ada-1", "ada-2", "bob-1", "ada-4"]
+    assert [each.benchmark_id for each, _ in prepared] == ["ada-1", "ada-2", "bob-1", "ada-4"]
     with store.read() as uow:
         assert uow.credits.balance("ada").credits_left == 0.0
         assert uow.credits.balance("bob").reserved == 900.0
@@ -165,7 +168,7 @@ def test_no_more_run_together_than_the_account_may_have(store: SqlStore) -> None
         uow.accounts.add_user(make.a_user("bob"))
         lifecycle.prepare(uow, wanted[:1], make.NOW)
         prepared = lifecycle.prepare(uow, wanted[1:], make.NOW)
-    assert [each.benchmark_id for each in prepared] == ["ada-2", "bob-1", "bob-2"]
+    assert [each.benchmark_id for each, _ in prepared] == ["ada-2", "bob-1", "bob-2"]
 
 
 def test_an_attempt_whose_job_is_anothers_harms_nobody_else(store: SqlStore) -> None:
@@ -174,7 +177,7 @@ def test_an_attempt_whose_job_is_anothers_harms_nobody_else(store: SqlStore) -> 
     wanted[1] = (wanted[1][0], replace(wanted[1][1], job_id=job_id))
     with store.write() as uow:
         prepared = lifecycle.prepare(uow, wanted, make.NOW)
-    assert [each.benchmark_id for each in prepared] == ["ada-1", "ada-3"]
+    assert [each.benchmark_id for each, _ in prepared] == ["ada-1", "ada-3"]
     with store.read() as uow:
         assert uow.benchmarks.get("ada-2") == wanted[1][0]
         assert uow.credits.balance("ada").reserved == 50.0
@@ -187,14 +190,15 @@ def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
     busy, never = make.a_waiting(), make.a_waiting(WaitingReason.NO_SUCH_FAMILY)
     with store.write() as uow:
         told = [(benchmark, busy, 7) for benchmark in seen]
-        assert lifecycle.wait(uow, told, make.NOW) == {"ada-1", "ada-3"}
+        waiting = lifecycle.wait(uow, told, make.NOW)
         first, held, third = map(uow.benchmarks.get, ("ada-1", "ada-2", "ada-3"))
+        assert waiting == [first, third]
         assert (first.waiting, first.priority, held.waiting) == (busy, 7, None)
         other = replace(busy, sentence="still busy")
         told = [(first, never, 7), (held, busy, 7), (third, other, 8)]
         assert len(lifecycle.wait(uow, told, make.NOW)) == 3
         same = [(each, busy, 7) for each in [uow.benchmarks.get("ada-2")]]
-        assert lifecycle.wait(uow, same, make.NOW) == {"ada-2"}
+        assert lifecycle.wait(uow, same, make.NOW) == [same[0][0]]
     with store.read() as uow:
         assert uow.benchmarks.get("ada-2") == same[0][0]
         assert (third.version, uow.benchmarks.get("ada-3").waiting) == (1, other)
