@@ -1,6 +1,7 @@
 """The peer: ``python -m benchmarks.nomad.bare_client``, jobs as HCL in, registered in Nomad.
 
-The least code that does it: standard library, a connection a thread, parse and register.
+The least code that does it: standard library, a connection a thread, parse and register; between
+the two, where it is asked to, a variable with the job's token.
 """
 
 import http.client
@@ -20,7 +21,8 @@ def main() -> int:
         texts.put(text)
     threads = [
         threading.Thread(
-            target=_client, args=(asked["address"], asked["token"], asked["namespace"], texts)
+            target=_client,
+            args=(asked["address"], asked["token"], asked["namespace"], asked["secrets"], texts),
         )
         for _ in range(asked["connections"])
     ]
@@ -33,17 +35,19 @@ def main() -> int:
     return 0
 
 
-def _client(address: str, token: str, namespace: str, texts: "queue.SimpleQueue[str]") -> None:
+def _client(
+    address: str, token: str, namespace: str, secrets: bool, texts: "queue.SimpleQueue[str]"
+) -> None:
     connection = http.client.HTTPConnection(urlsplit(address).netloc)
 
-    def call(path: str, body: object) -> object:
+    def call(path: str, body: object, method: str = "POST") -> dict[str, object]:
         headers = {"X-Nomad-Token": token, "Content-Type": "application/json"}
-        connection.request("POST", f"{path}?namespace={namespace}", json.dumps(body), headers)
+        connection.request(method, f"{path}?namespace={namespace}", json.dumps(body), headers)
         answer = connection.getresponse()
         content = answer.read()
         if answer.status != 200:
             raise RuntimeError(f"{path}: {answer.status} {content[:500]!r}")
-        return json.loads(content)
+        return dict(json.loads(content))
 
     while True:
         try:
@@ -51,6 +55,9 @@ def _client(address: str, token: str, namespace: str, texts: "queue.SimpleQueue[
         except queue.Empty:
             return
         job = call("/v1/jobs/parse", {"JobHCL": text})
+        if secrets:
+            path = f"nomad/jobs/{job['ID']}"
+            call(f"/v1/var/{path}", {"Path": path, "Items": {"TOKEN": "x" * 43}}, "PUT")
         call("/v1/jobs", {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0})
 
 

@@ -41,12 +41,13 @@ _ENVIRONMENT = {
 
 def run(folder: Path) -> list[Row]:
     """Ours, the peer, ours, the peer, in turn."""
-    decided, submitted, bare = [], [], []
+    decided, submitted, bare, bare_secrets = [], [], [], []
     with lab.nomad(folder / "nomad", HOSTS) as cluster:
         for number in range(ROUNDS):
             rate, texts = _dispatch(folder / f"dispatch-{number}", cluster)
             decided.append(rate)
-            bare.append(_bare(cluster, texts, number))
+            bare.append(_bare(cluster, texts))
+            bare_secrets.append(_bare(cluster, texts, secrets=True))
             submitted.append(_submit(folder / f"submit-{number}", cluster))
     return [
         _row("dispatch", decided, bare, "decision committed to registered in Nomad"),
@@ -55,6 +56,12 @@ def run(folder: Path) -> list[Row]:
             submitted,
             bare,
             f"POST /v1/benchmarks on {lab.CONNECTIONS} connections to registered in Nomad",
+        ),
+        _row(
+            "bare with variable",
+            bare_secrets,
+            bare,
+            "the peer itself, with a variable for each job's token, as every dispatch of ours",
         ),
     ]
 
@@ -161,12 +168,13 @@ def _registered(data_dir: Path) -> list[Attempt]:
         store.close()
 
 
-def _bare(cluster: LoopbackNomad, texts: list[str], number: int) -> float:
+def _bare(cluster: LoopbackNomad, texts: list[str], *, secrets: bool = False) -> float:
     asked = {
         "address": cluster.address,
         "token": cluster.token,
         "namespace": cluster.namespace,
         "connections": lab.CONNECTIONS,
+        "secrets": secrets,
         "texts": texts,
     }
     done = subprocess.run(
