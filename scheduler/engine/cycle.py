@@ -169,11 +169,12 @@ class Cycle:
                 "cluster did not answer", extra={"event": "twin.missed", "reason": str(error)}
             )
 
-    def run(self) -> tuple[str, ...]:
+    def run(self, hand_over: Callable[[Sequence[str]], object] = lambda job_ids: None) -> None:
         """Decide once and commit. What a shadow would have decided is left to `decide_beside`.
 
-        Returns:
-            Job ids of the attempts that were prepared: to be dispatched.
+        Args:
+            hand_over: Takes the job ids of attempts that are prepared, to be dispatched, before
+                others are told why they wait.
         """
         began = self._clock.monotonic_s()
         self.look()
@@ -184,11 +185,10 @@ class Cycle:
             settles = self._scorekeeper.settles(uow, now)
         self.preempted = ()
         self._beside = None
-        prepared: list[str] = []
         for chosen in dict.fromkeys(self._own.values()):
-            prepared += self._turn(chosen, now)[0]
+            self._turn(chosen, now, hand_over)
         main = Chosen(policy=self._policy, plugins=self._plugins)
-        mains, given, result = self._turn(main, now)
+        given, result = self._turn(main, now, hand_over)
         self.queue = QueueView(
             now.isoformat(), self._policy.name, tuple(result.order), result.never
         )
@@ -199,15 +199,14 @@ class Cycle:
             with self._store.write() as uow:
                 self._scorekeeper.settle(uow, self._policy, self._plugins, now)
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
-        return (*prepared, *mains)
 
     def _turn(
-        self, chosen: Chosen, now: datetime
-    ) -> tuple[tuple[str, ...], CycleInput, CycleResult]:
+        self, chosen: Chosen, now: datetime, hand_over: Callable[[Sequence[str]], object]
+    ) -> tuple[CycleInput, CycleResult]:
         """Decide all that this policy is to decide, and commit.
 
         Returns:
-            Job ids of the attempts that were prepared, what was given, and what came of it.
+            What was given, and what came of it.
         """
         with self._store.read() as uow:
             self._reload(uow)
@@ -232,9 +231,9 @@ class Cycle:
             seed=self._seed,
         )
         result = decide(given, chosen.policy, chosen.plugins, monotonic_s=self._clock.monotonic_s)
-        prepared = self._commit(given, result, overdue, chosen)
+        self._commit(given, result, overdue, chosen, hand_over)
         self._tell(result, chosen.plugins)
-        return prepared, given, result
+        return given, result
 
     def _choose(self, uow: UnitOfWork) -> Chosen | None:
         """Take up the policy that operators want; returns the one to decide beside it."""
@@ -330,12 +329,9 @@ class Cycle:
         self._live = live
         self._explained = {key: value for key, value in self._explained.items() if key in live}
 
-    def _remember(self, scheduled: Sequence[Benchmark], waiting: Sequence[Benchmark]) -> None:
+    def _remember(self, changed: Sequence[_Live]) -> None:
         """Our own changes, committed: the next cycle need not read them."""
-        known = {each.benchmark_id: self._known(each, ()) for each in scheduled}
-        for each in waiting:
-            known[each.benchmark_id] = replace(self._live[each.benchmark_id], benchmark=each)
-        self._live = self._live | known
+        self._live = self._live | {each.benchmark.benchmark_id: each for each in changed}
 
     def _known(self, benchmark: Benchmark, earlier: Sequence[Attempt]) -> _Live:
         return _Live(
@@ -436,7 +432,8 @@ class Cycle:
         result: CycleResult,
         overdue: Mapping[str, tuple[str, bool]],
         chosen: Chosen,
-    ) -> tuple[str, ...]:
+        hand_over: Callable[[Sequence[str]], object],
+    ) -> None:
         now = self._clock.now()
         told: dict[str, tuple[Waiting, int]] = {}
         missed: dict[str, Waiting] = {}
@@ -458,7 +455,7 @@ class Cycle:
         shape = _shape(given)
         self._last_seq = None
         if not news and shape == self._recorded.get(key):
-            return ()
+            return
         record = self._recorder.record(given, result)
         prepared: list[tuple[Benchmark, Attempt]] = []
         preempted: list[str] = []
@@ -481,29 +478,47 @@ class Cycle:
                 stopped = _unless_changed(partial(self._preempt, uow, preemption))
                 if stopped is not None:
                     preempted.append(stopped)
-            waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
-            waiting_now = lifecycle.wait(uow, waits, now)
-            for benchmark in waiting_now:
-                waiting, _ = told[benchmark.benchmark_id]
-                own = waiting == result.waiting[benchmark.benchmark_id]
-                explained = Explained(seq=seq, waiting=None if own else waiting)
-                uow.cycles.explain(benchmark.benchmark_id, explained)
-            for benchmark_id, waiting in missed.items():
-                current = uow.benchmarks.get(benchmark_id)
-                if current.status is Status.PENDING and not current.unpinned:
-                    lifecycle.unavailable(uow, current, waiting, now)
             placed = {each.benchmark_id: each.number for _, each in prepared}
             self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
-        self._remember([benchmark for benchmark, _ in prepared], waiting_now)
+            if not prepared:
+                waiting_now = self._explain(uow, result, told, missed, seq)
         self._recorded[key] = shape
-        self._explained |= told
         for benchmark_id in placed:  # one that comes back to the queue is told anew
             self._explained.pop(benchmark_id, None)
         self.preempted += tuple(preempted)
+        if prepared:
+            self._remember([self._known(benchmark, ()) for benchmark, _ in prepared])
+            hand_over([attempt.job_id for _, attempt in prepared])
+            with self._store.write() as uow:
+                waiting_now = self._explain(uow, result, told, missed, seq)
+        self._remember([replace(self._live[w.benchmark_id], benchmark=w) for w in waiting_now])
+        self._explained |= told
         counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
         for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": chosen.policy.name, "result": name})
-        return tuple(attempt.job_id for _, attempt in prepared)
+
+    def _explain(
+        self,
+        uow: UnitOfWork,
+        result: CycleResult,
+        told: Mapping[str, tuple[Waiting, int]],
+        missed: Mapping[str, Waiting],
+        seq: int,
+    ) -> Sequence[Benchmark]:
+        """Say of those that wait why they do; as they are now."""
+        now = self._clock.now()
+        waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
+        waiting_now = lifecycle.wait(uow, waits, now)
+        for benchmark in waiting_now:
+            waiting, _ = told[benchmark.benchmark_id]
+            own = waiting == result.waiting[benchmark.benchmark_id]
+            explained = Explained(seq=seq, waiting=None if own else waiting)
+            uow.cycles.explain(benchmark.benchmark_id, explained)
+        for benchmark_id, waiting in missed.items():
+            current = uow.benchmarks.get(benchmark_id)
+            if current.status is Status.PENDING and not current.unpinned:
+                lifecycle.unavailable(uow, current, waiting, now)
+        return waiting_now
 
     def _prepare(
         self, uow: UnitOfWork, placements: Sequence[Placement], seq: int

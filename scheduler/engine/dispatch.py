@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
@@ -83,6 +83,7 @@ class _Call:
     Attributes:
         attempt: As it is committed.
         token: Of its uploads; only its hash is kept.
+        verified: Raises what came of the cluster's reading of the text.
     """
 
     attempt: Attempt
@@ -90,9 +91,16 @@ class _Call:
     job: NomadJob = field(repr=False)
     text: str = field(repr=False)
     token: str = field(repr=False)
+    verified: Future[None]
 
     @classmethod
-    def of(cls, job: NomadJob, benchmark: Benchmark, attempt: Attempt) -> _Call:
+    def of(
+        cls,
+        job: NomadJob,
+        benchmark: Benchmark,
+        attempt: Attempt,
+        verify: Callable[[NomadJob, str], Future[None]],
+    ) -> _Call:
         """With a token of its own."""
         token = "eyu_" + secrets.token_urlsafe(32)
         text = render(job)
@@ -107,6 +115,7 @@ class _Call:
             job=job,
             text=text,
             token=token,
+            verified=verify(job, text),
         )
 
 
@@ -147,6 +156,7 @@ class Dispatcher:
         self._news = threading.Condition()  # guards all below
         self._in_flight: set[str] = set()
         self._wanted: deque[str] = deque()
+        self._committing = False
         self._calling = 0
         self._called: list[_Called] = []
 
@@ -162,7 +172,14 @@ class Dispatcher:
             new = [job_id for job_id in dict.fromkeys(job_ids) if job_id not in self._in_flight]
             self._in_flight.update(new)
             self._wanted.extend(new)
-            self._news.notify()
+            self._news.notify_all()
+
+    def await_called(self, timeout_s: float) -> None:
+        """Until the calls for all that was put have been made. Any thread but the turns'."""
+        with self._news:
+            self._news.wait_for(
+                lambda: not (self._wanted or self._committing or self._calling), timeout_s
+            )
 
     def turn(self, calls: Executor, timeout_s: float = NOTED_S) -> None:
         """Note what became of calls and begin others; nothing is raised for what a job does wrong.
@@ -181,13 +198,16 @@ class Dispatcher:
         with self._news:
             room = CALLED_TOGETHER - self._calling if self._has_room() else 0
             wanted = [self._wanted.popleft() for _ in range(min(room, len(self._wanted)))]
+            self._committing = bool(wanted)
         begun: Sequence[_Call] = ()
         try:
-            begun = self._begun(wanted)
+            begun = self._begun(wanted, calls)
         finally:
             self._let_go(set(wanted) - {call.attempt.job_id for call in begun})
-        with self._news:
-            self._calling += len(begun)
+            with self._news:
+                self._committing = False
+                self._calling += len(begun)
+                self._news.notify_all()
         for call in begun:
             calls.submit(self._make, call)
 
@@ -215,10 +235,10 @@ class Dispatcher:
         with self._news:
             self._in_flight.difference_update(job_ids)
 
-    def _begun(self, job_ids: Sequence[str]) -> Sequence[_Call]:
+    def _begun(self, job_ids: Sequence[str], executor: Executor) -> Sequence[_Call]:
         if not job_ids:
             return ()
-        calls, wrong = self._committed(job_ids)
+        calls, wrong = self._committed(job_ids, executor)
         for job_id, error in wrong.items():
             self._refuse(job_id, error)
         return calls
@@ -233,13 +253,13 @@ class Dispatcher:
         with self._news:
             self._calling -= 1
             self._called.append(_Called(call, outcome))
-            self._news.notify()
+            self._news.notify_all()
 
     def _outcome(self, call: _Call) -> AttemptState | EdgeyardError:
         """What became of an attempt's call; an error: it was refused, and ever will be."""
         job_id = call.attempt.job_id
         try:
-            self._verify(call.job, call.text)
+            call.verified.result()
             failpoint("dispatch:before")
             self._cluster.dispatch(job_id, call.text, {UPLOAD_TOKEN: call.token})
             failpoint("dispatch:after")
@@ -256,8 +276,17 @@ class Dispatcher:
         logger.info("job dispatched", extra={"event": "dispatched", "job_id": job_id})
         return AttemptState.QUEUED
 
-    def _committed(self, job_ids: Sequence[str]) -> tuple[list[_Call], dict[str, Exception]]:
-        """Commit to the calls; and the jobs that can't be made, which no waiting would mend."""
+    def _committed(
+        self, job_ids: Sequence[str], executor: Executor
+    ) -> tuple[list[_Call], dict[str, Exception]]:
+        """Commit to the calls; and the jobs that can't be made, which no waiting would mend.
+
+        Texts are read by the cluster meanwhile, which changes nothing there.
+        """
+
+        def verify(job: NomadJob, text: str) -> Future[None]:
+            return executor.submit(self._verify, job, text)
+
         calls: list[_Call] = []
         wrong: dict[str, Exception] = {}
         with self._store.write() as uow:
@@ -278,7 +307,7 @@ class Dispatcher:
                     continue
                 try:
                     job, grants = self._job(benchmark, attempt)
-                    call = _Call.of(job, benchmark, attempt)
+                    call = _Call.of(job, benchmark, attempt, verify)
                 except (HclError, InvalidInput, NotFound, ValueError) as error:
                     wrong[attempt.job_id] = error
                     continue

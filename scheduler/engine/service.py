@@ -63,6 +63,10 @@ FORECAST_S = 1.0
 FORECAST_SHARE = 0.05
 """Of one core that forecasts take at most, whatever the length of the queue."""
 
+HANDED_OVER_S = 0.1
+"""The longest that a cycle waits for the jobs of what it placed to be registered, before it tells
+others why they wait."""
+
 JOIN_S = 5.0
 _ALL = ""
 
@@ -254,7 +258,7 @@ class Engine:
                 self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
-        self._parts.dispatcher.put(*self._parts.cycle.run())
+        self._parts.cycle.run(self._hand_over)
         for job_id in self._parts.cycle.preempted:
             self._hints.put(job_id)
         for benchmark_id in self._parts.cycle.fetching():
@@ -263,6 +267,11 @@ class Engine:
                 self._fetches.put(benchmark_id)
         self._figures.catch_up()
         self._guarded("shadow", self._parts.cycle.decide_beside)
+
+    def _hand_over(self, job_ids: Sequence[str]) -> None:
+        """To the dispatcher, who is let go first."""
+        self._parts.dispatcher.put(*job_ids)
+        self._parts.dispatcher.await_called(HANDED_OVER_S)
 
     def _forecast_loop(self) -> None:
         import scipy.special  # noqa: F401  takes a moment: not when the first benchmarks wait

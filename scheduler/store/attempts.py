@@ -45,10 +45,13 @@ _SAVE_AS = {
     for state in AttemptState
 }
 _OF = select(attempts).where(attempts.c.benchmark_id == bindparam("id")).order_by(attempts.c.number)
-_LAST_NUMBERS = select(attempts.c.benchmark_id, func.max(attempts.c.number).label("last")).group_by(
-    attempts.c.benchmark_id
+_LAST_NUMBERS = (
+    select(attempts.c.benchmark_id, func.max(attempts.c.number).label("last"))
+    .where(attempts.c.benchmark_id.in_(bindparam("ids", expanding=True)))
+    .group_by(attempts.c.benchmark_id)
 )
 _LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
+_LIVE_OF = _LIVE.where(attempts.c.job_id.in_(bindparam("ids", expanding=True)))
 _LIVE_VERSIONS = select(attempts.c.job_id, attempts.c.version).where(text(LIVE_STATES))
 _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)
@@ -127,8 +130,8 @@ class SqlAttempts:
         """Number of the last attempt of each of these benchmarks that had one."""
         found: dict[str, int] = {}
         for start in range(0, len(benchmark_ids), _CHUNK):
-            chosen = attempts.c.benchmark_id.in_(benchmark_ids[start : start + _CHUNK])
-            for row in self._tx.rows(_LAST_NUMBERS.where(chosen)):
+            ids = list(benchmark_ids[start : start + _CHUNK])
+            for row in self._tx.rows(_LAST_NUMBERS, {"ids": ids}):
                 found[cast(str, row["benchmark_id"])] = cast(int, row["last"])
         return found
 
@@ -138,8 +141,8 @@ class SqlAttempts:
             return [attempt_of(row) for row in self._tx.rows(_LIVE)]
         found: list[Attempt] = []
         for start in range(0, len(job_ids), _CHUNK):
-            chosen = _LIVE.where(attempts.c.job_id.in_(job_ids[start : start + _CHUNK]))
-            found += [attempt_of(row) for row in self._tx.rows(chosen)]
+            ids = list(job_ids[start : start + _CHUNK])
+            found += [attempt_of(row) for row in self._tx.rows(_LIVE_OF, {"ids": ids})]
         return sorted(found, key=lambda attempt: attempt.created_at)
 
     def live_versions(self) -> Mapping[str, int]:

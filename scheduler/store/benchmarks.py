@@ -75,8 +75,16 @@ _SAVE_WAITING = (
     .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
     .values({name: bindparam(name) for name in _WAITING})
 )
+_AMONG = benchmarks.c.benchmark_id.in_(bindparam("ids", expanding=True))
+_GET_MANY = _WITH_BODY.where(_AMONG)
+_FILES_OF_MANY = (
+    select(benchmark_files)
+    .where(benchmark_files.c.benchmark_id.in_(bindparam("ids", expanding=True)))
+    .order_by(benchmark_files.c.role, benchmark_files.c.position)
+)
 _VERSIONS = (
     select(benchmarks.c.benchmark_id, benchmarks.c.version)
+    .where(_AMONG)
     .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
     .with_for_update()
 )
@@ -195,7 +203,7 @@ class SqlBenchmarks:
         found: set[str] = set()
         for start in range(0, len(seen), _CHUNK):
             version_by_id = {each.benchmark_id: each.version for each in seen[start:][:_CHUNK]}
-            rows = self._tx.rows(_VERSIONS.where(benchmarks.c.benchmark_id.in_(version_by_id)))
+            rows = self._tx.rows(_VERSIONS, {"ids": list(version_by_id)})
             stored = {cast(str, row["benchmark_id"]): row["version"] for row in rows}
             found |= {key for key, version in stored.items() if version_by_id[key] == version}
         return frozenset(found)
@@ -212,9 +220,7 @@ class SqlBenchmarks:
         found: list[Benchmark] = []
         for start in range(0, len(benchmark_ids), _CHUNK):
             ids = benchmark_ids[start : start + _CHUNK]
-            found += self._with_files(
-                self._tx.rows(_WITH_BODY.where(benchmarks.c.benchmark_id.in_(ids)))
-            )
+            found += self._with_files(self._tx.rows(_GET_MANY, {"ids": list(ids)}))
         return found
 
     def page(
@@ -268,11 +274,7 @@ class SqlBenchmarks:
     def _with_files(self, rows: Sequence[Row]) -> list[Benchmark]:
         files: dict[object, list[BenchmarkFile]] = {row["benchmark_id"]: [] for row in rows}
         if files:
-            for row in self._tx.rows(
-                select(benchmark_files)
-                .where(benchmark_files.c.benchmark_id.in_(list(files)))
-                .order_by(benchmark_files.c.role, benchmark_files.c.position)
-            ):
+            for row in self._tx.rows(_FILES_OF_MANY, {"ids": list(files)}):
                 files[row["benchmark_id"]].append(file_of(row))
         return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
 

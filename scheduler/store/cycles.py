@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, bindparam, delete, func, insert, select
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
@@ -33,6 +33,11 @@ from edgeyard.scheduler.store.transaction import Transaction
 
 PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
 
+_STORED = select(part_contents.c.sha256).where(
+    part_contents.c.sha256.in_(bindparam("ids", expanding=True))
+)
+_ADD = insert(cycles).returning(cycles.c.seq)
+
 
 class SqlCycles:
     """`edgeyard.scheduler.ports.Cycles` in SQL."""
@@ -46,9 +51,7 @@ class SqlCycles:
             # Whoever drops parts that no cycle has must not meet one that is about to use them.
             self._tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
         contents = {hashlib.sha256(data).hexdigest(): data for _, data in record.parts}
-        stored = self._tx.rows(
-            select(part_contents.c.sha256).where(part_contents.c.sha256.in_(contents))
-        )
+        stored = self._tx.rows(_STORED, {"ids": list(contents)})
         missing = sorted(contents.keys() - {cast(str, row["sha256"]) for row in stored})
         if missing:
             self._tx.run(
@@ -62,7 +65,7 @@ class SqlCycles:
             "shadow_of": shadow_of,
             "size_bytes": sum(len(data) for _, data in record.parts),
         }
-        seq = cast(int, self._tx.run(insert(cycles).values(head).returning(cycles.c.seq)).scalar())
+        seq = cast(int, self._tx.run(_ADD, head).scalar())
         self._tx.run(
             insert(cycle_parts),
             [

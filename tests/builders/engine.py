@@ -53,8 +53,12 @@ class _Inline(Executor):
     """Calls at once."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        fn(*args, **named)
-        return Future()
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 class Lab:
@@ -124,9 +128,15 @@ class Lab:
             )
         return made.benchmark_id
 
+    def decide(self) -> list[str]:
+        """Job ids of what was placed: nobody dispatches them."""
+        prepared: list[str] = []
+        self.cycle.run(prepared.extend)
+        return prepared
+
     def turn(self) -> None:
         """Decide, dispatch, repair."""
-        self.dispatch(*self.cycle.run())
+        self.cycle.run(lambda job_ids: self.dispatch(*job_ids))
         self.reconciler.run()
 
     def dispatch(self, *job_ids: str) -> None:

@@ -266,7 +266,7 @@ def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab
 def test_a_dispatch_with_unknown_outcome_is_looked_up_and_never_doubled(lab: Lab) -> None:
     lab.cluster.answers_after_the_effect = False
     benchmark_id = lab.submit()
-    lab.dispatch(*lab.cycle.run())
+    lab.dispatch(*lab.decide())
     assert lab.attempts(benchmark_id)[0].state is AttemptState.UNKNOWN
     lab.cluster.answers_after_the_effect = True
     lab.turn()
@@ -279,7 +279,7 @@ def test_a_dispatch_that_never_arrived_gives_a_new_attempt_without_losing_a_retr
     lab: Lab,
 ) -> None:
     benchmark_id = lab.submit(max_retries=0)
-    (job_id,) = lab.cycle.run()
+    (job_id,) = lab.decide()
     lab.cluster.reachable = False
     lab.dispatch(job_id)
     assert lab.attempts(benchmark_id)[0].state is AttemptState.UNKNOWN
@@ -332,7 +332,7 @@ def test_a_call_that_breaks_is_left_to_the_reconciler(
 
     with monkeypatch.context() as patched:
         patched.setattr(lab.cluster, "dispatch", broken)
-        lab.dispatch(*lab.cycle.run())
+        lab.dispatch(*lab.decide())
     assert lab.attempts(benchmark_id)[0].state is AttemptState.DISPATCHING
     lab.turn()
     lab.turn()
@@ -468,7 +468,7 @@ def test_who_is_cancelled_while_a_cycle_decides_is_left_out_of_what_it_commits(
         return result
 
     monkeypatch.setattr("edgeyard.scheduler.engine.cycle.decide", decided)
-    (job_id,) = lab.cycle.run()
+    (job_id,) = lab.decide()
     benchmark_by_status = {lab.show(each).status: lab.show(each) for each in ids}
     placed = benchmark_by_status[Status.SCHEDULED]
     assert [each.job_id for each in lab.attempts(placed.benchmark_id)] == [job_id]

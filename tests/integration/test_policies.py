@@ -152,7 +152,7 @@ def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: P
                     seat=seat, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
                 )
             )
-    assert lab.cycle.run()
+    assert lab.decide()
     assert lab.cycle.queue.policy == "native"
     with lab.store.read() as uow:
         assert len(uow.cycles.page(limit=9, shadows=True)) == 1  # what is placed goes out first
@@ -274,7 +274,7 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
                 benchmark_id=second, name="own", version=1, text=own, by_user_id="op", at=make.NOW
             ),
         )
-    assert len(lab.cycle.run()) == 2
+    assert len(lab.decide()) == 2
     assert lab.cycle.queue.policy == "default"
     assert [attempt.binding for attempt in lab.attempts(second)] == [Binding.LOOSE]
     assert [attempt.binding for attempt in lab.attempts(first)] != [Binding.LOOSE]

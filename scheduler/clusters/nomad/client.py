@@ -231,13 +231,14 @@ class NomadClient:
     def holders(self) -> Sequence[Json]:
         """Allocations of all namespaces that we may see whose task may run, with their devices."""
         statuses = ("pending", "running", "unknown")
-        params = {
-            "filter": " or ".join(f'ClientStatus == "{status}"' for status in statuses),
-            "resources": "true",
-            "task_states": "false",
-            "namespace": _EVERY_NAMESPACE,
-        }
-        return _objects(self._get("/v1/allocations", params, json.loads)[0])
+        which = " or ".join(f'ClientStatus == "{status}"' for status in statuses)
+        return _objects(
+            self._asked(
+                lambda: self._allocations.get_allocations(
+                    filter_=which, resources=True, task_states=False, namespace=_EVERY_NAMESPACE
+                )
+            )
+        )
 
     def stats(self, node_id: str, timeout_s: float) -> Json:
         """What a node's client measures of its machine; asked once, whatever else Nomad does.
