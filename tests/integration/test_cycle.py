@@ -1,0 +1,89 @@
+"""The cycle: what it reads, and whom it tells first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
+from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
+from tests.builders.engine import A, B, Lab
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ids of benchmarks that were read together."""
+    found: list[str] = []
+    get_many = SqlBenchmarks.get_many
+
+    def noted(self: SqlBenchmarks, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
+        found.extend(benchmark_ids)
+        return get_many(self, benchmark_ids)
+
+    monkeypatch.setattr(SqlBenchmarks, "get_many", noted)
+    return found
+
+
+def test_only_what_others_changed_is_read_again(tmp_path: Path, read: list[str]) -> None:
+    lab = Lab(tmp_path, A, B)
+    ids = [lab.submit() for _ in range(5)]
+    lab.cycle.run()
+    assert sorted(read) == sorted(ids)
+    read.clear()
+    lab.cycle.run()
+    assert read == []
+    waits = [each for each in ids if lab.show(each).status is Status.PENDING]
+    assert len(waits) == 3
+    with lab.store.write() as uow:
+        lifecycle.hold(uow, waits[0], lab.clock.now(), "ann", True)
+    lab.cycle.run()
+    assert read == [waits[0]]
+    read.clear()
+    lab.cycle.run()
+    assert read == []
+    lab.store.close()
+
+
+def test_who_is_placed_is_handed_over_before_others_are_told_why_they_wait(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A)
+    first, second = lab.submit(), lab.submit()
+    seen: list[object] = []
+
+    def hand_over(job_ids: Sequence[str]) -> None:
+        (attempt,) = lab.attempts(first)
+        seen.append((list(job_ids) == [attempt.job_id], lab.show(second).waiting))
+
+    lab.cycle.run(hand_over)
+    waiting = lab.show(second).waiting
+    assert seen == [(True, None)]
+    assert waiting is not None
+    assert waiting.reason is WaitingReason.PRIORITY
+    lab.cycle.run(hand_over)
+    assert len(seen) == 1  # nobody was placed
+    lab.store.close()
+
+
+def test_what_is_handed_over_is_waited_for_until_its_calls_are_made_or_too_long(
+    tmp_path: Path,
+) -> None:
+    lab = Lab(tmp_path, A)
+    waits = lab.submit()
+    dispatcher = lab.dispatcher
+    dispatcher.await_called(0.0)  # nothing is under way
+    (job_id,) = lab.decide()
+    dispatcher.put(job_id)
+    began_s = time.monotonic()
+    dispatcher.await_called(0.05)
+    assert time.monotonic() - began_s >= 0.05
+    with ThreadPoolExecutor(1) as waiter:
+        called = waiter.submit(dispatcher.await_called, 60.0)
+        lab.dispatch()
+        called.result(10.0)
+    assert lab.attempts(waits)[0].state is AttemptState.QUEUED
+    lab.store.close()
