@@ -87,9 +87,9 @@ class Forecaster:
                 del self._first[benchmark_id]
 
     def _learn(self, told: Forecast, stretch: Stretch | None, started_at: datetime) -> None:
-        """From one that waited, and started."""
+        """From one that waited and started; bounds of unknown kinds teach nothing."""
         found = score(told, started_at, stretch)
-        if told.place is not None and found is not None:
+        if told.grounded and told.place is not None and found is not None:
             self._scores.append(found)
 
     def _tell(self, told: Forecast, ended_at: datetime) -> None:

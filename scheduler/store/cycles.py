@@ -36,6 +36,11 @@ PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
 _STORED = select(part_contents.c.sha256).where(
     part_contents.c.sha256.in_(bindparam("ids", expanding=True))
 )
+_OVERRIDES = (
+    select(policy_overrides)
+    .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)
+    .where(benchmarks.c.status == Status.PENDING.value)
+)
 _ADD = insert(cycles).returning(cycles.c.seq)
 
 
@@ -221,11 +226,7 @@ class SqlCycles:
 
     def overrides(self) -> Mapping[str, PolicyOverride]:
         """Policies of their own, of benchmarks that wait for a board; by benchmark."""
-        rows = self._tx.rows(
-            select(policy_overrides)
-            .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)
-            .where(benchmarks.c.status == Status.PENDING.value)
-        )
+        rows = self._tx.rows(_OVERRIDES)
         return {cast(str, row["benchmark_id"]): PolicyOverride(**row) for row in rows}  # type: ignore[arg-type]
 
 

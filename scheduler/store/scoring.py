@@ -18,15 +18,24 @@ _SETTLE = delete(placement_ratings).where(
     placement_ratings.c.benchmark_id == bindparam("id"),
     placement_ratings.c.attempt == bindparam("n"),
 )
-_ENDED = select(
-    placement_ratings.c.policy, placement_ratings.c.worths, placement_ratings.c.expected_s, outcomes
-).join(
-    outcomes,
-    and_(
-        outcomes.c.benchmark_id == placement_ratings.c.benchmark_id,
-        outcomes.c.attempt == placement_ratings.c.attempt,
-    ),
+_ENDED = (
+    select(
+        placement_ratings.c.policy,
+        placement_ratings.c.worths,
+        placement_ratings.c.expected_s,
+        outcomes,
+    )
+    .join(
+        outcomes,
+        and_(
+            outcomes.c.benchmark_id == placement_ratings.c.benchmark_id,
+            outcomes.c.attempt == placement_ratings.c.attempt,
+        ),
+    )
+    .order_by(outcomes.c.ended_at, outcomes.c.benchmark_id)
+    .limit(bindparam("limit"))
 )
+_STATES = select(scorers).where(scorers.c.policy == bindparam("of")).order_by(scorers.c.scorer)
 
 
 class SqlScoring:
@@ -37,8 +46,8 @@ class SqlScoring:
 
     def states(self, policy: str) -> Mapping[str, ScorerState]:
         """By scorer, under a policy's name and version."""
-        query = select(scorers).where(scorers.c.policy == policy).order_by(scorers.c.scorer)
-        found = (ScorerState(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query))
+        rows = self._tx.rows(_STATES, {"of": policy})
+        found = (ScorerState(**cast("dict[str, Any]", dict(row))) for row in rows)
         return {state.scorer: state for state in found}
 
     def policies(self) -> Sequence[str]:
@@ -91,7 +100,6 @@ class SqlScoring:
 
     def ended(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
         """Placements that were rated and have ended since, in the order of their ends."""
-        query = _ENDED.order_by(outcomes.c.ended_at, outcomes.c.benchmark_id).limit(limit)
         return [
             (
                 PlacementRating(
@@ -103,7 +111,7 @@ class SqlScoring:
                 ),
                 Outcome(**{c.name: cast(Any, row[c.name]) for c in outcomes.c}),
             )
-            for row in self._tx.rows(query)
+            for row in self._tx.rows(_ENDED, {"limit": limit})
         ]
 
     def settle(self, ratings: Sequence[PlacementRating]) -> None:
