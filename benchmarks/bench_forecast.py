@@ -49,13 +49,13 @@ from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.forecast import HIGH, LOW
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 """Folder of the Parallel Workloads Archive's logs and MLPerf's latencies; skipped where missing."""
 
-LOW, HIGH = 0.1, 0.9
 ALPHA = 1.0 - (HIGH - LOW)
 BLOCK = 500
 MOST = 20_000

@@ -104,10 +104,10 @@ def forecast_facts(forecast: object) -> dict[str, str]:
 
 def _coverage(value: object) -> str:
     """How forecasts turned out, in words."""
-    ended = value.get("ended") if isinstance(value, Mapping) else None
-    if not isinstance(value, Mapping) or not ended:
+    told = value if isinstance(value, Mapping) else {}
+    if not told.get("ended"):
         return "none has come to its end yet"
-    return f"{plain(value.get('held'))} of the last {plain(ended)} did"
+    return f"{plain(told.get('held'))} of the last {plain(told.get('ended'))} did"
 
 
 def _interval(forecast: Mapping[str, object], name: str) -> str:

@@ -20,12 +20,11 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 
 LEAST_SCORES = 30
 """Fewer tell nothing of one in ten."""
 
-_BEYOND = 0.1  # of starts, on each side
 _NARROWEST, _WIDEST = 0.1, 16.0
 _LEAST_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same
 _SOONEST = 1e-3  # of the median: a start that comes at once is so much sooner
@@ -75,7 +74,7 @@ def stretch_of(scores: Sequence[float]) -> Stretch | None:
     if len(scores) < LEAST_SCORES:
         return None
     # of so many and the next one, which is as likely in any place among them
-    level = min((1.0 - _BEYOND) * (len(scores) + 1) / len(scores), 1.0)
+    level = min(HIGH * (len(scores) + 1) / len(scores), 1.0)
     late, early = np.quantile([scores, np.negative(scores)], level, axis=1).tolist()
     return Stretch(
         late=min(max(late, _NARROWEST), _WIDEST), early=min(max(early, _NARROWEST), _WIDEST)
@@ -90,8 +89,10 @@ def stretched(starts: Floats, soonest_s: float, stretch: Stretch | None) -> Floa
         soonest_s: None is before.
         stretch: None: as they are.
     """
-    low, middle, high = np.quantile(starts, (_BEYOND, 0.5, 1.0 - _BEYOND)).tolist()
-    if stretch is None or middle <= 0.0:
+    if stretch is None:
+        return starts
+    low, middle, high = np.quantile(starts, (LOW, MIDDLE, HIGH)).tolist()
+    if middle <= 0.0:
         return starts
     ratios = np.maximum(starts / middle, _SOONEST)
     late, early = math.log(high / middle), -math.log(max(low / middle, _SOONEST))

@@ -43,15 +43,13 @@ from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
-from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 
 SAMPLES = 64
 """Futures: quantiles at 10 % and 90 % are then off by 0.04 of probability at most times."""
 
 MOST_PAIRS = 1_000_000
 """(class, board) pairs that are looked at; who is behind those in the queue gets no forecast."""
-
-LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
 
 _UNKNOWN_SHARE = 0.25
 """Median of a run of which nothing is known, as a share of its bound: bounds are generous."""
@@ -72,7 +70,8 @@ class Rolled:
         finishes: Shape (rolled, samples).
         ends: Shape (holders, samples): of those that run now.
         grounded: Shape (rolled,): the past says something of it.
-        soonest: Shape (rolled,): before, its start time or a lease lets no board have it.
+        soonest: Shape (rolled,): before, its start time or a lease lets no board have it; inf
+            where they never do.
     """
 
     jobs: NDArray[np.intp]
@@ -180,7 +179,7 @@ def roll(
     starts = np.full((len(jobs), samples), np.inf)
     finishes = starts.copy()
     grounded = np.zeros(len(jobs), dtype=np.bool_)
-    soonest = np.zeros(len(jobs))
+    soonest = np.full(len(jobs), np.inf)
     for number, job in enumerate(jobs.tolist()):
         row = int(lab.batch.class_of_job[job])
         its, places = lab.choices(job, row)
@@ -328,10 +327,9 @@ class _Lab:
         return its
 
     def soonest(self, job: int, its: NDArray[np.intp], places: NDArray[np.intp]) -> float:
-        """From when on it could start, did nobody else wait or run."""
+        """From when on it could start, did nobody else wait or run; inf: never."""
         begins = np.maximum(self._stretches.begins[places], self._due(job))
-        fitting = begins[self._open(job, its, places, begins)]
-        return float(fitting.min()) if len(fitting) else self._due(job)
+        return float(self._where_open(job, its, places, begins).min())
 
     def _due(self, job: int) -> float:
         start = self._decided.pending[job].start_time
@@ -346,18 +344,17 @@ class _Lab:
     def starts(self, job: int, its: NDArray[np.intp], places: NDArray[np.intp]) -> Floats:
         """Shape (samples, pairs): when it could start in each stretch; inf where it may not."""
         start: Floats = np.maximum(self.free[:, places], self._ready(job)[:, None])
-        return np.where(self._open(job, its, places, start), start, np.inf)
+        return self._where_open(job, its, places, start)
 
-    def _open(
+    def _where_open(
         self, job: int, its: NDArray[np.intp], places: NDArray[np.intp], start: Floats
-    ) -> NDArray[np.bool_]:
-        """Whether it may start then, in each stretch; ``start`` is shaped (..., pairs)."""
+    ) -> Floats:
+        """``start``, shaped (..., pairs), and inf where it may not start then in that stretch."""
         if not self._cut or self._decided.assignment.board_of_job[job] != NOBODY:
-            return np.ones(start.shape, dtype=np.bool_)
+            return start
         closes = self._closes(job)[places]
-        return np.asarray(
-            (start + self._holds_s[its] <= closes) & (start < self._stretches.ends[places])
-        )
+        fits = (start + self._holds_s[its] <= closes) & (start < self._stretches.ends[places])
+        return np.where(fits, start, np.inf)
 
     def _closes(self, job: int) -> Floats:
         """Shape (stretches,): when its run must be over."""

@@ -156,7 +156,6 @@ class Dispatcher:
         self._news = threading.Condition()  # guards all below
         self._in_flight: set[str] = set()
         self._wanted: deque[str] = deque()
-        self._committing = False
         self._calling = 0
         self._called: list[_Called] = []
 
@@ -174,12 +173,10 @@ class Dispatcher:
             self._wanted.extend(new)
             self._news.notify_all()
 
-    def await_called(self, timeout_s: float) -> None:
-        """Until the calls for all that was put have been made. Any thread but the turns'."""
+    def await_done(self, timeout_s: float) -> None:
+        """Until what became of all that was put is noted. Any thread but the turns'."""
         with self._news:
-            self._news.wait_for(
-                lambda: not (self._wanted or self._committing or self._calling), timeout_s
-            )
+            self._news.wait_for(lambda: not self._in_flight, timeout_s)
 
     def turn(self, calls: Executor, timeout_s: float = NOTED_S) -> None:
         """Note what became of calls and begin others; nothing is raised for what a job does wrong.
@@ -198,16 +195,13 @@ class Dispatcher:
         with self._news:
             room = CALLED_TOGETHER - self._calling if self._has_room() else 0
             wanted = [self._wanted.popleft() for _ in range(min(room, len(self._wanted)))]
-            self._committing = bool(wanted)
         begun: Sequence[_Call] = ()
         try:
             begun = self._begun(wanted, calls)
         finally:
             self._let_go(set(wanted) - {call.attempt.job_id for call in begun})
-            with self._news:
-                self._committing = False
-                self._calling += len(begun)
-                self._news.notify_all()
+        with self._news:
+            self._calling += len(begun)
         for call in begun:
             calls.submit(self._make, call)
 
@@ -234,6 +228,7 @@ class Dispatcher:
     def _let_go(self, job_ids: Iterable[str]) -> None:
         with self._news:
             self._in_flight.difference_update(job_ids)
+            self._news.notify_all()
 
     def _begun(self, job_ids: Sequence[str], executor: Executor) -> Sequence[_Call]:
         if not job_ids:

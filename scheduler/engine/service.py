@@ -271,7 +271,7 @@ class Engine:
     def _hand_over(self, job_ids: Sequence[str]) -> None:
         """To the dispatcher, who is let go first."""
         self._parts.dispatcher.put(*job_ids)
-        self._parts.dispatcher.await_called(HANDED_OVER_S)
+        self._parts.dispatcher.await_done(HANDED_OVER_S)
 
     def _forecast_loop(self) -> None:
         import scipy.special  # noqa: F401  takes a moment: not when the first benchmarks wait

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
+"""Probabilities that something comes sooner than what is told."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:

@@ -13,7 +13,7 @@ from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
 from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.transaction import Transaction, among
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 _KEY = ("benchmark_id", "number")
@@ -47,11 +47,11 @@ _SAVE_AS = {
 _OF = select(attempts).where(attempts.c.benchmark_id == bindparam("id")).order_by(attempts.c.number)
 _LAST_NUMBERS = (
     select(attempts.c.benchmark_id, func.max(attempts.c.number).label("last"))
-    .where(attempts.c.benchmark_id.in_(bindparam("ids", expanding=True)))
+    .where(among(attempts.c.benchmark_id))
     .group_by(attempts.c.benchmark_id)
 )
 _LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
-_LIVE_OF = _LIVE.where(attempts.c.job_id.in_(bindparam("ids", expanding=True)))
+_LIVE_OF = _LIVE.where(among(attempts.c.job_id))
 _LIVE_VERSIONS = select(attempts.c.job_id, attempts.c.version).where(text(LIVE_STATES))
 _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)

@@ -14,6 +14,7 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     Text,
+    Update,
     bindparam,
     delete,
     func,
@@ -31,7 +32,7 @@ from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import tables
 from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
 from edgeyard.scheduler.store.tables import UtcTime, benchmark_files, benchmark_tags, benchmarks
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.transaction import Transaction, among
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
@@ -62,29 +63,35 @@ _IMMUTABLE = frozenset(
         "retry_of",
     }
 )
-_SAVE = (
-    update(benchmarks)
-    .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
-    .values({c.name: bindparam(c.name) for c in benchmarks.c if c.name not in _IMMUTABLE})
-)
-_SAVE_ALL = _SAVE.where(benchmarks.c.status == bindparam("before"))
+_LIFE = tuple(column.name for column in benchmarks.c if column.name not in _IMMUTABLE)
 # No index is on these but that of live ones, so the others stay as they are.
 _WAITING = ("waiting_reason", "waiting_sentence", "priority", "version")
-_SAVE_WAITING = (
-    update(benchmarks)
-    .where(benchmarks.c.benchmark_id == bindparam("id"), benchmarks.c.version == bindparam("was"))
-    .values({name: bindparam(name) for name in _WAITING})
-)
-_AMONG = benchmarks.c.benchmark_id.in_(bindparam("ids", expanding=True))
-_GET_MANY = _WITH_BODY.where(_AMONG)
+
+
+def _saving(names: Sequence[str]) -> Update:
+    """Of a benchmark whose version is the one that was seen; its values are those of `_life`."""
+    return (
+        update(benchmarks)
+        .where(
+            benchmarks.c.benchmark_id == bindparam("id"),
+            benchmarks.c.version == bindparam("was"),
+        )
+        .values({name: bindparam(name) for name in names})
+    )
+
+
+_SAVE = _saving(_LIFE)
+_SAVE_ALL = _SAVE.where(benchmarks.c.status == bindparam("before"))
+_SAVE_WAITING = _saving(_WAITING)
+_GET_MANY = _WITH_BODY.where(among(benchmarks.c.benchmark_id))
 _FILES_OF_MANY = (
     select(benchmark_files)
-    .where(benchmark_files.c.benchmark_id.in_(bindparam("ids", expanding=True)))
+    .where(among(benchmark_files.c.benchmark_id))
     .order_by(benchmark_files.c.role, benchmark_files.c.position)
 )
 _VERSIONS = (
     select(benchmarks.c.benchmark_id, benchmarks.c.version)
-    .where(_AMONG)
+    .where(among(benchmarks.c.benchmark_id))
     .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
     .with_for_update()
 )
@@ -169,9 +176,8 @@ class SqlBenchmarks:
         (status,) = {benchmark.status for benchmark in changed}
         saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
         rows = [{**_life(benchmark), "before": before.value} for benchmark in saved]
-        if status not in ALLOWED_MOVES[before] or self._tx.run(_SAVE_ALL, rows).rowcount != len(
-            rows
-        ):
+        allowed = status in ALLOWED_MOVES[before]
+        if not allowed or self._tx.run(_SAVE_ALL, rows).rowcount != len(rows):
             raise Conflict(f"one of {len(rows)} benchmarks can't become {status}")
         self._tx.count_move(before, status, len(saved))
         return saved
@@ -185,8 +191,7 @@ class SqlBenchmarks:
         if not changed:
             return ()
         saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
-        lives = map(_life, saved)
-        rows = [{name: life[name] for name in (*_WAITING, "id", "was")} for life in lives]
+        rows = [_life(benchmark, _WAITING) for benchmark in saved]
         if self._tx.run(_SAVE_WAITING, rows).rowcount != len(rows):
             raise Conflict(f"one of {len(saved)} benchmarks was changed meanwhile")
         return saved
@@ -279,10 +284,11 @@ class SqlBenchmarks:
         return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
 
 
-def _life(saved: Benchmark) -> Row:
-    """Values of `_SAVE`, for a benchmark whose version is the next one."""
-    row = {n: v for n, v in benchmark_row(saved).items() if n not in _IMMUTABLE}
-    return {**row, "id": saved.benchmark_id, "was": saved.version - 1}
+def _life(saved: Benchmark, names: Sequence[str] = _LIFE) -> Row:
+    """Values of `_saving`, for a benchmark whose version is the next one."""
+    row = benchmark_row(saved)
+    told = {name: row[name] for name in names}
+    return {**told, "id": saved.benchmark_id, "was": saved.version - 1}
 
 
 def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:

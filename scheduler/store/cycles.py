@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select
+from sqlalchemy import Select, delete, func, insert, select
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
@@ -29,13 +29,11 @@ from edgeyard.scheduler.store.tables import (
     policies,
     policy_overrides,
 )
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.transaction import Transaction, among
 
 PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
 
-_STORED = select(part_contents.c.sha256).where(
-    part_contents.c.sha256.in_(bindparam("ids", expanding=True))
-)
+_STORED = select(part_contents.c.sha256).where(among(part_contents.c.sha256))
 _OVERRIDES = (
     select(policy_overrides)
     .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)

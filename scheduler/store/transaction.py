@@ -9,7 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from sqlalchemy import Connection, CursorResult, Insert, Table, bindparam, func, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    CursorResult,
+    Insert,
+    Table,
+    bindparam,
+    func,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import (
     DataError,
@@ -96,6 +106,11 @@ def _unavailable(error: DBAPIError) -> Exception:
     return Unavailable(
         "the database has no room left" if full else "the database is locked or does not answer"
     )
+
+
+def among(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether it is one of ``ids``, a list among the statement's values: made once, read often."""
+    return column.in_(bindparam("ids", expanding=True))
 
 
 @functools.cache

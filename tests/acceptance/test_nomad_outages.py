@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
 FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0002-0001"
 PATIENCE_S = 180.0  # a host's news reach the server after 10-15 s, and each step waits for some
 HEARTBEAT_S = 5.0  # on a busy machine hosts that live must not be given up, nor dead ones at once
+SETTLED_S = 5.0
+"""A host whose agent has just started may be ready, down, and ready again with its next heartbeat:
+Nomad's registration of a node writes the status that it had read before."""
 
 
 class Lab:
@@ -90,7 +94,18 @@ class Lab:
         return {each["target_uid"]: each["state"] for each in found["items"]}
 
     def all_idle(self) -> None:
-        eventually(lambda: set(self.boards().values()) == {"idle"}, "all is well", PATIENCE_S)
+        """Wait until all boards are, and stay so."""
+        since_s: float | None = None
+
+        def settled() -> bool:
+            nonlocal since_s
+            if set(self.boards().values()) != {"idle"}:
+                since_s = None
+                return False
+            since_s = since_s or time.monotonic()
+            return time.monotonic() >= since_s + SETTLED_S
+
+        eventually(settled, "all is well", PATIENCE_S)
 
 
 @pytest.fixture(scope="module")

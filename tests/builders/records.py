@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,6 +21,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.records import (
     ApiToken,
@@ -263,6 +265,26 @@ def an_explanation(benchmark_id: str = "b-1", **changes: Any) -> Explanation:
         ),
     }
     return Explanation(**(given | changes))
+
+
+def a_forecast(
+    made_at: datetime, low: datetime, middle: datetime, high: datetime, **changes: Any
+) -> Forecast:
+    """Of a start, and of an end that comes at once."""
+    forecast = Forecast(
+        benchmark_id="b-1",
+        made_at=made_at,
+        place=1,
+        start=middle,
+        start_low=low,
+        start_high=high,
+        finish=middle,
+        finish_low=low,
+        finish_high=high,
+        deadline_chance=None,
+        grounded=True,
+    )
+    return replace(forecast, **changes)
 
 
 def a_waiting(reason: WaitingReason = WaitingReason.BOARD_BUSY) -> Waiting:

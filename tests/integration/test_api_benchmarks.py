@@ -11,7 +11,7 @@ import pytest
 
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import FileRole
-from edgeyard.scheduler.model.forecast import Forecast
+from tests.builders import records as make
 from tests.builders.api import MODEL, Api, description, running
 
 
@@ -287,19 +287,7 @@ def test_a_submission_tells_its_forecast_and_tells_it_again(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    foretold = Forecast(
-        benchmark_id="dry-run",
-        made_at=at,
-        place=3,
-        start=at,
-        start_low=at,
-        start_high=at,
-        finish=at,
-        finish_low=at,
-        finish_high=at,
-        deadline_chance=None,
-        grounded=True,
-    )
+    foretold = make.a_forecast(at, at, at, at, benchmark_id="dry-run", place=3)
     assert api.as_().post("/v1/benchmarks", json=description()).json()["forecast"] is None
     monkeypatch.setattr(api.engine, "foretold", foretold)
     key = {"Idempotency-Key": "foretold"}

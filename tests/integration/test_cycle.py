@@ -52,7 +52,9 @@ def test_only_what_others_changed_is_read_again(tmp_path: Path, read: list[str])
 
 def test_who_is_placed_is_handed_over_before_others_are_told_why_they_wait(tmp_path: Path) -> None:
     lab = Lab(tmp_path, A)
-    first, second = lab.submit(), lab.submit()
+    first = lab.submit()
+    lab.clock.forward(1)
+    second = lab.submit()
     seen: list[object] = []
 
     def hand_over(job_ids: Sequence[str]) -> None:
@@ -69,20 +71,20 @@ def test_who_is_placed_is_handed_over_before_others_are_told_why_they_wait(tmp_p
     lab.store.close()
 
 
-def test_what_is_handed_over_is_waited_for_until_its_calls_are_made_or_too_long(
+def test_what_is_handed_over_is_waited_for_until_it_is_done_or_too_long(
     tmp_path: Path,
 ) -> None:
     lab = Lab(tmp_path, A)
     waits = lab.submit()
     dispatcher = lab.dispatcher
-    dispatcher.await_called(0.0)  # nothing is under way
+    dispatcher.await_done(0.0)  # nothing is under way
     (job_id,) = lab.decide()
     dispatcher.put(job_id)
     began_s = time.monotonic()
-    dispatcher.await_called(0.05)
+    dispatcher.await_done(0.05)
     assert time.monotonic() - began_s >= 0.05
     with ThreadPoolExecutor(1) as waiter:
-        called = waiter.submit(dispatcher.await_called, 60.0)
+        called = waiter.submit(dispatcher.await_done, 60.0)
         lab.dispatch()
         called.result(10.0)
     assert lab.attempts(waits)[0].state is AttemptState.QUEUED

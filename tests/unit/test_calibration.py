@@ -18,6 +18,7 @@ from edgeyard.scheduler.decide.calibration import (
     stretched,
 )
 from edgeyard.scheduler.model.forecast import Forecast
+from tests.builders import records as make
 
 WAIT_S = 600.0
 STRETCHES = st.builds(Stretch, late=st.floats(0.1, 16.0), early=st.floats(0.1, 16.0))
@@ -33,19 +34,7 @@ def told(starts_s: np.ndarray) -> Forecast:
     low, middle, high = (
         NOW + timedelta(seconds=each) for each in np.quantile(starts_s, (0.1, 0.5, 0.9)).tolist()
     )
-    return Forecast(
-        benchmark_id="b",
-        made_at=NOW,
-        place=2,
-        start=middle,
-        start_low=low,
-        start_high=high,
-        finish=middle,
-        finish_low=low,
-        finish_high=high,
-        deadline_chance=None,
-        grounded=True,
-    )
+    return make.a_forecast(NOW, low, middle, high)
 
 
 def after(seconds: float) -> datetime:
@@ -85,7 +74,7 @@ def test_no_luck_however_bad_makes_intervals_endless(scores: list[float]) -> Non
 
 @given(stretch=STRETCHES, seconds=st.floats(1.0, 36_000.0))
 def test_a_start_scores_alike_however_its_forecast_was_stretched(
-    stretch: Stretch | None, seconds: float
+    stretch: Stretch, seconds: float
 ) -> None:
     starts = drawn(0.5, samples=2001)  # few would leave gaps where the ends of an interval are
     plain = score(told(starts), after(seconds), None)
@@ -95,7 +84,7 @@ def test_a_start_scores_alike_however_its_forecast_was_stretched(
 
 @given(stretch=STRETCHES, soonest=st.floats(0.0, 300.0))
 def test_stretching_keeps_medians_order_and_what_cannot_be(
-    stretch: Stretch | None, soonest: float
+    stretch: Stretch, soonest: float
 ) -> None:
     starts = np.maximum(drawn(0.5), soonest)
     found = stretched(starts, soonest, stretch)

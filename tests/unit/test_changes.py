@@ -27,6 +27,7 @@ from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
+from tests.builders import records as make
 from tests.builders.decision import cycle, plugins
 
 
@@ -140,10 +141,7 @@ def test_no_start_is_told_that_has_passed() -> None:
 
 def test_gains_are_counted_from_the_newest_forecast() -> None:
     start = NOW + timedelta(seconds=500)
-    foretold = Forecast(
-        benchmark_id="b-1", made_at=NOW, place=1, start=start, start_low=start, start_high=start,
-        finish=start, finish_low=start, finish_high=start, deadline_chance=None, grounded=True,
-    )  # fmt: skip
+    foretold = make.a_forecast(NOW, start, start, start)
     found = asked(
         pending(user_time_s=100.0),
         boards=("rpi4b-0001-0001", "x86-0001-0001"),
