@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -155,29 +156,38 @@ class Cycle:
         self._last_seq: int | None = None
         self._beside: _Beside | None = None
         self._seed = 0
+        self._looking = threading.Lock()
         self.queue = QueueView("", policy.name, ())
         self.decided: Decided | None = None
         self.preempted: tuple[str, ...] = ()
 
     def look(self) -> None:
-        """Ask the cluster for its boards."""
+        """Ask the cluster for its boards. Any thread."""
         try:
-            self._twin.refresh(self._nodes.hosts(), self._clock.now(), self._nodes.loads())
+            with self._looking:  # what was asked first is not taken in last
+                self._twin.refresh(self._nodes.hosts(), self._clock.now(), self._nodes.loads())
         except ClusterUnreachable as error:
             self._twin.missed(str(error))
             logger.warning(
                 "cluster did not answer", extra={"event": "twin.missed", "reason": str(error)}
             )
 
-    def run(self, hand_over: Callable[[Sequence[str]], object] = lambda job_ids: None) -> None:
+    def run(
+        self,
+        hand_over: Callable[[Sequence[str]], object] = lambda job_ids: None,
+        *,
+        looked: bool = False,
+    ) -> None:
         """Decide once and commit. What a shadow would have decided is left to `decide_beside`.
 
         Args:
             hand_over: Takes the job ids of attempts that are prepared, to be dispatched, before
                 others are told why they wait.
+            looked: It has just been done.
         """
         began = self._clock.monotonic_s()
-        self.look()
+        if not looked:
+            self.look()
         now = self._clock.now()
         with self._store.read() as uow:
             shadow = self._choose(uow)
@@ -459,6 +469,13 @@ class Cycle:
         record = self._recorder.record(given, result)
         prepared: list[tuple[Benchmark, Attempt]] = []
         preempted: list[str] = []
+        placed: Mapping[str, int] = {}
+
+        def rest(uow: UnitOfWork, seq: int) -> Sequence[Benchmark]:
+            """What is learned and told of the cycle; returns who waits, as they are now."""
+            self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
+            return self._explain(uow, result, told, missed, seq)
+
         seq: int | None = None
         # All but the last of many: those of the last are committed with all else.
         last = max(0, len(result.placements) - 1) // PLACED_TOGETHER * PLACED_TOGETHER
@@ -479,18 +496,17 @@ class Cycle:
                 if stopped is not None:
                     preempted.append(stopped)
             placed = {each.benchmark_id: each.number for _, each in prepared}
-            self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
-            if not prepared:
-                waiting_now = self._explain(uow, result, told, missed, seq)
+            if not placed:
+                waiting_now = rest(uow, seq)
         self._recorded[key] = shape
-        for benchmark_id in placed:  # one that comes back to the queue is told anew
-            self._explained.pop(benchmark_id, None)
         self.preempted += tuple(preempted)
-        if prepared:
+        if placed:
             self._remember([self._known(benchmark, ()) for benchmark, _ in prepared])
+            for benchmark_id in placed:  # one that comes back to the queue is told anew
+                self._explained.pop(benchmark_id, None)
             hand_over([attempt.job_id for _, attempt in prepared])
             with self._store.write() as uow:
-                waiting_now = self._explain(uow, result, told, missed, seq)
+                waiting_now = rest(uow, seq)
         self._remember([replace(self._live[w.benchmark_id], benchmark=w) for w in waiting_now])
         self._explained |= told
         counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}

@@ -524,18 +524,18 @@ def task_ended(
     uow: UnitOfWork, attempt: Attempt, failure: Failure | None, ended_at: datetime, now: datetime
 ) -> Attempt:
     """The cluster says that the task has ended, well or not."""
-    if attempt.task_ended_at is None and attempt.state is not AttemptState.ENDED:
-        if attempt.state in LIVE_ATTEMPTS - {AttemptState.RUNNING, AttemptState.UPLOADING}:
-            # It ran between two looks; the benchmark still went through running.
-            attempt = task_started(
-                uow, attempt, attempt.target_uid, attempt.queued_at or attempt.created_at, now
-            )
-        attempt = replace(attempt, task_ended_at=ended_at, task_failure=failure)
-        if failure is None and attempt.stopping is None:
-            attempt = to_state(uow, attempt, AttemptState.UPLOADING, now)
-        else:
-            attempt = uow.attempts.save(attempt)
-    return settle(uow, attempt, now)
+    if attempt.task_ended_at is not None or attempt.state is AttemptState.ENDED:
+        return settle(uow, attempt, now)
+    if attempt.state in LIVE_ATTEMPTS - {AttemptState.RUNNING, AttemptState.UPLOADING}:
+        # It ran between two looks; the benchmark still went through running.
+        attempt = task_started(
+            uow, attempt, attempt.target_uid, attempt.queued_at or attempt.created_at, now
+        )
+    attempt = replace(attempt, task_ended_at=ended_at, task_failure=failure)
+    settled = settle(uow, attempt, now)
+    if settled.state is AttemptState.ENDED:
+        return settled
+    return to_state(uow, attempt, AttemptState.UPLOADING, now)
 
 
 def never_ran(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
@@ -550,7 +550,7 @@ def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, cou
         return
     report = _report(uow, attempt)
     if report is not None:
-        _end(uow, attempt, _failure_by_report(attempt, report), now)
+        _end(uow, attempt, _failure_by_report(attempt, report), now, report)
         return
     failure = attempt.stopping or Failure(category=FailureCategory.CLUSTER, sentence=sentence)
     _end(uow, replace(attempt, counts=attempt.counts and counts), failure, now)
@@ -583,7 +583,7 @@ def settle(
         failure = _failure_by_report(attempt, report)
         if failure is None and not _is_preemption(attempt.task_failure):
             failure = attempt.task_failure
-        return _end(uow, attempt, failure, now)
+        return _end(uow, attempt, failure, now, report)
     if attempt.task_failure is not None or attempt.stopping is not None:
         return _end(uow, attempt, attempt.stopping or attempt.task_failure, now)
     if upload_grace_over:
@@ -593,7 +593,13 @@ def settle(
     return attempt
 
 
-def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: datetime) -> Attempt:
+def _end(
+    uow: UnitOfWork,
+    attempt: Attempt,
+    failure: Failure | None,
+    now: datetime,
+    report: Mapping[str, object] | None = None,
+) -> Attempt:
     """End the attempt, then its benchmark: completed, tried again, or failed."""
     if _is_preemption(failure):
         attempt = replace(attempt, counts=False)
@@ -611,7 +617,7 @@ def _end(uow: UnitOfWork, attempt: Attempt, failure: Failure | None, now: dateti
     charge = charging.settle(uow, saved, failure, now)
     _attempt_event(uow, benchmark, saved, now, charge)
     if not cancelled:
-        uow.attempts.add_outcome(_outcome(benchmark, saved, _report(uow, saved), now))
+        uow.attempts.add_outcome(_outcome(benchmark, saved, report, now))
     if benchmark.status in TERMINAL:
         return saved
     if failure is None:

@@ -83,13 +83,19 @@ class Reconciler:
         self._restarted_at: datetime | None = None
 
     def run(
-        self, job_ids: Sequence[str] | None = None, *, after_restart: bool = False
+        self,
+        job_ids: Sequence[str] | None = None,
+        *,
+        after_restart: bool = False,
+        ended: Callable[[], object] = lambda: None,
     ) -> tuple[str, ...]:
         """Look at these jobs, or at all live ones.
 
         Args:
             after_restart: The first look of this process: what it finds half-done was lost with
                 the last one.
+            ended: Called once where the cluster says that some are at their end, so that their
+                boards are free; before that is written down, which takes a moment.
 
         Returns:
             Job ids of attempts that are prepared and wait for a dispatcher.
@@ -111,6 +117,8 @@ class Reconciler:
         in_flight = self._dispatcher.in_flight
         looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
         states = self._cluster.states([attempt.job_id for attempt in looked_at])
+        if any(job.run is JobRun.ENDED for job in states.values()):
+            ended()
         waiting: list[str] = []
         blocked: list[tuple[Benchmark, Attempt, str]] = []
         for attempt in looked_at:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from queue import Empty, Queue
@@ -111,6 +111,8 @@ class Engine:
         self._parts = parts
         self._stop = threading.Event()
         self._wake = threading.Event()
+        self._looked = False
+        self._beside = ThreadPoolExecutor(1, "edgeyard-look")
         self._hints: Queue[str] = Queue()
         self._fetches: Queue[str] = Queue()
         self._fetching: set[str] = set()
@@ -244,6 +246,7 @@ class Engine:
                     "thread did not stop",
                     extra={"event": "thread.stuck", "thread_name": thread.name},
                 )
+        self._beside.shutdown(wait=False)
 
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
@@ -258,7 +261,8 @@ class Engine:
                 self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
-        self._parts.cycle.run(self._hand_over)
+        looked, self._looked = self._looked, False
+        self._parts.cycle.run(self._hand_over, looked=looked)
         for job_id in self._parts.cycle.preempted:
             self._hints.put(job_id)
         for benchmark_id in self._parts.cycle.fetching():
@@ -314,8 +318,14 @@ class Engine:
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)
+        # Where the next thing is to decide on boards that fell free, they are looked at meanwhile.
+        ahead: list[Future[None]] = []
         try:
-            prepared = self._parts.reconciler.run(wanted, after_restart=after_restart)
+            prepared = self._parts.reconciler.run(
+                wanted,
+                after_restart=after_restart,
+                ended=lambda: ahead.append(self._beside.submit(self._parts.cycle.look)),
+            )
         except ClusterUnreachable as error:
             logger.warning(
                 "cluster did not answer", extra={"event": "repair.missed", "reason": str(error)}
@@ -323,6 +333,9 @@ class Engine:
             return
         self._parts.dispatcher.put(*prepared)
         if job_ids is None or self._parts.reconciler.moved:
+            for look in ahead:
+                look.result()
+            self._looked = bool(ahead)
             self.wake()  # boards may be free, or others
 
     def _fetch_loop(self) -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,16 +70,14 @@ class Lab:
             found = self.attempts(benchmark_id)
             return len(found) == 2 and found[1]["state"] == "running"
 
-        eventually(runs, "it is tried again", PATIENCE_S)
+        self.eventually(runs, "it is tried again")
         first, second = self.attempts(benchmark_id)
         self.cancel(benchmark_id)
         return first, second
 
     def cancel(self, benchmark_id: str) -> None:
         self.server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
-        eventually(
-            lambda: self.attempts(benchmark_id)[-1]["state"] == "ended", "it ends", PATIENCE_S
-        )
+        self.eventually(lambda: self.attempts(benchmark_id)[-1]["state"] == "ended", "it ends")
         assert self.server.show(benchmark_id)["status"] == "cancelled"
 
     def job(self, job_id: str) -> dict[str, Any]:
@@ -105,7 +103,22 @@ class Lab:
             since_s = since_s or time.monotonic()
             return time.monotonic() >= since_s + SETTLED_S
 
-        eventually(settled, "all is well", PATIENCE_S)
+        self.eventually(settled, "all is well")
+
+    def eventually(self, predicate: Callable[[], bool], what: str) -> None:
+        """Wait until something holds; where it never does, say what is seen instead."""
+        try:
+            eventually(predicate, what, PATIENCE_S)
+        except AssertionError as error:
+            nodes = self.nomad.call("GET", "/v1/nodes")
+            assert isinstance(nodes, list)
+            seen = {
+                "boards": self.boards(),
+                "nodes": {node["Name"]: node["Status"] for node in nodes},
+                "agents": {agent.name: agent.pid for agent in self.nomad.agents},
+                "benchmarks": self.server.call("GET", "/v1/benchmarks?limit=2"),
+            }
+            raise AssertionError(f"{error}; seen: {json.dumps(seen, indent=1)}") from error
 
 
 @pytest.fixture(scope="module")
@@ -149,9 +162,7 @@ def test_a_board_that_is_pulled_out_mid_run_is_given_up_for_another(lab: Lab) ->
     benchmark_id = lab.running(target=None, target_uid=FIRST, max_retries=1, binding="filtered")
     lab.usb.unlink()
     try:
-        eventually(
-            lambda: lab.attempts(benchmark_id)[0]["state"] == "ended", "it is given up", PATIENCE_S
-        )
+        lab.eventually(lambda: lab.attempts(benchmark_id)[0]["state"] == "ended", "it is given up")
         (first, *_) = lab.attempts(benchmark_id)
         assert first["failure"]["category"] == "board_fault"
         assert f"{lab.usb} is gone" in first["failure"]["sentence"]
@@ -180,7 +191,7 @@ def test_a_host_whose_agent_is_killed_fails_its_benchmark_which_runs_on_the_othe
     assert {first["target_uid"], second["target_uid"]} == {FIRST, SECOND}
     assert lab.job(first["job_id"])["Stop"]  # Nomad does not place it again
     client.start()  # back again, it ends what is left of the task
-    eventually(lambda: not tasks & tasks_of(client.folder), "the old task is gone", PATIENCE_S)
+    lab.eventually(lambda: not tasks & tasks_of(client.folder), "the old task is gone")
 
 
 def test_a_host_that_dies_before_a_task_began_costs_no_try(lab: Lab) -> None:
@@ -192,7 +203,7 @@ def test_a_host_that_dies_before_a_task_began_costs_no_try(lab: Lab) -> None:
         found = lab.attempts(benchmark_id)
         return bool(found) and found[0]["state"] == "ended"
 
-    eventually(told, "Nomad gives the host up", PATIENCE_S)
+    lab.eventually(told, "Nomad gives the host up")
     assert "was lost before it began" in lab.attempts(benchmark_id)[0]["failure"]["sentence"]
     assert lab.server.show(benchmark_id)["status"] == "pending"
     client.start()

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -105,6 +106,7 @@ class NomadCluster:
         self._lab = Lab(())
         self._blank = blank
         self._at_home = False
+        self._beside = ThreadPoolExecutor(1, "edgeyard-nodes")
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
         self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
 
@@ -238,6 +240,7 @@ class NomadCluster:
         """End the threads and drop the connections; Nomad's jobs go on."""
         self._housekeeper.close()
         self._load_watch.close()
+        self._beside.shutdown()
         self._client.close()
 
     def page_of(self, job_id: str) -> str | None:
@@ -253,7 +256,9 @@ class NomadCluster:
             ClusterUnreachable: Also where the database is new and Nomad is full of our jobs.
         """
         self._be_at_home()
-        hosts = with_holders(self._all_nodes(), self._client.holders(), self._access.device)
+        nodes = self._beside.submit(self._all_nodes)
+        holders = self._client.holders()
+        hosts = with_holders(nodes.result(), holders, self._access.device)
         with self._lock:
             self._hosts, self._hosts_read_s = hosts, time.monotonic()
         return hosts
