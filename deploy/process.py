@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.devices.testbed.agent import free_port as free_port
 
 TERMINAL = ("completed", "failed", "cancelled", "expired")
@@ -141,6 +142,24 @@ def start(
         raise RuntimeError(f"{error}\n{log_path.read_text()[-3000:]}") from None
     token = (data_dir / "admin.token").read_text().strip()
     return Server(f"http://127.0.0.1:{port}", port, process, token)
+
+
+def on_nomad(nomad: LoopbackNomad, inventory: Path) -> dict[str, str]:
+    """Settings of a server for a test bed's Nomad, with its least rights.
+
+    Args:
+        inventory: Path of the boards that it is to expect.
+    """
+    return {
+        "EDGEYARD_CLUSTER": "nomad",
+        "EDGEYARD_DRIVER": "raw_exec",
+        # The hosts are this machine.
+        "EDGEYARD_RAW_EXEC_COMMAND": f"{sys.executable},-m,edgeyard.devices.runner",
+        "EDGEYARD_INVENTORY": str(inventory),
+        "EDGEYARD_NOMAD_ADDRESS": nomad.address,
+        "EDGEYARD_NOMAD_TOKEN": nomad.token,
+        "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
+    }
 
 
 @contextmanager

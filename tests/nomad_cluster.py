@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.process import on_nomad
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed.binary import find_nomad
 from edgeyard.errors import ConfigError
@@ -17,9 +18,6 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess
 ORT = {"ort": ["TYPE1", "TYPE2"]}
 BOTH = {"ort": ["TYPE1"], "tflite": ["TYPE1", "TYPE3"]}
 GIB = 2**30
-
-RUNNER = f"{sys.executable},-m,edgeyard.devices.runner"
-"""The hosts are this machine."""
 
 _PLUGIN = """#!{python}
 # Edgeyard's own plugin, which tells some boards' further attributes beside what it knows.
@@ -103,15 +101,7 @@ def settings_of(
             known = [each for each in boards if str(each["target_uid"]) not in without]
             merged.setdefault(family, []).extend(known)
     inventory.write_text(json.dumps(merged))
-    return {
-        "EDGEYARD_CLUSTER": "nomad",
-        "EDGEYARD_DRIVER": "raw_exec",
-        "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
-        "EDGEYARD_INVENTORY": str(inventory),
-        "EDGEYARD_NOMAD_ADDRESS": cluster.address,
-        "EDGEYARD_NOMAD_TOKEN": cluster.token,
-        "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
-    }
+    return on_nomad(cluster, inventory)
 
 
 def clear(cluster: testbed.LoopbackNomad) -> None:

@@ -2,14 +2,13 @@
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import deploy.nomad
-from deploy.process import Server, edgeyard
+from deploy.process import Server, edgeyard, on_nomad
 from edgeyard.devices import testbed
 
 CONNECTIONS = 4
@@ -57,19 +56,7 @@ def server(
     inventory.write_text(
         json.dumps({family: group for host in hosts for family, group in host.items()})
     )
-    with edgeyard(
-        data_dir,
-        {
-            "EDGEYARD_CLUSTER": "nomad",
-            "EDGEYARD_DRIVER": "raw_exec",
-            "EDGEYARD_RAW_EXEC_COMMAND": f"{sys.executable},-m,edgeyard.devices.runner",
-            "EDGEYARD_INVENTORY": str(inventory),
-            "EDGEYARD_NOMAD_ADDRESS": cluster.address,
-            "EDGEYARD_NOMAD_TOKEN": cluster.token,
-            "EDGEYARD_NOMAD_NAMESPACE": cluster.namespace,
-            **environment,
-        },
-    ) as running:
+    with edgeyard(data_dir, {**on_nomad(cluster, inventory), **environment}) as running:
         yield running
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from deploy.process import Server, edgeyard
+from deploy.process import Server, edgeyard, on_nomad
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from tests.builders.cluster import TOKEN, a_job, eventually, listening
-from tests.nomad_cluster import RUNNER, entry, nomad_binary
+from tests.nomad_cluster import entry, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad-outages")]
 
@@ -133,23 +133,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
     nomad = testbed.up(folder / "nomad", nomad_binary(), hosts, heartbeat_s=HEARTBEAT_S)
     try:
-        with edgeyard(folder / "data", settings(nomad, inventory, nomad.token)) as server:
+        with edgeyard(folder / "data", settings(nomad, inventory)) as server:
             yield Lab(nomad, server, usb)
     finally:
         nomad.down()
 
 
-def settings(nomad: LoopbackNomad, inventory: Path, token: str) -> dict[str, str]:
-    return {
-        "EDGEYARD_CLUSTER": "nomad",
-        "EDGEYARD_DRIVER": "raw_exec",
-        "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
-        "EDGEYARD_INVENTORY": str(inventory),
-        "EDGEYARD_NOMAD_ADDRESS": nomad.address,
-        "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
-        "EDGEYARD_NOMAD_TOKEN": token,
-        "EDGEYARD_BOARD_GRACE_S": "1",
-    }
+def settings(nomad: LoopbackNomad, inventory: Path) -> dict[str, str]:
+    return {**on_nomad(nomad, inventory), "EDGEYARD_BOARD_GRACE_S": "1"}
 
 
 @pytest.fixture
@@ -227,7 +218,10 @@ def test_a_nomad_server_that_lost_its_data_costs_an_attempt(built: Lab, tmp_path
     assert built.server.end() == 0
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps({"rpi4b": [entry(FIRST), entry(SECOND)]}))
-    rights = settings(built.nomad, inventory, built.nomad.management)
+    rights = {
+        **settings(built.nomad, inventory),
+        "EDGEYARD_NOMAD_TOKEN": built.nomad.management,
+    }
     with edgeyard(tmp_path / "data", rights) as server:
         lab = Lab(built.nomad, server, built.usb)
         lab.all_idle()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.process import Server, edgeyard
+from deploy.process import Server, edgeyard, on_nomad
 from edgeyard.devices.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.sshd import BehindHost, board_behind_host
-from tests.nomad_cluster import HOSTS, RUNNER, clear, entry
+from tests.nomad_cluster import HOSTS, clear, entry
 
 pytestmark = [pytest.mark.nomad, pytest.mark.ssh, pytest.mark.xdist_group("nomad")]
 
@@ -38,18 +38,7 @@ def server(nomad_cluster: LoopbackNomad, board: BehindHost, tmp_path: Path) -> I
     inventory.write_text(json.dumps({FAMILY: [facts]}))
     nomad_cluster.boards(HOST, {**HOSTS[HOST], FAMILY: [facts]})
     try:
-        with edgeyard(
-            tmp_path / "data",
-            {
-                "EDGEYARD_CLUSTER": "nomad",
-                "EDGEYARD_DRIVER": "raw_exec",
-                "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
-                "EDGEYARD_INVENTORY": str(inventory),
-                "EDGEYARD_NOMAD_ADDRESS": nomad_cluster.address,
-                "EDGEYARD_NOMAD_TOKEN": nomad_cluster.token,
-                "EDGEYARD_NOMAD_NAMESPACE": nomad_cluster.namespace,
-            },
-        ) as running:
+        with edgeyard(tmp_path / "data", on_nomad(nomad_cluster, inventory)) as running:
             yield running
     finally:
         nomad_cluster.boards(HOST, HOSTS[HOST])

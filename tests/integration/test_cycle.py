@@ -14,6 +14,7 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from tests.builders.engine import A, B, Lab
+from tests.fakes.cluster import FakeCluster
 
 
 @pytest.fixture
@@ -68,6 +69,34 @@ def test_who_is_placed_is_handed_over_before_others_are_told_why_they_wait(tmp_p
     assert waiting.reason is WaitingReason.PRIORITY
     lab.cycle.run(hand_over)
     assert len(seen) == 1  # nobody was placed
+    lab.store.close()
+
+
+def test_boards_are_looked_at_while_it_is_written_down_that_one_fell_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab = Lab(tmp_path, A)
+    first = lab.submit()
+    lab.clock.forward(1)
+    second = lab.submit()
+    job_id = lab.running(first)
+    lab.upload(job_id)
+    seen: list[tuple[Status, Status]] = []
+
+    def look() -> None:
+        seen.append((lab.show(first).status, lab.show(second).status))
+        lab.cycle.look()
+
+    lab.reconciler.run(ended=look)
+    assert seen == []  # its task runs
+    lab.cluster.end(job_id)
+    lab.reconciler.run(ended=look)
+    assert seen == [(Status.RUNNING, Status.PENDING)]
+    assert lab.show(first).status is Status.COMPLETED
+    with monkeypatch.context() as patched:
+        patched.delattr(FakeCluster, "hosts")  # nobody asks again
+        lab.cycle.run(looked=True)
+    assert lab.show(second).status is Status.SCHEDULED
     lab.store.close()
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from deploy.process import on_nomad
 from edgeyard.benchmark_api.cli import app
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed import LoopbackNomad
 from tests.builders.cluster import file_server
-from tests.nomad_cluster import HOSTS, RUNNER
+from tests.nomad_cluster import HOSTS
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad")]
 
@@ -35,15 +36,7 @@ def run(*options: str, **settings: str) -> str:
 def test_a_whole_look_with_the_least_rights(nomad_cluster: LoopbackNomad, tmp_path: Path) -> None:
     inventory = tmp_path / "inventory.json"
     inventory.write_text(json.dumps(HOSTS[1]))  # what the other hosts have is not known
-    settings = {
-        "EDGEYARD_CLUSTER": "nomad",
-        "EDGEYARD_DRIVER": "raw_exec",
-        "EDGEYARD_RAW_EXEC_COMMAND": RUNNER,
-        "EDGEYARD_INVENTORY": str(inventory),
-        "EDGEYARD_NOMAD_ADDRESS": nomad_cluster.address,
-        "EDGEYARD_NOMAD_TOKEN": nomad_cluster.token,
-        "EDGEYARD_NOMAD_NAMESPACE": nomad_cluster.namespace,
-    }
+    settings = on_nomad(nomad_cluster, inventory)
     with file_server({"livez": b"alive"}) as url:
         output = run("--json", **settings, EDGEYARD_PUBLIC_URL=url)
     findings = [each for each in json.loads(output) if each["check"] not in ("server", "disk")]
