@@ -240,7 +240,7 @@ class NomadCluster:
         """End the threads and drop the connections; Nomad's jobs go on."""
         self._housekeeper.close()
         self._load_watch.close()
-        self._beside.shutdown()
+        self._beside.shutdown(wait=False)
         self._client.close()
 
     def page_of(self, job_id: str) -> str | None:
