@@ -19,6 +19,9 @@ ORT = {"ort": ["TYPE1", "TYPE2"]}
 BOTH = {"ort": ["TYPE1"], "tflite": ["TYPE1", "TYPE3"]}
 GIB = 2**30
 
+HEARTBEAT_S = 5.0
+"""On a busy machine hosts that live must not be given up, nor dead ones at once."""
+
 _PLUGIN = """#!{python}
 # Edgeyard's own plugin, which tells some boards' further attributes beside what it knows.
 from edgeyard.devices.edgedevice import service
@@ -75,7 +78,9 @@ def nomad_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[testbed.
     plugin = folder / "plugin"
     plugin.write_text(_PLUGIN.format(python=sys.executable, further=FURTHER))
     plugin.chmod(0o755)
-    cluster = testbed.up(folder / "cluster", nomad_binary(), HOSTS, plugin=plugin)
+    cluster = testbed.up(
+        folder / "cluster", nomad_binary(), HOSTS, plugin=plugin, heartbeat_s=HEARTBEAT_S
+    )
     yield cluster
     cluster.down()
 

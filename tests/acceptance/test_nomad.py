@@ -223,8 +223,10 @@ def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
         return reason if isinstance(reason, dict) else {}
 
     try:
-        # At first it may be the late news of the last task's progress.
-        eventually(lambda: "1 host: no memory left" in told().get("sentence", ""), "it is told")
+        # At first it may be the late news of the last task's progress: on a busy machine for long.
+        eventually(
+            lambda: "1 host: no memory left" in told().get("sentence", ""), "it is told", 90.0
+        )
         assert told()["code"] == "cluster_constraint"
         assert server.show(benchmark_id)["status"] == "scheduled"
     finally:

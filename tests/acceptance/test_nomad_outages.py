@@ -20,14 +20,13 @@ from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from tests.builders.cluster import TOKEN, a_job, eventually, listening
-from tests.nomad_cluster import entry, nomad_binary
+from tests.nomad_cluster import HEARTBEAT_S, entry, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad-outages")]
 
 MODEL = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
 FIRST, SECOND = "rpi4b-0001-0001", "rpi4b-0002-0001"
 PATIENCE_S = 180.0  # a host's news reach the server after 10-15 s, and each step waits for some
-HEARTBEAT_S = 5.0  # on a busy machine hosts that live must not be given up, nor dead ones at once
 SETTLED_S = 5.0
 """A host whose agent has just started may be ready, down, and ready again with its next heartbeat:
 Nomad's registration of a node writes the status that it had read before."""
