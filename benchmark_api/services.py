@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -141,6 +141,10 @@ class EngineDoor(Protocol):
 
     def trouble(self) -> str:
         """Why the cluster did not answer last time; "" when it did."""
+        ...
+
+    def repair_failures(self) -> Mapping[str, str]:
+        """Why attempts could not be compared with the cluster, by job id."""
         ...
 
 

@@ -72,6 +72,10 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str]]]:
     except (EdgeyardError, OSError) as error:
         yield "files", (False, str(error))
     yield "cluster", _cluster(services)
+    failing = len(services.engine.repair_failures())
+    if failing:
+        what = "1 attempt" if failing == 1 else f"{failing} attempts"
+        yield "repair", (True, f"{what} could not be compared with the cluster; tried again")
 
 
 def _cluster(services: Services) -> tuple[bool, str]:

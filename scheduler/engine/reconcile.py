@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from edgeyard.errors import Conflict
+from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, Unavailable
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.backoff import Backoff
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -18,6 +19,7 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     FailureCategory,
 )
+from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.ports import Clock, Cluster, JobRun, JobState, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -31,6 +33,13 @@ BLOCKED_TOLD_S = 5.0
 RESTART_S = 5.0
 """What ended up to so long after our start may still have failed because we were not there; also
 covers clocks of hosts that differ a little."""
+
+REPAIR_BACKOFF_S = 5.0
+MAX_REPAIR_BACKOFF_S = 300.0
+"""An attempt whose repair fails is left alone for so long: at first, and at most."""
+
+REPORTED_REPAIR_FAILURES = 3
+"""After so many failed repairs in a row the attempt's owner is told."""
 
 _Change = Callable[[UnitOfWork, Attempt], object]
 
@@ -81,6 +90,11 @@ class Reconciler:
         self._board_trouble = board_trouble
         self.moved = False
         self._restarted_at: datetime | None = None
+        self._failing = Backoff(REPAIR_BACKOFF_S, MAX_REPAIR_BACKOFF_S)
+
+    def failing(self) -> Mapping[str, str]:
+        """Why the last repair of an attempt failed, by job id. Any thread."""
+        return self._failing.reasons()
 
     def run(
         self,
@@ -90,6 +104,8 @@ class Reconciler:
         ended: Callable[[], object] = lambda: None,
     ) -> tuple[str, ...]:
         """Look at these jobs, or at all live ones.
+
+        An attempt whose repair fails holds up no other: it is reported, and tried again later.
 
         Args:
             after_restart: The first look of this process: what it finds half-done was lost with
@@ -114,9 +130,16 @@ class Reconciler:
                 )
             }
         self.moved = False
+        if job_ids is None:
+            self._failing.retain({attempt.job_id for attempt in attempts})
+        now_s = self._clock.monotonic_s()
         in_flight = self._dispatcher.in_flight
-        looked_at = [attempt for attempt in attempts if attempt.job_id not in in_flight]
-        states = self._cluster.states([attempt.job_id for attempt in looked_at])
+        looked_at = [
+            attempt
+            for attempt in attempts
+            if attempt.job_id not in in_flight and not self._failing.waits(attempt.job_id, now_s)
+        ]
+        states, unread = self._states([attempt.job_id for attempt in looked_at])
         if any(job.run is JobRun.ENDED for job in states.values()):
             ended()
         waiting: list[str] = []
@@ -126,12 +149,82 @@ class Reconciler:
             if attempt.state is AttemptState.PREPARED and benchmark.status not in TERMINAL:
                 waiting.append(attempt.job_id)
                 continue
-            job = states.get(attempt.job_id)
-            self._one(attempt, benchmark, job, after_restart)
-            if job is not None and self._stays_blocked(attempt, benchmark, job):
-                blocked.append((benchmark, attempt, job.reason))
+            try:
+                if attempt.job_id in unread:
+                    raise unread[attempt.job_id]
+                job = states.get(attempt.job_id)
+                self._one(attempt, benchmark, job, after_restart)
+                if job is not None and self._stays_blocked(attempt, benchmark, job):
+                    blocked.append((benchmark, attempt, job.reason))
+            except Unavailable:
+                raise  # the store's trouble, not the attempt's
+            except Exception as error:
+                self._report_failure(attempt, benchmark, error)
+            else:
+                self._failing.succeeded(attempt.job_id)
         self._tell(blocked)
         return tuple(waiting)
+
+    def _states(
+        self, job_ids: Sequence[str]
+    ) -> tuple[Mapping[str, JobState], Mapping[str, Exception]]:
+        """What the cluster says of these jobs; and why of some it can't be read.
+
+        Raises:
+            ClusterUnreachable: Nothing is known.
+        """
+        apart = [job_id for job_id in job_ids if job_id in self._failing]
+        together = [job_id for job_id in job_ids if job_id not in self._failing]
+        states: dict[str, JobState] = {}
+        unread: dict[str, Exception] = {}
+        try:
+            states.update(self._cluster.states(together))
+        except ClusterUnreachable:
+            raise
+        except Exception:  # one of them hides all others
+            apart = list(job_ids)
+        for job_id in apart:
+            try:
+                states.update(self._cluster.states([job_id]))
+            except ClusterUnreachable:
+                raise
+            except Exception as error:
+                unread[job_id] = error
+        return states, unread
+
+    def _report_failure(self, attempt: Attempt, benchmark: Benchmark, error: Exception) -> None:
+        """Leave an attempt alone for a while; its owner is told once, when that lasts."""
+        reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
+        count, wait_s = self._failing.failed(attempt.job_id, reason, self._clock.monotonic_s())
+        logger.log(
+            logging.ERROR if count == 1 else logging.WARNING,
+            "an attempt could not be repaired",
+            exc_info=error if count == 1 and not isinstance(error, EdgeyardError) else None,
+            extra={
+                "event": "repair.attempt_failed",
+                "job_id": attempt.job_id,
+                "reason": reason,
+                "next_try_s": wait_s,
+            },
+        )
+        if count != REPORTED_REPAIR_FAILURES:
+            return
+        with self._store.write() as uow:
+            uow.log.append(
+                Event(
+                    at=self._clock.now(),
+                    kind="attempt.repair_failed",
+                    benchmark_id=benchmark.benchmark_id,
+                    user_id=benchmark.user_id,
+                    data={
+                        "attempt": attempt.number,
+                        "job_id": attempt.job_id,
+                        "reason": reason,
+                        "sentence": "its state could not be compared with the cluster's; "
+                        "this is tried again",
+                    },
+                )
+            )
 
     def _one(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState | None, after_restart: bool

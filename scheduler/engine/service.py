@@ -229,6 +229,10 @@ class Engine:
         """Why the cluster did not answer last time; "" when it did. Any thread."""
         return self._parts.twin.trouble
 
+    def repair_failures(self) -> Mapping[str, str]:
+        """Why attempts could not be compared with the cluster, by job id. Any thread."""
+        return self._parts.reconciler.failing()
+
     def look_at(self, job_id: str) -> None:
         """Compare one job with the cluster soon. Any thread."""
         self._hints.put(job_id)

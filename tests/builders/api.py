@@ -7,7 +7,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -101,6 +101,7 @@ class FakeEngine:
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
     foretold: Forecast | None = None
+    failing: dict[str, str] = field(default_factory=dict)
 
     def wake(self) -> None:
         self.woken += 1
@@ -195,6 +196,9 @@ class FakeEngine:
 
     def twin_age_s(self) -> float:
         return self.age_s
+
+    def repair_failures(self) -> Mapping[str, str]:
+        return self.failing
 
     def trouble(self) -> str:
         return "" if math.isfinite(self.age_s) else "connection refused"

@@ -574,6 +574,16 @@ def test_a_cluster_that_falls_silent_is_told_before_it_stops_the_work(
     assert answer.json() == {"status": "ready", "checks": told}
 
 
+def test_attempts_that_can_t_be_repaired_are_counted_and_stop_no_other_work(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.engine, "failing", {"benchmark-rpi4b-ort-1": "TypeError"})
+    answer = api.as_(None).get("/readyz?verbose")
+    assert answer.status_code == 200
+    told = answer.json()["checks"]["repair"]
+    assert told == "1 attempt could not be compared with the cluster; tried again"
+
+
 def test_every_known_label_is_exported_from_the_start(api: Api) -> None:
     api.submit()
     text = api.as_(None).get("/metrics").text

@@ -544,6 +544,25 @@ class TestHousekeeping:
             ("/v1/var/nomad/jobs/benchmark-old", None),
         ]
 
+    def test_a_job_that_nomad_does_not_let_go_keeps_no_other(
+        self, client: NomadClient, nomad: respx.Router
+    ) -> None:
+        nomad.get("/v1/jobs").respond(
+            json=[
+                job(f"benchmark-{name}", "dead", SubmitTime=self.OLD_NS) for name in ("bad", "good")
+            ]
+        )
+        nomad.get("/v1/vars").respond(json=[])
+        nomad.delete("/v1/job/benchmark-bad").respond(403, text="Permission denied")
+        good = nomad.delete("/v1/job/benchmark-good").respond(json={})
+        Housekeeper(
+            client,
+            purge_age_s=7 * 86400,
+            ended=lambda ids: ids,
+            now=lambda: self.NOW.astimezone(UTC),
+        ).tidy()
+        assert good.called
+
 
 def test_a_job_has_a_page_in_nomad_s_ui() -> None:
     assert ACCESS.page_of(JOB) == f"{ADDRESS}/ui/jobs/benchmark-1@lab"

@@ -113,11 +113,12 @@ class Housekeeper:
         for job_id in (*live, *old):
             if job_id.partition("/")[0] in ended:
                 purge = not is_live(jobs[job_id])
-                self._client.deregister(job_id, purge=purge)
-                purged, stopped = purged + purge, stopped + (not purge)
+                # One job that Nomad does not let go must not keep the others.
+                if self._guarded(partial(self._client.deregister, job_id, purge=purge)):
+                    purged, stopped = purged + purge, stopped + (not purge)
         secrets = [each for each in self._client.jobs_with_secrets() if each.startswith(PREFIX)]
         for job_id in self._ended(secrets):
-            self._client.remove_secrets(job_id)
+            self._guarded(partial(self._client.remove_secrets, job_id))
         if purged or stopped:
             logger.info(
                 "old jobs cleared up",
@@ -162,9 +163,11 @@ class Housekeeper:
                 extra={"event": "nomad.old", "version": version, "oldest": "1.11.2"},
             )
 
-    def _guarded(self, step: Callable[[], object]) -> None:
+    def _guarded(self, step: Callable[[], object]) -> bool:
+        """Take a step; whether it succeeded."""
         try:
             step()
+            return True
         except EdgeyardError as error:
             logger.warning(
                 "clearing up in Nomad failed",
@@ -172,6 +175,7 @@ class Housekeeper:
             )
         except Exception:
             logger.exception("clearing up in Nomad broke", extra={"event": "nomad.untidy"})
+        return False
 
 
 def is_live(job: Json) -> bool:
