@@ -135,7 +135,14 @@ def decide(
     strict = np.array([each is bound for each in bindings], dtype=bool)
     points = priorities(pending, ages, slacks, strict, policy)
     queue = build_queue(
-        pending, now, points.values, ages, slacks, batch=batch, guard_s=policy.guard_s
+        pending,
+        now,
+        points.values,
+        ages,
+        slacks,
+        batch=batch,
+        guard_s=policy.guard_s,
+        mode=policy.priority_mode,
     )
     order = order_queue(queue, plugins.queue_policy, runner)
     ready = np.array(

@@ -66,7 +66,7 @@ def feasibility(batch: Batch, filters: tuple[Filter, ...], runner: PluginRunner)
         before = len(reasons)
         answer = runner.admit(plugin, batch)
         if answer is None:
-            refusals: tuple[Refusal, ...] = (Refusal(WaitingReason.RESERVED, never=False),)
+            refusals: tuple[Refusal, ...] = (Refusal(WaitingReason.FILTER_FAILED, never=False),)
             answer = np.ones((1, batch.shape[1]), dtype=np.uint8)
             reasons.append(Reason(None, 1, place, refusals[0], str(runner.faults[-1])))
         else:

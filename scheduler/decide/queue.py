@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Queue
 from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.framework.policy import PriorityMode
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.decision import PendingBenchmark
@@ -30,8 +31,12 @@ def build_queue(
     *,
     batch: Batch,
     guard_s: float = 86400.0,
+    mode: PriorityMode = PriorityMode.COMPUTED,
 ) -> Queue:
-    """The columns that queue policies read."""
+    """The columns that queue policies read.
+
+    In FIFO mode the queue goes by submission: a campaign that has started comes first nowhere.
+    """
     known = batch.knowledge.entitlements
     entitled = [known.get(each.user_id, _UNBOUNDED) for each in pending]
     return Queue(
@@ -41,7 +46,10 @@ def build_queue(
         priorities=priorities,
         ages_s=ages,
         slacks_s=slacks,
-        partly_running=np.array([each.campaign_started for each in pending], dtype=bool),
+        partly_running=np.array(
+            [each.campaign_started and mode is not PriorityMode.FIFO for each in pending],
+            dtype=bool,
+        ),
         usage_board_s=np.array([each.usage_board_s for each in entitled], dtype=np.float64),
         shares=np.array([each.share for each in entitled], dtype=np.float64),
         guard_s=guard_s,

@@ -252,6 +252,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
                 slacks,
                 batch=batch,
                 guard_s=policy.guard_s,
+                mode=policy.priority_mode,
             ),
             priorities=Priorities(values=found.priorities, parts=dict(found.priority_parts)),
             bindings=found.bindings,

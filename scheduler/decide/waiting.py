@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.framework.runner import failed_filter_sentence
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 
 _STATE_WORDS: Mapping[WaitingReason, str] = {
@@ -177,6 +178,8 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
             sentence = decided.runner.words(
                 plugin.name, lambda: plugin.nowhere(decided.batch, row, alike), sentence
             )
+    elif reason.plugin is None:
+        sentence = failed_filter_sentence(reason.fault)
     elif reason.refusal.reason is WaitingReason.CLUSTER_UNREACHABLE and decided.batch.stale:
         return _unreachable(decided)
     elif len(boards) > 1:

@@ -57,12 +57,20 @@ class RecordedFaultError(Exception):
         self.fault = fault
 
 
+def failed_filter_sentence(fault: str) -> str:
+    """Explain to the owner of a benchmark that a filter failed, and who can repair it."""
+    return (
+        f"filter {fault}; nothing that it would judge is placed until an operator repairs it "
+        "or takes it out of the policy"
+    )
+
+
 class _Shut:
     """The ledger of a filter that failed: whom it would have stopped is unknown."""
 
     def __init__(self, fault: str) -> None:
         self._waiting = Waiting(
-            reason=WaitingReason.RESERVED, sentence=f"can't be judged: filter {fault}"
+            reason=WaitingReason.FILTER_FAILED, sentence=failed_filter_sentence(fault)
         )
 
     def refusal(self, job: int) -> Waiting | None:

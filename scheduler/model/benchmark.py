@@ -68,6 +68,7 @@ class WaitingReason(StrEnum):
     BOARD_UNHEALTHY = "board_unhealthy"
     BOARD_OFFLINE = "board_offline"
     RESERVED = "reserved"  # drained, or kept for somebody
+    FILTER_FAILED = "filter_failed"  # a filter of the policy crashed: whom it admits is unknown
     QUOTA = "quota"
     BUDGET = "budget"
     HELD = "held"

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from edgeyard.plugins.filters.family import FamilyFilter
+from edgeyard.plugins.filters.quota import QuotaFilter
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
@@ -572,7 +573,26 @@ def test_a_filter_that_fails_lets_nothing_pass_and_is_named() -> None:
     result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Broken(),)})
     assert result.placements == ()
     assert result.never == frozenset()
-    assert "broken failed: ValueError: no answer today" in result.waiting["b-1"].sentence
+    assert why(result) == (
+        WaitingReason.FILTER_FAILED,
+        "filter broken failed: ValueError: no answer today; nothing that it would judge is placed "
+        "until an operator repairs it or takes it out of the policy",
+    )
+    (verdict,) = result.explanation("b-1").verdicts
+    assert verdict.reason is WaitingReason.FILTER_FAILED
+
+
+def test_a_filter_of_accounts_that_fails_is_no_reservation_either() -> None:
+    class Broken(QuotaFilter):
+        name = "broken"
+
+        def ledger(self, batch: Batch) -> Any:
+            raise ValueError("no answer today")
+
+    result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Broken(),)})
+    reason, sentence = why(result)
+    assert reason is WaitingReason.FILTER_FAILED
+    assert "broken failed: ValueError: no answer today" in sentence
 
 
 def test_a_filter_whose_words_fail_still_refuses() -> None:

@@ -74,6 +74,16 @@ def test_fifo_gives_all_one_constant_and_goes_by_age() -> None:
     assert result.explanation("old").priority_parts == {"fifo": 50}
 
 
+def test_in_fifo_mode_a_started_campaign_overtakes_nobody() -> None:
+    jobs = [
+        pending("member", campaign_started=True),
+        pending("old", submit_time=NOW - timedelta(seconds=1)),
+    ]
+    result = cycle(snapshot_of([]), jobs, priority_mode=PriorityMode.FIFO)
+    assert result.order == ("old", "member")
+    assert "campaign" not in result.explanation("member").rank_reason
+
+
 def test_strict_jobs_get_the_priority_that_the_policy_says() -> None:
     strict = explained(pending(), strict_priority=100)
     assert strict.priority == 100
