@@ -31,6 +31,7 @@ from edgeyard.scheduler.model.records import (
     DownloadGrant,
     Event,
     KeptPolicy,
+    Lead,
     PolicyActivation,
     PolicyOverride,
     PolicySeat,
@@ -802,6 +803,37 @@ class Scoring(Protocol):
         ...
 
 
+class Leadership(Protocol):
+    """The lease of the one server whose engine may write.
+
+    Whether a lease is over is judged by the observer's own monotonic clock, from a count that the
+    leader raises: no two machines' clocks are compared.
+    """
+
+    def current(self) -> Lead:
+        """Who leads, as the database has it."""
+        ...
+
+    def take(self, seen: Lead, server_id: str, url: str, at: datetime) -> Lead | None:
+        """Begin the next epoch; None where the lease was renewed or taken since ``seen``.
+
+        Waits for all transactions of the present epoch to end.
+        """
+        ...
+
+    def renew(self, epoch: int) -> None:
+        """Show that the leader of this epoch is alive. Raises LeadershipLost."""
+        ...
+
+    def release(self, epoch: int) -> None:
+        """Let another server lead at once; no effect where one does already."""
+        ...
+
+    def hold(self, epoch: int) -> None:
+        """Keep others from taking the lease until this transaction ends. Raises LeadershipLost."""
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction; leaving its ``with`` block commits, an exception rolls back."""
 
@@ -827,6 +859,8 @@ class UnitOfWork(Protocol):
     def keeping(self) -> Keeping: ...
     @property
     def scoring(self) -> Scoring: ...
+    @property
+    def leadership(self) -> Leadership: ...
 
 
 class Store(Protocol):
@@ -841,6 +875,14 @@ class Store(Protocol):
 
         Raises:
             Unavailable: The database is locked or gone.
+        """
+        ...
+
+    def fenced(self, epoch: int) -> Store:
+        """The same store for the engine of the leader of this epoch.
+
+        Its transactions that write raise `LeadershipLost` once another epoch has begun; none of
+        them can commit after that.
         """
         ...
 

@@ -251,3 +251,22 @@ class Event:
     user_id: str | None = None
     data: Mapping[str, object] = field(default_factory=dict)
     seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lead:
+    """The leader's lease, as the database has it.
+
+    Attributes:
+        epoch: Grows by one with each change of the leader: its fencing token. 0: nobody ever led.
+        renewals: Grows while the leader is alive.
+        server_id: Who leads; "" where the last leader released the lease.
+        url: Where the leader is reached.
+        since: When the epoch began.
+    """
+
+    epoch: int
+    renewals: int
+    server_id: str
+    url: str
+    since: datetime | None = None

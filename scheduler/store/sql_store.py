@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import sqlite3
 import time
@@ -23,6 +24,7 @@ from edgeyard.scheduler.store.credits import SqlCredits
 from edgeyard.scheduler.store.cycles import SqlCycles
 from edgeyard.scheduler.store.keeping import SqlKeeping
 from edgeyard.scheduler.store.lab import SqlLab
+from edgeyard.scheduler.store.leadership import SqlLeadership
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.prune import prune_step
@@ -35,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 WAIT_S = 5.0
 """Longest wait for the write lock or a connection, then 503: a client's patience, not ours."""
+
+IDLE_S = 10.0
+"""Maximum pause within a transaction, after which PostgreSQL ends it: its process is stopped."""
 
 CONNECTIONS = 40
 """As many as a web server has worker threads; each waits for a free one no longer than `WAIT_S`."""
@@ -68,6 +73,7 @@ class SqlUnitOfWork:
         self.credits = SqlCredits(tx)
         self.keeping = SqlKeeping(tx)
         self.scoring = SqlScoring(tx)
+        self.leadership = SqlLeadership(tx)
 
 
 class SqlStore:
@@ -97,6 +103,7 @@ class SqlStore:
             Unavailable: It does not answer.
         """
         self._now = now
+        self._epoch: int | None = None
         parsed = _parsed(url)
         self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
         if self._turns is not None:
@@ -138,13 +145,22 @@ class SqlStore:
             Unavailable: The database is locked or gone.
         """
         with self._turn_to_write(), _connected(self._writer) as connection:
-            tx = Transaction(connection, writes=True)
+            tx = self._transaction(connection)
             yield SqlUnitOfWork(tx, self._now)
             tx.flush()
             failpoint("commit:before")
             with translated():
                 connection.commit()
             failpoint("commit:after")
+
+    def fenced(self, epoch: int) -> SqlStore:
+        """The same store, whose transactions that write fail once another epoch has begun.
+
+        Each begins with a lock on the leader's lease: whoever takes the lease waits for it.
+        """
+        fenced = copy.copy(self)
+        fenced._epoch = epoch
+        return fenced
 
     def ping(self) -> None:
         """Raises Unavailable."""
@@ -161,7 +177,7 @@ class SqlStore:
         total = 0
         while True:
             with self._turn_to_write(), _connected(self._writer) as connection:
-                gone = prune_step(Transaction(connection, writes=True), before, self._now())
+                gone = prune_step(self._transaction(connection), before, self._now())
                 failpoint("commit:before")
                 with translated():
                     connection.commit()
@@ -174,6 +190,17 @@ class SqlStore:
         """Close all connections."""
         self._reader.dispose()
         self._writer.dispose()
+
+    def _transaction(self, connection: Connection) -> Transaction:
+        """For writing.
+
+        Raises:
+            LeadershipLost: The store is fenced, and its epoch is over.
+        """
+        tx = Transaction(connection, writes=True)
+        if self._epoch is not None:
+            SqlLeadership(tx).hold(self._epoch)
+        return tx
 
     def _turn_to_write(self) -> AbstractContextManager[None]:
         return nullcontext() if self._turns is None else self._turns.turn()
@@ -261,6 +288,8 @@ def _postgresql(url: URL, wait_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, record: object) -> None:
         connection.execute(f"SET lock_timeout = {round(wait_s * 1000)}")
+        # A process that is stopped, or cut off, within a transaction must not hold its locks.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {round(IDLE_S * 1000)}")
         connection.commit()
 
     return engine

@@ -76,6 +76,10 @@ LIVE_STATUSES = "status IN ('pending', 'running', 'scheduled')"
 LIVE_STATES = "state <> 'ended'"
 """As `LIVE_STATUSES`, for attempts."""
 
+HOLDS_BOARD = "state <> 'ended' AND binding = 'strict'"
+"""Attempts whose board is decided. That of a loose or filtered one is the cluster's choice: until
+the cluster reports it, the recorded board is an assumption, which others may share."""
+
 
 def _of_benchmark(*, primary_key: bool = False) -> Column[str]:
     return Column(
@@ -233,6 +237,13 @@ Index(
     unique=True,
     sqlite_where=text(LIVE_STATES),
     postgresql_where=text(LIVE_STATES),
+)
+Index(
+    "uq_attempts_board",
+    attempts.c.target_uid,
+    unique=True,
+    sqlite_where=text(HOLDS_BOARD),
+    postgresql_where=text(HOLDS_BOARD),
 )
 
 outcomes = Table(
@@ -601,4 +612,15 @@ placement_ratings = Table(
     Column("policy", Text, nullable=False),
     Column("worths", Text, nullable=False),
     Column("expected_s", Float),
+)
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("only", Integer, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("renewals", BigInteger, nullable=False),
+    Column("server_id", Text, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("since", UtcTime),
 )

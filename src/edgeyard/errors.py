@@ -11,6 +11,7 @@
     ├── Conflict              the thing is not in a state that allows this
     ├── TooLarge              over a stated limit
     ├── Unavailable           not now: wait and try again
+    │   └── LeadershipLost    another server leads: this one's engine must not write any more
     ├── ConfigError           the operator's settings or files are wrong
     ├── HclError              text that is not a job of ours
     │   └── HclMismatch       a rendered job that does not read back as it was meant
@@ -116,6 +117,14 @@ class Unavailable(EdgeyardError):
     def __init__(self, reason: str, retry_after_s: float = 5.0) -> None:
         self.retry_after_s = retry_after_s
         super().__init__(reason)
+
+
+class LeadershipLost(Unavailable):
+    """Another server has taken the lead since: nothing of this epoch may be written any more."""
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        super().__init__(f"this server no longer leads: its epoch {epoch} is over")
 
 
 class ConfigError(EdgeyardError):
