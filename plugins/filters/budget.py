@@ -9,24 +9,30 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import quick_runs
+from edgeyard.scheduler.framework.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 
 
 class BudgetFilter:
-    """Refuses boards on which even a quick run costs more than the stated ``user_budget``.
+    """Refuses boards on which even a quick run is predicted to cost more than ``user_budget``.
 
-    A run is stopped when its budget is used up. Its ledger also stops users whose account has
+    A run is stopped when its budget is used up. A prediction may be wrong, so it refuses for the
+    policy's ``prediction_wait_s`` at most; only a budget that pays for no run at all is refused for
+    ever. Its ledger also stops users whose account has
     fewer credits left than the most that the benchmark can cost: its time limit at its family's
     rate, which is what is reserved when it is placed.
     """
 
     name = "budget"
-    refusals = (Refusal(WaitingReason.BUDGET, never=True),)
+    refusals = (
+        Refusal(WaitingReason.BUDGET, never=True),
+        Refusal(WaitingReason.BUDGET, never=False),
+    )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        return quick_runs(batch).too_slow(batch, batch.budget_times_s)
+        return quick_runs(batch).codes(batch, batch.budget_times_s)
 
     def ledger(self, batch: Batch) -> _Credits | None:
         """See `UserFilter.ledger`."""
@@ -42,17 +48,19 @@ class BudgetFilter:
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""
+        budget = f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits"
+        if code == INFEASIBLE:
+            return f"can't run anything for {budget}"
         return (
-            "is too slow: even a quick run of this costs more there than its budget of "
-            f"{_cost(batch, row, batch.budget_times_s[row]):g} credits"
+            f"is predicted to be too slow: even a quick run costs more there than {budget}; "
+            f"{trial_phrase(batch, row)}"
         )
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
-        least_s = quick_runs(batch).least_of(row, boards)
         return (
             f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits pays for no "
-            f"run: even a quick one costs about {_cost(batch, row, least_s):.2g}"
+            f"run; accepted: at least {_cost(batch, row, MIN_RUN_S):g}"
         )
 
 

@@ -10,43 +10,50 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import quick_runs
+from edgeyard.scheduler.framework.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
 class DeadlineFilter:
-    """Refuses boards on which even a quick run that began now would end after the deadline.
+    """Refuses boards on which even a quick run that began now is predicted to miss the deadline.
 
-    For ever: time only passes. A quick run is the 0.1 quantile of the prediction, so that a
-    chance of one in ten is still taken. What nothing is known of passes.
+    A quick run is the 0.1 quantile of the prediction, so that a chance of one in ten is still
+    taken. What too little is known of passes. A prediction may be wrong, so the benchmark is tried
+    while it can still be in time: after half of the time to its deadline, and after the policy's
+    ``prediction_wait_s`` at the latest. Only a deadline that no run can meet is refused for ever.
     """
 
     name = "deadline"
-    refusals = (Refusal(WaitingReason.DEADLINE_UNREACHABLE, never=True),)
+    refusals = (
+        Refusal(WaitingReason.DEADLINE_UNREACHABLE, never=True),
+        Refusal(WaitingReason.DEADLINE_UNREACHABLE, never=False),
+    )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
         left_s = [
             np.nan if at is None else (at - batch.now).total_seconds() for at in batch.deadlines
         ]
-        return quick_runs(batch).too_slow(batch, np.array(left_s, dtype=np.float64))
+        return quick_runs(batch).codes(batch, np.array(left_s, dtype=np.float64))
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""
-        return f"is too slow to be through by {_due(batch, row)}, even with a quick run"
+        if code == INFEASIBLE:
+            return f"can't run anything by {_due(batch, row)}"
+        return (
+            f"is predicted to be too slow to end by {_due(batch, row)}, even with a quick run; "
+            f"{trial_phrase(batch, row)}"
+        )
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
-        least_s = quick_runs(batch).least_of(row, boards)
-        return (
-            f"its deadline {_due(batch, row)} can't be met any more: even a quick run takes about "
-            f"{least_s:.2g} s"
-        )
+        return f"no run can end by {_due(batch, row)} any more"
 
 
 def _due(batch: Batch, row: int) -> str:
     at = batch.deadlines[row]
-    return "its deadline" if at is None else at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    moment = "" if at is None else f" {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"its deadline{moment}"
 
 
 if TYPE_CHECKING:

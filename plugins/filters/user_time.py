@@ -9,37 +9,45 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import quick_runs
+from edgeyard.scheduler.framework.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 
 
 class UserTimeFilter:
-    """Refuses boards on which even a quick run takes longer than the stated ``user_time``.
+    """Refuses boards on which even a quick run is predicted to exceed the stated ``user_time``.
 
     It would be stopped there, without a result. A quick run is the 0.1 quantile of the prediction:
-    a board is refused where nine of ten runs would be stopped.
+    a board is refused where nine of ten runs would be stopped. A prediction may be wrong, so it
+    refuses for the policy's ``prediction_wait_s`` at most; only a ``user_time`` that no run can
+    keep is refused for ever.
     """
 
     name = "user_time"
-    refusals = (Refusal(WaitingReason.DEADLINE_UNREACHABLE, never=True),)
+    refusals = (
+        Refusal(WaitingReason.DEADLINE_UNREACHABLE, never=True),
+        Refusal(WaitingReason.DEADLINE_UNREACHABLE, never=False),
+    )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""
-        return quick_runs(batch).too_slow(batch, batch.user_times_s)
+        return quick_runs(batch).codes(batch, batch.user_times_s)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         """See `Filter.phrase`."""
+        bound = f"the {batch.user_times_s[row]:g} s of user_time"
+        if code == INFEASIBLE:
+            return f"can't run anything within {bound}"
         return (
-            "is too slow: even a quick run of this takes longer there than the "
-            f"{batch.user_times_s[row]:g} s of user_time"
+            f"is predicted to be too slow: even a quick run takes longer there than {bound}; "
+            f"{trial_phrase(batch, row)}"
         )
 
     def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """See `Filter.nowhere`."""
-        least_s = quick_runs(batch).least_of(row, boards)
         return (
-            f"no board that fits otherwise runs it within its {batch.user_times_s[row]:g} s of "
-            f"user_time; the least that it took lately: about {least_s:.2g} s"
+            f"no run ends within its {batch.user_times_s[row]:g} s of user_time; "
+            f"accepted: at least {MIN_RUN_S:g} s"
         )
 
 

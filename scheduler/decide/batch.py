@@ -42,6 +42,7 @@ def build_batch(
     seed: int,
     knowledge: Knowledge | None = None,
     twin_max_age_s: float = math.inf,
+    prediction_wait_s: float = math.inf,
 ) -> Batch:
     """Classes in the order in which their first benchmark comes; the queue in the order given."""
     knowledge = Knowledge() if knowledge is None else knowledge
@@ -53,8 +54,16 @@ def build_batch(
             for key, each in zip(asked, pending, strict=True)
         )
     _, class_of_job = numbered(asked)
-    newest = np.maximum.accumulate(class_of_job)
-    first = [pending[job] for job in np.flatnonzero(np.diff(newest, prepend=-1)).tolist()]
+    firsts = _firsts(class_of_job)
+    expired = np.zeros(len(pending), dtype=np.bool_)
+    if len(knowledge.runs) and prediction_wait_s < math.inf:
+        expired = _predictions_expired(
+            pending, class_of_job, firsts, now, knowledge.rates, prediction_wait_s
+        )
+        if expired.any():
+            _, class_of_job = numbered(zip(class_of_job.tolist(), expired.tolist(), strict=True))
+            firsts = _firsts(class_of_job)
+    first = [pending[job] for job in firsts.tolist()]
     return Batch(
         now=now,
         seed=seed,
@@ -76,6 +85,7 @@ def build_batch(
         ),
         lease_users=tuple(each.user_id if each.user_id in leasing else None for each in first),
         probes=np.array([each.probe for each in first], dtype=np.bool_),
+        predictions_expired=expired[firsts],
         kinds=tuple(kind_of(each) for each in first),
         model_bytes=np.array(
             [math.nan if each.model_bytes is None else each.model_bytes for each in first],
@@ -88,7 +98,50 @@ def build_batch(
         board_families=np.array(snapshot.families, dtype=np.str_),
         board_order=_shuffled(snapshot.uids, seed),
         twin_max_age_s=twin_max_age_s,
+        prediction_wait_s=prediction_wait_s,
     )
+
+
+def _firsts(class_of_job: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Shape (classes,): the first job of each class."""
+    return np.flatnonzero(np.diff(np.maximum.accumulate(class_of_job), prepend=-1))
+
+
+def _predictions_expired(
+    pending: Sequence[PendingBenchmark],
+    class_of_job: NDArray[np.intp],
+    firsts: NDArray[np.intp],
+    now: datetime,
+    rates: Mapping[str, float],
+    wait_s: float,
+) -> NDArray[np.bool_]:
+    """Shape (jobs,): who states a bound, and has waited until predictions no longer count.
+
+    That is after ``wait_s``, and after half of the time to the deadline at the latest: a benchmark
+    is tried while it can still be in time.
+    """
+    expired = np.zeros(len(pending), dtype=np.bool_)
+    bounded = np.array(
+        [
+            each.user_time_s is not None
+            or each.deadline is not None
+            or not math.isnan(_paid_s(each, rates))
+            for each in map(pending.__getitem__, firsts.tolist())
+        ],
+        dtype=np.bool_,
+    )
+    if not bounded.any():
+        return expired
+    for job in np.flatnonzero(bounded[class_of_job]).tolist():
+        each = pending[job]
+        ready = each.submit_time
+        if each.start_time is not None:
+            ready = max(ready, each.start_time)
+        longest_s = wait_s
+        if each.deadline is not None:
+            longest_s = min(longest_s, (each.deadline - ready).total_seconds() / 2)
+        expired[job] = (now - ready).total_seconds() >= longest_s
+    return expired
 
 
 def _paid_s(each: PendingBenchmark, rates: Mapping[str, float]) -> float:

@@ -128,7 +128,15 @@ def decide(
     pending, now = given.pending, given.now
     snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
     runner = PluginRunner(monotonic_s)
-    batch = build_batch(snapshot, pending, now, given.seed, given.knowledge, policy.twin_max_age_s)
+    batch = build_batch(
+        snapshot,
+        pending,
+        now,
+        given.seed,
+        given.knowledge,
+        policy.twin_max_age_s,
+        policy.prediction_wait_s,
+    )
     bindings = bindings_of(pending, policy, snapshot.age_s)
     ages, slacks = ages_s(pending, now), slacks_s(pending, now)
     bound = Binding.STRICT  # looked up once: an enum's members take their time

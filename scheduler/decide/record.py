@@ -228,6 +228,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
         given.seed,
         given.knowledge,
         policy.twin_max_age_s,
+        policy.prediction_wait_s,
     )
     batch = replace(batch, queue=found.order[found.ready[found.order]])
     fits = found.codes == FITS

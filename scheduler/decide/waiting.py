@@ -26,6 +26,8 @@ _STATE_WORDS: Mapping[WaitingReason, str] = {
     WaitingReason.BOARD_OFFLINE: "offline",
     WaitingReason.BOARD_UNHEALTHY: "unhealthy",
     WaitingReason.RESERVED: "reserved",
+    WaitingReason.DEADLINE_UNREACHABLE: "predicted to be too slow",
+    WaitingReason.BUDGET: "predicted to cost too much",
 }
 _COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
 _COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)

@@ -53,12 +53,15 @@ class Batch:
         budget_times_s: How long their budgets pay for; NaN: no budget.
         lease_users: Whose they are, where that user has a lease; None for all others.
         probes: Sent by Edgeyard to a board that is set aside.
+        predictions_expired: They have waited so long that no prediction keeps them from a board
+            any more (see ``prediction_wait_s``).
         kinds: What is run, as the history calls it.
         model_bytes: Sizes of the model files; NaN until known.
         job_users: Shape (jobs,): user ids.
         queue: Shape (ready,): rows of the benchmarks that may be placed now, first to last.
         knowledge: What is known beside the boards' state.
         twin_max_age_s: Age of the snapshot past which its policy calls it stale; inf: never.
+        prediction_wait_s: Longest wait that follows from a prediction alone, seconds.
         board_order: Shape (boards,): rows of boards in a random order that depends on the seed
             and the boards' names alone; who breaks ties by it doesn't depend on the order of
             the snapshot.
@@ -79,6 +82,7 @@ class Batch:
     budget_times_s: NDArray[np.float64]
     lease_users: tuple[str | None, ...]
     probes: NDArray[np.bool_]
+    predictions_expired: NDArray[np.bool_]
     kinds: tuple[RunKind, ...]
     model_bytes: NDArray[np.float64]
     class_of_job: NDArray[np.intp]
@@ -88,6 +92,7 @@ class Batch:
     board_families: NDArray[np.str_]
     board_order: NDArray[np.intp]
     twin_max_age_s: float = math.inf
+    prediction_wait_s: float = math.inf
 
     @property
     def stale(self) -> bool:

@@ -131,6 +131,20 @@ def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
     return PastPairs(batch, rows, boards).run_time_parts()
 
 
+def run_counts(batch: Batch, rows: Rows, boards: Rows) -> Floats:
+    """Count the successful runs that a prediction rests on: of the model, on boards of the family.
+
+    Args:
+        batch: As for `run_times`.
+        rows: As for `run_times`.
+        boards: As for `run_times`.
+
+    Returns:
+        Shape (pairs,).
+    """
+    return PastPairs(batch, rows, boards).run_counts()
+
+
 def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
     """Chance that the next run fails.
 
@@ -191,6 +205,10 @@ class PastPairs:
     def run_time_parts(self) -> RunTimeParts:
         """As the function."""
         return self._history.derived(_RunTimes).law(self)
+
+    def run_counts(self) -> Floats:
+        """As the function."""
+        return self._history.derived(_RunTimes).counts(self)
 
     def failure_rates(self) -> Floats:
         """As the function."""
@@ -462,6 +480,15 @@ class _RunTimes:
             freedom = np.where(some, self._freedoms[number][found], freedom)
         mean = mean + self._slope * pairs.log_runs
         return self._on_boards(pairs, mean, variance, noise, freedom)
+
+    def counts(self, pairs: PastPairs) -> Floats:
+        """See `run_counts`."""
+        if self.empty or not len(pairs.rows):
+            return np.zeros(len(pairs.rows))
+        groups = self._levels[_MODEL].groups
+        found = groups.find(_key(pairs.family, pairs.stem))
+        counts = np.where(found >= 0, groups.counts[found], 0.0)
+        return np.asarray(counts[pairs.combination], dtype=np.float64)
 
     def _on_boards(
         self, pairs: PastPairs, mean: Floats, variance: Floats, noise: Floats, freedom: Floats

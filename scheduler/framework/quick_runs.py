@@ -8,49 +8,58 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.framework.estimates import run_counts, run_times
+from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 
 QUANTILE = 0.1
 """Of the predicted run time: nine of ten runs take longer."""
+
+MIN_RUNS = 3
+"""Runs of the model on the family without which a prediction keeps nobody waiting.
+
+One slow run says little: the next one is the test.
+"""
+
+INFEASIBLE, TOO_SLOW = 1, 2
+"""Codes of `QuickRuns.codes`: a fact, which holds for ever, and a prediction, which does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuickRuns:
     """Run times of quick runs, the `QUANTILE` of the prediction, of pairs of class and board.
 
-    All boards of the family, of all classes that have a deadline, a time limit or a budget.
+    All boards of the family, of all classes that have a deadline, a time limit or a budget and are
+    still kept waiting by predictions.
 
     Attributes:
         rows: Shape (pairs,): classes.
         boards: Shape (pairs,).
-        least_s: Shape (pairs,), seconds; NaN where nothing is known.
+        least_s: Shape (pairs,), seconds; NaN where too little is known.
     """
 
     rows: NDArray[np.intp]
     boards: NDArray[np.intp]
     least_s: NDArray[np.float64]
 
-    def too_slow(self, batch: Batch, bounds_s: NDArray[np.float64]) -> NDArray[np.uint8]:
-        """Where even a quick run takes longer than allowed.
+    def codes(self, batch: Batch, bounds_s: NDArray[np.float64]) -> NDArray[np.uint8]:
+        """Return where a bound is too short, and whether that is certain.
 
         Args:
             batch: The batch.
-            bounds_s: Shape (classes,); NaN: no bound.
+            bounds_s: Shape (classes,), seconds; NaN: no bound.
 
         Returns:
-            Shape (classes, boards), 1 where it does; (1, boards) where it does nowhere.
+            Shape (classes, boards): `INFEASIBLE` where no run can be so short, `TOO_SLOW` where
+            even a quick run is predicted to take longer; (1, boards) of zeros where nothing is.
         """
         slow = self.least_s > bounds_s[self.rows]
-        if not slow.any():
+        infeasible = np.flatnonzero(bounds_s < MIN_RUN_S)
+        if not slow.any() and not len(infeasible):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
         codes = np.zeros(batch.shape, dtype=np.uint8)
-        codes[self.rows[slow], self.boards[slow]] = 1
+        codes[self.rows[slow], self.boards[slow]] = TOO_SLOW
+        codes[infeasible] = INFEASIBLE
         return codes
-
-    def least_of(self, row: int, boards: NDArray[np.intp]) -> float:
-        """The least of one class over these boards, of which one at least is known; seconds."""
-        own = (self.rows == row) & np.isin(self.boards, boards)
-        return float(np.nanmin(self.least_s[own]))
 
 
 def quick_runs(batch: Batch) -> QuickRuns:
@@ -58,9 +67,16 @@ def quick_runs(batch: Batch) -> QuickRuns:
     return batch.derived(_quick_runs)
 
 
+def trial_phrase(batch: Batch, row: int) -> str:
+    """Return when a class is tried although it is predicted to take too long."""
+    half = "" if batch.deadlines[row] is None else ", or half of the time to its deadline,"
+    return f"after a wait of {batch.prediction_wait_s:g} s{half} it is tried nevertheless"
+
+
 def _quick_runs(batch: Batch) -> QuickRuns:
     bounded = ~np.isnan(batch.user_times_s) | ~np.isnan(batch.budget_times_s)
     bounded |= np.array([at is not None for at in batch.deadlines], dtype=np.bool_)
+    bounded &= ~batch.predictions_expired
     if not len(batch.knowledge.runs):
         bounded[:] = False
     of_family = {
@@ -73,4 +89,6 @@ def _quick_runs(batch: Batch) -> QuickRuns:
         return QuickRuns(rows=none, boards=none, least_s=np.zeros(0))
     rows = np.repeat(np.flatnonzero(bounded), [len(each) for each in found])
     boards = np.concatenate(found)
-    return QuickRuns(rows=rows, boards=boards, least_s=run_times(batch, rows, boards, QUANTILE))
+    least_s = run_times(batch, rows, boards, QUANTILE)
+    least_s = np.where(run_counts(batch, rows, boards) >= MIN_RUNS, least_s, np.nan)
+    return QuickRuns(rows=rows, boards=boards, least_s=least_s)

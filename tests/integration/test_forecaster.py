@@ -157,7 +157,7 @@ def test_a_dry_run_knows_how_long_its_model_took(lab: Lab) -> None:
     refused = would(lab, a_model(b"slow"), short)
     submitted = lab.submit(content=b"slow", user_time_s=30.0)
     lab.turn()
-    assert refused.explanation.never
+    assert not refused.explanation.never  # a prediction may be wrong
     assert refused.explanation.waiting == lab.show(submitted).waiting
     assert refused.explanation.waiting is not None
     assert refused.explanation.waiting.reason is WaitingReason.DEADLINE_UNREACHABLE

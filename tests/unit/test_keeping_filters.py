@@ -157,37 +157,134 @@ def test_of_a_board_that_runs_something_that_is_told_and_not_its_progress() -> N
 # --- deadlines and time limits -------------------------------------------------------------------
 
 
-def test_a_deadline_that_can_not_be_met_is_told_at_once() -> None:
-    job = pending(model_sha256=MODEL, deadline=later(50))
-    knowledge = Knowledge(runs=past(100, job))
-    result = cycle(snapshot_of([board(ONE)]), [job], knowledge=knowledge)
+BOUNDS: dict[str, dict[str, Any]] = {
+    "user_time": {"user_time_s": 60.0},
+    "deadline": {"deadline": later(80)},
+    "budget": {"budget": 60.0},
+}
+"""One bound each that runs of 100 s exceed."""
+
+
+def bounded(name: str, **more: Any) -> PendingBenchmark:
+    return pending(model_sha256=MODEL, **BOUNDS[name], **more)
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_prediction_that_no_board_is_quick_enough_says_not_now_and_when_it_is_tried(
+    name: str,
+) -> None:
+    job = bounded(name)
+    result = cycle(snapshot_of([board(ONE)]), [job], knowledge=Knowledge(runs=past(100, job)))
     reason, sentence = why(result)
-    assert reason is WaitingReason.DEADLINE_UNREACHABLE
-    assert sentence.startswith("its deadline 2026-11-21T12:00:50Z can't be met any more: even a")
+    expected = WaitingReason.BUDGET if name == "budget" else WaitingReason.DEADLINE_UNREACHABLE
+    assert reason is expected
+    assert "is predicted to be too slow" in sentence
+    assert "after a wait of 300 s" in sentence
+    assert result.never == frozenset()
+    quick = Knowledge(runs=past(20, job))
+    assert places(cycle(snapshot_of([board(ONE)]), [job], knowledge=quick)) == {"b-1": ONE}
+
+
+@pytest.mark.parametrize(
+    ("name", "wait_s"), [("user_time", 300), ("deadline", 40), ("budget", 300)]
+)
+def test_what_is_predicted_to_be_too_slow_is_tried_after_a_stated_wait(
+    name: str, wait_s: float
+) -> None:
+    """A deadline is tried after half of the time to it: later it could not be in time any more."""
+    job = bounded(name)
+    for moment, tried in ((wait_s - 1, False), (wait_s, True)):
+        result = cycle(
+            snapshot_of([board(ONE)]),
+            [job],
+            now=later(moment),
+            knowledge=Knowledge(runs=past(100, job)),
+        )
+        assert bool(result.placements) is tried
+    sooner = cycle(
+        snapshot_of([board(ONE)]),
+        [job],
+        now=later(10),
+        knowledge=Knowledge(runs=past(100, job)),
+        prediction_wait_s=10.0,
+    )
+    assert places(sooner) == {"b-1": ONE}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_one_slow_run_keeps_no_model_from_idle_boards(name: str) -> None:
+    job = bounded(name)
+    boards = snapshot_of([board(ONE), board(TWO)])
+    for count in (1, 2):
+        knowledge = Knowledge(runs=past(400, job, count=count))
+        assert cycle(boards, [job], knowledge=knowledge).placements
+    assert not cycle(boards, [job], knowledge=Knowledge(runs=past(400, job, count=3))).placements
+
+
+def test_slow_runs_of_other_models_keep_nobody_waiting() -> None:
+    job = bounded("user_time")
+    other = pending(model_sha256="1" * 64)
+    knowledge = Knowledge(runs=past(400, other))
+    assert cycle(snapshot_of([board(ONE)]), [job], knowledge=knowledge).placements
+
+
+def test_a_wait_for_predictions_begins_when_the_benchmark_may_start() -> None:
+    job = bounded("user_time", start_time=later(1000))
+    knowledge = Knowledge(runs=past(100, job))
+    one = snapshot_of([board(ONE)])
+    assert not cycle(one, [job], now=later(1299), knowledge=knowledge).placements
+    assert cycle(one, [job], now=later(1300), knowledge=knowledge).placements
+
+
+@pytest.mark.parametrize(
+    ("changes", "accepted"),
+    [
+        ({"user_time_s": 0.01}, "accepted: at least 0.02 s"),
+        ({"deadline": NOW}, "no run can end by its deadline 2026-11-21T12:00:00Z any more"),
+        ({"budget": 0.0}, "accepted: at least 0.04"),
+    ],
+)
+def test_a_bound_that_no_run_can_keep_is_refused_for_ever(
+    changes: dict[str, Any], accepted: str
+) -> None:
+    """Also where nothing was ever measured: that is a fact."""
+    knowledge = Knowledge(rates={"rpi4b": 2.0})
+    result = cycle(snapshot_of([board(ONE)]), [pending(**changes)], knowledge=knowledge)
     assert result.never == {"b-1"}
-    in_time = pending(model_sha256=MODEL, deadline=later(200))
-    assert places(cycle(snapshot_of([board(ONE)]), [in_time], knowledge=knowledge))
+    assert accepted in why(result)[1]
 
 
-def test_a_time_limit_leaves_out_boards_that_are_too_slow() -> None:
+def test_a_budget_of_nothing_is_enough_where_boards_cost_nothing() -> None:
+    knowledge = Knowledge(rates={"rpi4b": 0.0})
+    result = cycle(snapshot_of([board(ONE)]), [pending(budget=0.0)], knowledge=knowledge)
+    assert places(result) == {"b-1": ONE}
+
+
+def test_a_time_limit_leaves_out_boards_that_are_predicted_to_be_too_slow() -> None:
     job = pending(model_sha256=MODEL, user_time_s=60.0)
     runs = History((*past(20, job, TWO), *past(100, job, ONE)))
     snapshot = snapshot_of([board(ONE), board(TWO)])
-    result = cycle(snapshot, [job], knowledge=Knowledge(runs=runs))
-    assert places(result) == {"b-1": TWO}
-    slow = cycle(snapshot_of([board(ONE)]), [job], knowledge=Knowledge(runs=past(100, job)))
-    assert why(slow)[1].startswith("no board that fits otherwise runs it within its 60 s of user_t")
-    assert why(slow)[0] is WaitingReason.DEADLINE_UNREACHABLE
+    assert places(cycle(snapshot, [job], knowledge=Knowledge(runs=runs))) == {"b-1": TWO}
+    both = snapshot_of([board(ONE), board(TWO, busy=True)])
+    assert (
+        "1 predicted to be too slow" in why(cycle(both, [job], knowledge=Knowledge(runs=runs)))[1]
+    )
 
 
-def test_a_budget_that_pays_for_no_run_is_told() -> None:
-    job = pending(model_sha256=MODEL, budget=100.0)
-    knowledge = Knowledge(runs=past(100, job), rates={"rpi4b": 2.0})
-    reason, sentence = why(cycle(snapshot_of([board(ONE)]), [job], knowledge=knowledge))
-    assert reason is WaitingReason.BUDGET
-    assert sentence.startswith("its budget of 100 credits pays for no run: even a quick one costs")
-    cheap = Knowledge(runs=past(100, job), rates={"rpi4b": 0.5})
-    assert places(cycle(snapshot_of([board(ONE)]), [job], knowledge=cheap))
+def test_a_model_that_was_slow_once_does_not_wait_on_idle_boards_for_ever() -> None:
+    """Day after day in virtual time: many slow runs, then a benchmark with a shorter bound."""
+    job = bounded("user_time")
+    knowledge = Knowledge(runs=past(100, job, count=50))
+    boards = snapshot_of([board(ONE), board(TWO)])
+    started = next(
+        (
+            hour
+            for hour in range(90 * 24)
+            if cycle(boards, [job], now=later(3600.0 * hour), knowledge=knowledge).placements
+        ),
+        None,
+    )
+    assert started == 1
 
 
 @pytest.mark.parametrize("name", ["deadline", "user_time", "budget", "lease", "quarantine"])
