@@ -190,7 +190,8 @@ def build(settings: Settings, port: int) -> System:
         dispatcher,
         ReconcileRules(
             upload_grace_s=settings.upload_grace_s,
-            pin_grace_s=settings.pin_grace_s,
+            start_grace_s=settings.start_grace_s,
+            setup_grace_s=settings.setup_grace_s,
             board_grace_s=settings.board_grace_s,
         ),
         limits,

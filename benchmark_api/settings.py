@@ -173,7 +173,9 @@ class Settings(BaseSettings):
         900.0, gt=0, le=30 * 86400, description="Bound on a run that states no user_time, s."
     )
     default_queue_timeout_s: Seconds | None = Field(
-        None, description="Longest wait of a benchmark that states none, s; default: no bound."
+        None,
+        description="Longest wait of a benchmark that states none, until its task starts, s; "
+        "default: no bound.",
     )
     no_output_timeout_s: Seconds = Field(
         300.0, gt=0, le=86400, description="A run that says nothing for so long is ended, s."
@@ -191,8 +193,21 @@ class Settings(BaseSettings):
         le=30 * 86400,
         description="How long the board that a benchmark names may be offline, unhealthy or "
         "drained, or busy past the benchmark's start_time, before its if_unavailable applies: "
-        "another board that fits may run it, or its owner is told; s. A job that was bound to a "
-        "board and did not get it for so long is taken back from the cluster.",
+        "another board that fits may run it, or its owner is told; s.",
+    )
+    start_grace_s: Seconds = Field(
+        300.0,
+        ge=0,
+        le=30 * 86400,
+        description="How long a job may be in the cluster without being given a board, s; then it "
+        "is taken back, the board that was assumed for it is free, and it is decided on anew.",
+    )
+    setup_grace_s: Seconds = Field(
+        3600.0,
+        ge=0,
+        le=30 * 86400,
+        description="How long a job that was given its board may take to download its files and "
+        "start its task, s; then it is taken back.",
     )
     board_grace_s: Seconds = Field(
         30.0,

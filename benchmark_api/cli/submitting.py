@@ -85,7 +85,7 @@ def submit(
     priority: Annotated[int | None, _option("1 to 10.", "--priority")] = None,
     deadline: Annotated[str | None, _option("RFC 3339, or e.g. +2h.")] = None,
     start_time: Annotated[str | None, _option("Not before: RFC 3339, or e.g. +2h.")] = None,
-    queue_timeout: Annotated[str | None, _option("Longest wait in the queue.")] = None,
+    queue_timeout: Annotated[str | None, _option("Longest wait until its task starts.")] = None,
     user_time: Annotated[str | None, _option("Longest run of one attempt.")] = None,
     max_retries: Annotated[int | None, _option("Further attempts after a failure.")] = None,
     user_budget: Annotated[float | None, _option("Most credits that it may use.")] = None,

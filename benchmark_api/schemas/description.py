@@ -171,7 +171,7 @@ class JobDescriptionIn(BaseModel):
     input: dict[Text, InputSpec] = Field(
         {}, max_length=64, description="By input name: shape, value range, integers."
     )
-    queue_timeout: Duration | None = Field(None, description="Longest wait in the queue.")
+    queue_timeout: Duration | None = Field(None, description="Longest wait until its task starts.")
     extra: dict[str, object] = Field({}, description="Kept, not interpreted.")
 
     @model_validator(mode="after")

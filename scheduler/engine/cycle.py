@@ -501,7 +501,12 @@ class Cycle:
         self._recorded[key] = shape
         self.preempted += tuple(preempted)
         if placed:
-            self._remember([self._known(benchmark, ()) for benchmark, _ in prepared])
+            self._remember(
+                [
+                    replace(self._live[benchmark.benchmark_id], benchmark=benchmark)
+                    for benchmark, _ in prepared
+                ]
+            )
             for benchmark_id in placed:  # one that comes back to the queue is told anew
                 self._explained.pop(benchmark_id, None)
             hand_over([attempt.job_id for _, attempt in prepared])
@@ -680,7 +685,7 @@ def _attempt(benchmark: Benchmark, placement: Placement, number: int, now: datet
 
 def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt]:
     # A benchmark that never had an attempt has no board: most need no query.
-    if benchmark.status is not Status.PENDING or benchmark.target_uid is None:
+    if benchmark.status is Status.RUNNING or benchmark.target_uid is None:
         return ()
     return uow.attempts.of(benchmark.benchmark_id)
 
@@ -702,7 +707,8 @@ def _overdue(live: _Live, now: datetime) -> tuple[str, bool] | None:
     if asked.deadline is not None and now >= asked.deadline:
         when = asked.deadline.isoformat()
         return f"its deadline {when} passed while it was {benchmark.status}", True
-    if benchmark.status is Status.PENDING and asked.queue_timeout_s is not None:
+    waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
+    if waits and asked.queue_timeout_s is not None:
         due = max(live.queued_at, asked.start_time or live.queued_at)
         if now >= due + timedelta(seconds=asked.queue_timeout_s):
             return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False

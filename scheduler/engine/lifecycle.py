@@ -125,10 +125,14 @@ def expire(
 ) -> Benchmark:
     """End a benchmark whose deadline (else: queue time-out) has passed.
 
+    A queue time-out counts until the task starts.
+
     Raises:
-        Conflict: It is at its end.
+        Conflict: It is at its end, or its task has started before its queue time-out was stored.
     """
     benchmark = _live(uow, benchmark_id, "expired")
+    if benchmark.status is Status.RUNNING and not deadline:
+        raise Conflict(f"{benchmark_id} is running: its wait is over")
     failure = Failure(category=FailureCategory.TIMEOUT, sentence=why)
     return _move(
         uow,
@@ -629,7 +633,8 @@ def _end(
     attempts = uow.attempts.of(attempt.benchmark_id)
     used = sum(1 for each in attempts if each.counts)
     preempted = sum(1 for each in attempts if _is_preemption(each.failure))
-    lost_count = len(attempts) - used - preempted
+    taken_back = sum(1 for each in attempts if _was_taken_back(each))
+    lost_count = len(attempts) - used - preempted - taken_back
     again = (
         failure.category in RETRIED or not saved.counts
     ) and used <= benchmark.description.max_retries
@@ -651,6 +656,16 @@ def _end(
             uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure)
         )
     return saved
+
+
+def _was_taken_back(attempt: Attempt) -> bool:
+    """Whether Edgeyard stopped its job because the cluster did not start it: it only waited."""
+    return (
+        not attempt.counts
+        and attempt.started_at is None
+        and attempt.stopping is not None
+        and attempt.stopping.category is FailureCategory.CLUSTER
+    )
 
 
 def _move(

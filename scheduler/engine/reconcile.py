@@ -53,14 +53,17 @@ class ReconcileRules:
 
     Attributes:
         upload_grace_s: For a result after its task ended.
-        pin_grace_s: For a job that is bound to one board to get that board; then it is taken back,
+        start_grace_s: For a job that the cluster has to be given a board; then it is taken back,
             and decided on anew.
+        setup_grace_s: For a job that has its board to start its task there: it is set up and
+            downloads its files meanwhile; then it is taken back as well.
         board_grace_s: For a board that its host finds unusable while it runs a task; then the
             task is stopped as the board's fault.
     """
 
     upload_grace_s: float = 30.0
-    pin_grace_s: float = 300.0
+    start_grace_s: float = 300.0
+    setup_grace_s: float = 3600.0
     board_grace_s: float = 30.0
 
 
@@ -326,12 +329,8 @@ class Reconciler:
             return Failure(
                 category=FailureCategory.TIMEOUT, sentence=f"it is {benchmark.status.value}"
             )
-        if self._waits_in_vain(attempt, benchmark, job, now):
-            return Failure(
-                category=FailureCategory.CLUSTER,
-                sentence=f"its board {attempt.target_uid} did not take it within "
-                f"{self._rules.pin_grace_s:g} s",
-            )
+        if job.run is JobRun.QUEUED:
+            return self._start_overdue(attempt, benchmark, job, now)
         asked = benchmark.description
         bound_s = attempt.time_limit_s or asked.user_time_s or self._limits.user_time_s
         if attempt.started_at is not None and now > attempt.started_at + timedelta(
@@ -367,18 +366,26 @@ class Reconciler:
             seconds=BLOCKED_TOLD_S
         ) and (told is None or told.sentence != job.reason)
 
-    def _waits_in_vain(
+    def _start_overdue(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
-    ) -> bool:
-        """Whether a job that may run on one board only was not given it in its grace time."""
-        if (
-            attempt.binding is not Binding.STRICT
-            or attempt.state is not AttemptState.QUEUED
-            or job.run is not JobRun.QUEUED
-            or job.target_uid is not None  # it has its board, and downloads
-        ):
-            return False
-        return now > _due(attempt, benchmark) + timedelta(seconds=self._rules.pin_grace_s)
+    ) -> Failure | None:
+        """Why a job that the cluster has not started in its grace time is taken back."""
+        if attempt.state is not AttemptState.QUEUED:
+            return None
+        placed = job.target_uid is not None  # it is set up there, and downloads its files
+        grace_s = self._rules.setup_grace_s if placed else self._rules.start_grace_s
+        if now <= _due(attempt, benchmark) + timedelta(seconds=grace_s):
+            return None
+        if placed:
+            sentence = f"its task did not start on {job.target_uid} within {grace_s:g} s"
+        elif attempt.binding is Binding.STRICT:
+            sentence = f"its board {attempt.target_uid} did not take it within {grace_s:g} s"
+        else:
+            sentence = f"the cluster gave it no board within {grace_s:g} s"
+        return Failure(
+            category=FailureCategory.CLUSTER,
+            sentence=f"{sentence}: {job.reason}" if job.reason else sentence,
+        )
 
     def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
         ended = attempt.task_ended_at

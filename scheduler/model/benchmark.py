@@ -161,7 +161,7 @@ class JobDescription:
         target: Family; None only where ``target_uid`` says it.
         odt_config: File name, URL or the configuration itself (TYPE3).
         user_time_s: Bound on the run time of one attempt; None: the server's default.
-        queue_timeout_s: Longest wait in the queue; None: no bound but the deadline.
+        queue_timeout_s: Longest wait until its task starts; None: no bound but the deadline.
         precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
         preemptible: It may be stopped for a more urgent one until it measures.
