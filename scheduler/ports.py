@@ -406,13 +406,18 @@ class Attempts(Protocol):
         ...
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Idempotent by (benchmark, attempt)."""
+        """Keep it; idempotent by (benchmark, attempt). Numbered when the unit of work commits."""
         ...
 
-    def outcomes(
-        self, *, since: datetime | None = None, newest: int | None = None
-    ) -> Sequence[Outcome]:
-        """Oldest first; only the newest up to that many, if a number is given."""
+    def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
+        """Oldest first; those that ended at ``since`` are among them."""
+        ...
+
+    def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
+        """Those of higher numbers, in their order: the newest up to that many.
+
+        None of a lower number is committed later.
+        """
         ...
 
 

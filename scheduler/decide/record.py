@@ -1,18 +1,17 @@
 """A cycle as bytes: all that it depended on, and all that it found out.
 
 A record is made of parts, each compressed on its own, so that what did not change from one cycle to
-the next (the policy, days of past runs, often the boards) is the same bytes and is stored once.
+the next (the policy, often the boards) is the same bytes and is stored once. Past runs are no part:
+they never change, so that the store keeps them once and a cycle names the first and the last.
 From it come the cycle's explanations, word for word, and its input, to be decided again.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import timedelta
 from functools import cache, lru_cache
-from itertools import pairwise
 from operator import attrgetter
 from typing import Any, TypeVar, get_type_hints
 
@@ -38,15 +37,13 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
-from edgeyard.scheduler.model.history import EPOCH, History, PastRun
+from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 
 _T = TypeVar("_T")
 
 _LEVEL = 1  # columns shrink well at any level
-_RUNS = "runs/"
-_DAY_S = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,23 +88,12 @@ class _Outcome:
     faults: tuple[Fault, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Day:
-    """Encoded runs of one day, oldest first; ``first_s`` and ``last_s`` are their ends."""
-
-    count: int
-    first_s: float
-    last_s: float
-    rows: bytes
-
-
 class Recorder:
     """Makes records; remembers what it packed, so that what stayed the same costs nothing."""
 
     def __init__(self) -> None:
         self._packed: dict[str, tuple[object, bytes]] = {}
         self._rows: dict[int, tuple[PendingBenchmark, bytes]] = {}
-        self._day = _Day(count=0, first_s=np.nan, last_s=np.nan, rows=b"")
 
     def record(self, given: CycleInput, result: CycleResult) -> CycleRecord:
         """Of a cycle that was decided.
@@ -126,12 +112,14 @@ class Recorder:
             ("holders", _pack(_rows(given.holders))),
             ("loads", self._pack("loads", loads, lambda: _pack(loads))),
             ("knowledge", _pack((knowledge, given.seed))),
-            *self._days(given.knowledge.runs),
             (OUTCOME, _pack(_outcome(decided))),
         ]
         self._packed = {name: self._packed[name] for name, _ in parts if name in self._packed}
         return CycleRecord(
-            decided_at=given.now, policy=f"{policy.name}/{policy.version}", parts=tuple(parts)
+            decided_at=given.now,
+            policy=f"{policy.name}/{policy.version}",
+            parts=tuple(parts),
+            runs=given.knowledge.runs,
         )
 
     def _pending(self, pending: Sequence[PendingBenchmark]) -> bytes:
@@ -143,33 +131,6 @@ class Recorder:
             known[id(each)] = each, _ENCODER.encode(row)  # kept, so that its id stays its own
         self._rows = {key: known[key] for key in ids}
         return _pack_rows(len(ids), b"".join([known[key][1] for key in ids]))
-
-    def _days(self, runs: History) -> Iterator[tuple[str, bytes]]:
-        """Past runs by the day of their end: only the newest day's part changes."""
-        if not len(runs):
-            return
-        ended_s = runs.columns.ended_s
-        days = ended_s // _DAY_S
-        starts = np.flatnonzero(np.diff(days, prepend=np.nan) != 0).tolist()
-        for start, end in pairwise([*starts, len(runs)]):
-            name = f"{_RUNS}{int(days[start])}"
-            key = (end - start, ended_s[start], ended_s[end - 1])
-            yield name, self._pack(name, key, lambda: self._runs(runs, start, end))  # noqa: B023
-
-    def _runs(self, runs: History, start: int, end: int) -> bytes:
-        """Packed rows; most runs were there in the last cycle."""
-        ended_s, day = runs.columns.ended_s, self._day
-        known = start + day.count
-        if ended_s[start] != day.first_s or known > end or ended_s[known - 1] != day.last_s:
-            day, known = replace(day, rows=b""), start
-        new = b"".join(map(_ENCODER.encode, _run_rows(runs, known, end)))
-        self._day = _Day(
-            count=end - start,
-            first_s=float(ended_s[start]),
-            last_s=float(ended_s[end - 1]),
-            rows=day.rows + new,
-        )
-        return _pack_rows(end - start, self._day.rows)
 
     def _pack(self, name: str, key: object, pack: Callable[[], bytes]) -> bytes:
         known = self._packed.get(name)
@@ -190,12 +151,6 @@ def given_of(record: CycleRecord) -> CycleInput:
     """What a recorded cycle depended on."""
     parts = dict(record.parts)
     knowledge, seed = _unpack(parts["knowledge"], tuple[Knowledge, int])
-    runs = [
-        run
-        for name, packed in record.parts
-        if name.startswith(_RUNS)
-        for run in _of_rows(packed, PastRun)
-    ]
     return CycleInput(
         snapshot=_unpack(parts["snapshot"], Snapshot),
         pending=_of_rows(parts["pending"], PendingBenchmark),
@@ -203,7 +158,7 @@ def given_of(record: CycleRecord) -> CycleInput:
         holders=_of_rows(parts["holders"], BoardHolder),
         knowledge=replace(
             knowledge,
-            runs=History(runs),
+            runs=record.runs,
             host_loads=_unpack(parts["loads"], dict[str, HostLoad]),
         ),
         seed=seed,
@@ -376,28 +331,6 @@ def _rows(items: Iterable[Any]) -> list[tuple[Any, ...]]:
     )
 
 
-def _run_rows(runs: History, start: int, end: int) -> list[tuple[Any, ...]]:
-    """As ``_rows(runs[start:end])``, from the columns."""
-    if start >= end:
-        return []
-    names, columns = runs.names, runs.columns
-    span = slice(start, end)
-    found = {
-        "benchmark_id": columns.benchmark_ids[span].tolist(),
-        "user_id": [names.users.names[number] for number in columns.users[span].tolist()],
-        "target_uid": [names.boards.names[number] for number in columns.boards[span].tolist()],
-        "family": [names.families.names[number] for number in columns.families[span].tolist()],
-        "kind": [names.kinds.names[number] for number in columns.kinds[span].tolist()],
-        "run_s": [None if run_s != run_s else run_s for run_s in columns.run_s[span].tolist()],
-        "failure": [
-            None if number < 0 else names.failures.names[number]
-            for number in columns.failures[span].tolist()
-        ],
-        "ended_at": [EPOCH + timedelta(seconds=each) for each in columns.ended_s[span].tolist()],
-    }
-    return list(zip(*(found[field.name] for field in fields(PastRun)), strict=True))
-
-
 def _settled(policy: Policy) -> Policy:
     return replace(policy, preempting_types=_sorted(policy.preempting_types))
 
@@ -439,7 +372,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 def _npy(value: object) -> bytes:
     if isinstance(value, History):
-        return b""  # it has parts of its own
+        return b""  # the record names it
     if not isinstance(value, np.ndarray):
         raise NotImplementedError(f"{type(value).__name__} in a record")
     if value.flags.c_contiguous and value.dtype.isbuiltin:

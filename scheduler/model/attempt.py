@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -126,6 +126,7 @@ class Outcome:
         failure_category: None when it led to a result.
         nb_inference: Runs that were asked for.
         variant: As in `edgeyard.scheduler.model.history.RunKind`.
+        seq: Number in the order of commits, which the store gives it; 0: not stored yet.
         latency_p50_ms: None where nothing was measured.
     """
 
@@ -145,3 +146,4 @@ class Outcome:
     user_id: str = ""
     nb_inference: int = 20
     variant: str = ""
+    seq: int = field(default=0, compare=False)

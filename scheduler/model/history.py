@@ -16,6 +16,7 @@ from typing import Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +48,7 @@ class PastRun:
     Attributes:
         run_s: Of its task; None when it never started.
         failure: Category of its failure; None: it led to a result.
+        seq: Number of its outcome in the store; 0: it is not stored.
     """
 
     benchmark_id: str
@@ -57,6 +59,28 @@ class PastRun:
     run_s: float | None
     failure: str | None
     ended_at: datetime
+    seq: int = 0
+
+
+def past_run(outcome: Outcome) -> PastRun:
+    """What the history keeps of an outcome."""
+    return PastRun(
+        benchmark_id=outcome.benchmark_id,
+        user_id=outcome.user_id,
+        target_uid=outcome.target_uid or "",
+        family=outcome.family,
+        kind=RunKind(
+            engine=outcome.engine,
+            benchmark_type=BenchmarkType(outcome.benchmark_type),
+            model_sha256=outcome.model_sha256,
+            nb_inference=outcome.nb_inference,
+            variant=outcome.variant,
+        ),
+        run_s=outcome.run_s,
+        failure=outcome.failure_category,
+        ended_at=outcome.ended_at,
+        seq=outcome.seq,
+    )
 
 
 class Numbered(Generic[_Name]):
@@ -99,6 +123,7 @@ class _Columns:
     run_s: NDArray[np.float64]
     ended_s: NDArray[np.float64]
     benchmark_ids: NDArray[np.object_]
+    seqs: NDArray[np.int64]
 
 
 _SETTLED = 100
@@ -106,7 +131,10 @@ _FIELDS = fields(_Columns)
 
 
 class History(Sequence[PastRun]):
-    """Ended attempts, oldest first. Safe to read on any thread; one thread makes longer ones."""
+    """Ended attempts, in the order in which their ends were committed.
+
+    Safe to read on any thread; one thread makes longer ones.
+    """
 
     def __init__(self, runs: Iterable[PastRun] = ()) -> None:
         self.names = _Names(Numbered(), Numbered(), Numbered(), Numbered(), Numbered())
@@ -122,9 +150,12 @@ class History(Sequence[PastRun]):
         Args:
             runs: To be added, oldest first.
             most: Keep the last ones up to this many.
-            since: Forget those that ended earlier.
+            since: Forget those at the beginning that ended earlier.
         """
-        drop = 0 if since is None else int(np.searchsorted(self.columns.ended_s, _seconds(since)))
+        drop = 0
+        if since is not None and len(self):
+            young = self.columns.ended_s >= _seconds(since)
+            drop = int(np.argmax(young)) if young.any() else len(self)
         if most is not None:
             drop = max(drop, len(self) + len(runs) - most)
         if not runs and drop <= 0:
@@ -133,6 +164,15 @@ class History(Sequence[PastRun]):
         if drop <= 0:
             longer._settled = self.settled
         return longer
+
+    def between(self, first: int, last: int) -> History:
+        """The runs whose numbers are within [first, last]; all are numbered, in ascending order."""
+        start = int(np.searchsorted(self.columns.seqs, first))
+        end = int(np.searchsorted(self.columns.seqs, last, side="right"))
+        if (start, end) == (0, len(self)):
+            return self
+        taken = {each.name: getattr(self.columns, each.name)[start:end] for each in _FIELDS}
+        return self._of(_Columns(**taken))
 
     @property
     def settled(self) -> History:
@@ -191,6 +231,7 @@ class History(Sequence[PastRun]):
             run_s=None if np.isnan(run_s) else run_s,
             failure=None if failure < 0 else names.failures.names[failure],
             ended_at=EPOCH + timedelta(seconds=float(columns.ended_s[index])),
+            seq=int(columns.seqs[index]),
         )
 
     def __iter__(self) -> Iterator[PastRun]:
@@ -219,6 +260,7 @@ def _columns(names: _Names, runs: Iterable[PastRun]) -> _Columns:
         run_s=np.array([np.nan if run.run_s is None else run.run_s for run in runs], np.float64),
         ended_s=np.array([_seconds(run.ended_at) for run in runs], np.float64),
         benchmark_ids=np.array([run.benchmark_id for run in runs], dtype=np.object_),
+        seqs=np.array([run.seq for run in runs], dtype=np.int64),
     )
 
 
@@ -232,6 +274,7 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
         run_s=np.concatenate((first.run_s, second.run_s))[drop:],
         ended_s=np.concatenate((first.ended_s, second.ended_s))[drop:],
         benchmark_ids=np.concatenate((first.benchmark_ids, second.benchmark_ids))[drop:],
+        seqs=np.concatenate((first.seqs, second.seqs))[drop:],
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import zstandard
 
 from edgeyard.scheduler.model.benchmark import Waiting
+from edgeyard.scheduler.model.history import History
 
 OUTCOME = "outcome"
 
@@ -20,12 +21,14 @@ class CycleRecord:
     Attributes:
         policy: Name and version, ``default/1``.
         parts: Name and compressed bytes: ``policy``, ``snapshot``, ``pending``, ``holders``,
-            ``knowledge``, ``runs/<day>`` for each day of past runs, and ``outcome``.
+            ``knowledge`` and ``outcome``.
+        runs: Past runs that it knew; the store keeps the numbers of the first and the last.
     """
 
     decided_at: datetime
     policy: str
     parts: tuple[tuple[str, bytes], ...]
+    runs: History = field(default_factory=History, compare=False)
 
     @property
     def digest(self) -> str:

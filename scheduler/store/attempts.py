@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import bindparam, func, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
-from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row
+from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row, outcome_of
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction, among
 
@@ -57,6 +57,12 @@ _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)
 )
 _ANY = select(attempts.c.number).limit(1)
+_OUTCOMES_AFTER = (
+    select(outcomes)
+    .where(outcomes.c.seq > bindparam("after"))
+    .order_by(outcomes.c.seq.desc())
+    .limit(bindparam("newest"))
+)
 _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
 
 
@@ -175,22 +181,20 @@ class SqlAttempts:
         return self._tx.row(_ANY) is None
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep what an attempt led to; the first one stays."""
-        self._tx.insert(outcomes, flat_row(outcome))
+        """Keep what an attempt led to; the first one stays. Numbered at the commit."""
+        self._tx.add_outcome(flat_row(outcome))
 
-    def outcomes(
-        self, *, since: datetime | None = None, newest: int | None = None
-    ) -> Sequence[Outcome]:
+    def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
         """Oldest first; those that ended at ``since`` are among them."""
-        query = select(outcomes).order_by(
-            outcomes.c.ended_at.desc(), outcomes.c.benchmark_id.desc()
-        )
+        query = select(outcomes).order_by(outcomes.c.ended_at, outcomes.c.seq)
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)
-        if newest is not None:
-            query = query.limit(newest)
-        rows = list(self._tx.rows(query))[::-1]
-        return [Outcome(**cast("dict[str, Any]", dict(row))) for row in rows]
+        return [outcome_of(row) for row in self._tx.rows(query)]
+
+    def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
+        """Those of higher numbers, in their order: the newest up to that many."""
+        rows = self._tx.rows(_OUTCOMES_AFTER, {"after": seq, "newest": newest})
+        return [outcome_of(row) for row in reversed(rows)]
 
 
 if TYPE_CHECKING:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import Select, delete, func, insert, select
+from sqlalchemy import Select, bindparam, delete, func, insert, select
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
+from edgeyard.scheduler.model.history import History, PastRun, past_run
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
     KeptPolicy,
@@ -18,19 +20,21 @@ from edgeyard.scheduler.model.records import (
     PolicyOverride,
     PolicySeat,
 )
-from edgeyard.scheduler.store.rows import flat_row
+from edgeyard.scheduler.store.rows import flat_row, outcome_of
 from edgeyard.scheduler.store.tables import (
     activations,
     benchmarks,
     cycle_parts,
     cycles,
     explanations,
+    outcomes,
     part_contents,
     policies,
     policy_overrides,
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
 
+_MAX_RUNS_HELD = 400_000  # some 100 bytes each
 PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
 
 _STORED = select(part_contents.c.sha256).where(among(part_contents.c.sha256))
@@ -39,14 +43,47 @@ _OVERRIDES = (
     .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)
     .where(benchmarks.c.status == Status.PENDING.value)
 )
+_RUNS = (
+    select(outcomes)
+    .where(
+        outcomes.c.seq.between(bindparam("first"), bindparam("last")),
+        outcomes.c.target_uid.is_not(None),
+    )
+    .order_by(outcomes.c.seq)
+)
+_HEAD = [each for each in cycles.c if not each.name.startswith("runs_")]
 _ADD = insert(cycles).returning(cycles.c.seq)
+
+
+class RunCache:
+    """Past runs that recorded cycles name, read once for many cycles. Safe on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._history = History()
+
+    def between(self, tx: Transaction, first: int, last: int) -> History:
+        """The runs of these numbers, both included."""
+        with self._lock:
+            seqs = self._history.columns.seqs
+            if not len(seqs) or not seqs[0] <= first <= seqs[-1]:
+                self._history = History(_runs(tx, first, last))
+            elif last > seqs[-1]:
+                new = _runs(tx, int(seqs[-1]) + 1, last)
+                self._history = self._history.grown(new, most=_MAX_RUNS_HELD)
+            return self._history.between(first, last)
+
+
+def _runs(tx: Transaction, first: int, last: int) -> list[PastRun]:
+    return [past_run(outcome_of(row)) for row in tx.rows(_RUNS, {"first": first, "last": last})]
 
 
 class SqlCycles:
     """`edgeyard.scheduler.ports.Cycles` in SQL."""
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, runs: RunCache) -> None:
         self._tx = tx
+        self._runs = runs
 
     def keep(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
         """Store a cycle; returns its number."""
@@ -61,12 +98,15 @@ class SqlCycles:
                 insert(part_contents),
                 [{"sha256": sha256, "data": contents[sha256]} for sha256 in missing],
             )
+        seqs = record.runs.columns.seqs
         head = {
             "decided_at": record.decided_at,
             "policy": record.policy,
             "digest": record.digest,
             "shadow_of": shadow_of,
             "size_bytes": sum(len(data) for _, data in record.parts),
+            "runs_first": int(seqs[0]) if len(seqs) else None,
+            "runs_last": int(seqs[-1]) if len(seqs) else None,
         }
         seq = cast(int, self._tx.run(_ADD, head).scalar())
         self._tx.run(
@@ -98,10 +138,14 @@ class SqlCycles:
             .where(cycle_parts.c.seq == seq)
             .order_by(cycle_parts.c.place)
         )
+        first, last = cast("int | None", head["runs_first"]), cast("int | None", head["runs_last"])
         return CycleRecord(
             decided_at=cast(datetime, head["decided_at"]),
             policy=cast(str, head["policy"]),
             parts=tuple((cast(str, row["name"]), cast(bytes, row["data"])) for row in parts),
+            runs=History()
+            if first is None or last is None
+            else self._runs.between(self._tx, first, last),
         )
 
     def page(
@@ -138,7 +182,7 @@ class SqlCycles:
 
     def newest(self, *, since: int, limit: int) -> Sequence[CycleHead]:
         """Cycles that were acted upon, of number ``since`` or higher, highest first."""
-        wanted = select(cycles).where(cycles.c.seq >= since, cycles.c.shadow_of.is_(None))
+        wanted = select(*_HEAD).where(cycles.c.seq >= since, cycles.c.shadow_of.is_(None))
         rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
@@ -229,7 +273,7 @@ class SqlCycles:
 
 
 def _within(since: datetime | None, until: datetime | None) -> Select[tuple[object, ...]]:
-    wanted: Select[tuple[object, ...]] = select(cycles)
+    wanted: Select[tuple[object, ...]] = select(*_HEAD)
     if since is not None:
         wanted = wanted.where(cycles.c.decided_at >= since)
     if until is not None:
@@ -240,4 +284,4 @@ def _within(since: datetime | None, until: datetime | None) -> Select[tuple[obje
 if TYPE_CHECKING:
     from edgeyard.scheduler.ports import Cycles
 
-    _: Cycles = SqlCycles(cast(Transaction, None))
+    _: Cycles = SqlCycles(cast(Transaction, None), RunCache())

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from edgeyard.scheduler.model import wire
-from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState, Outcome
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     BenchmarkFile,
@@ -30,6 +30,7 @@ Row = Mapping[str, object]
 _DESCRIPTIONS = 1000
 """Kept as read: one never changes, but is read again with each change of its benchmark."""
 
+_OUTCOME = tuple(field.name for field in fields(Outcome))
 _FAILURES = ("failure", "task_failure", "stopping")  # of an attempt
 
 
@@ -135,6 +136,12 @@ def attempt_of(row: Row) -> Attempt:
     r["binding"] = Binding(r["binding"])
     r["allowed_uids"] = tuple(wire.loads(r["allowed_uids"]))
     return Attempt(**r)
+
+
+def outcome_of(row: Row) -> Outcome:
+    """What an attempt led to, of a row that may have other columns too."""
+    r = cast("Mapping[str, Any]", row)
+    return Outcome(**{name: r[name] for name in _OUTCOME})
 
 
 def event_row(event: Event) -> dict[str, object]:

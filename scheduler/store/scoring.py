@@ -10,7 +10,7 @@ from sqlalchemy import and_, bindparam, delete, select
 
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
-from edgeyard.scheduler.store.rows import flat_row
+from edgeyard.scheduler.store.rows import flat_row, outcome_of
 from edgeyard.scheduler.store.tables import outcomes, placement_ratings, reward_rounds, scorers
 from edgeyard.scheduler.store.transaction import Row, Transaction
 
@@ -109,7 +109,7 @@ class SqlScoring:
                     worths=_numbers(row, "worths"),
                     expected_s=cast("float | None", row["expected_s"]),
                 ),
-                Outcome(**{c.name: cast(Any, row[c.name]) for c in outcomes.c}),
+                outcome_of(row),
             )
             for row in self._tx.rows(_ENDED, {"limit": limit})
         ]

@@ -21,7 +21,7 @@ from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from edgeyard.scheduler.store.contents import SqlFiles
 from edgeyard.scheduler.store.credits import SqlCredits
-from edgeyard.scheduler.store.cycles import SqlCycles
+from edgeyard.scheduler.store.cycles import RunCache, SqlCycles
 from edgeyard.scheduler.store.keeping import SqlKeeping
 from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.leadership import SqlLeadership
@@ -61,13 +61,13 @@ _LOCKED_S = 0.02
 class SqlUnitOfWork:
     """`edgeyard.scheduler.ports.UnitOfWork` on one transaction."""
 
-    def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
+    def __init__(self, tx: Transaction, now: Callable[[], datetime], runs: RunCache) -> None:
         self.benchmarks = SqlBenchmarks(tx)
         self.attempts = SqlAttempts(tx)
         self.files = SqlFiles(tx)
         self.accounts = SqlAccounts(tx)
         self.log = SqlLog(tx, now)
-        self.cycles = SqlCycles(tx)
+        self.cycles = SqlCycles(tx, runs)
         self.lab = SqlLab(tx)
         self.webhooks = SqlWebhooks(tx)
         self.credits = SqlCredits(tx)
@@ -104,6 +104,7 @@ class SqlStore:
         """
         self._now = now
         self._epoch: int | None = None
+        self._runs = RunCache()
         parsed = _parsed(url)
         self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
         if self._turns is not None:
@@ -135,7 +136,7 @@ class SqlStore:
         """One consistent view, for reading only; a write in it fails."""
         with translated(), self._reader.connect() as connection:
             connection.begin()
-            yield SqlUnitOfWork(Transaction(connection, writes=False), self._now)
+            yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self._runs)
 
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
@@ -146,7 +147,7 @@ class SqlStore:
         """
         with self._turn_to_write(), _connected(self._writer) as connection:
             tx = self._transaction(connection)
-            yield SqlUnitOfWork(tx, self._now)
+            yield SqlUnitOfWork(tx, self._now, self._runs)
             tx.flush()
             failpoint("commit:before")
             with translated():

@@ -249,8 +249,15 @@ Index(
 outcomes = Table(
     "outcomes",
     metadata,
-    _of_benchmark(primary_key=True),
-    Column("attempt", Integer, primary_key=True, autoincrement=False),
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer(), "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
+    # no foreign key: what was learned of a run outlives the benchmark that was deleted by age
+    Column("benchmark_id", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
     Column("target_uid", Text),
     Column("family", Text, nullable=False),
     Column("engine", Text, nullable=False),
@@ -266,6 +273,7 @@ outcomes = Table(
     Column("nb_inference", Integer, nullable=False, server_default="20"),
     Column("variant", Text, nullable=False, server_default=""),
 )
+Index("uq_outcomes_attempt", outcomes.c.benchmark_id, outcomes.c.attempt, unique=True)
 
 user_files = Table(
     "user_files",
@@ -457,6 +465,9 @@ cycles = Table(
     Column("digest", Text, nullable=False),
     Column("shadow_of", BigInteger),
     Column("size_bytes", BigInteger, nullable=False),
+    # past runs that it knew: outcomes of these numbers; none: it knew none
+    Column("runs_first", BigInteger, index=True),
+    Column("runs_last", BigInteger),
 )
 
 cycle_parts = Table(

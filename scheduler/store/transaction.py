@@ -36,7 +36,13 @@ from sqlalchemy.sql.dml import ReturningInsert
 from edgeyard.errors import Conflict, InvalidInput, Unavailable
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.store.tables import event_counter, events, explanations, status_counts
+from edgeyard.scheduler.store.tables import (
+    event_counter,
+    events,
+    explanations,
+    outcomes,
+    status_counts,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +64,9 @@ _NUMBER = (
     .values(last_seq=event_counter.c.last_seq + bindparam("more"))
     .returning(event_counter.c.last_seq)
 )
+
+
+_LAST_OUTCOME = select(func.max(outcomes.c.seq))
 
 
 @contextmanager
@@ -141,8 +150,8 @@ def _upsert(table: Table, dialect: str) -> Insert:
 class Transaction:
     """A connection with an open transaction, and what is written right before its commit.
 
-    Events are numbered, and counts of statuses changed, in `flush`: on PostgreSQL under one
-    advisory lock, which is so held for the commit alone.
+    Events and outcomes are numbered, and counts of statuses changed, in `flush`: on PostgreSQL
+    under one advisory lock, which is so held for the commit alone.
     """
 
     def __init__(self, connection: Connection, *, writes: bool) -> None:
@@ -152,6 +161,7 @@ class Transaction:
         self._events: list[dict[str, object]] = []
         self._moves: Counter[Status] = Counter()
         self._explanations: dict[str, dict[str, object]] = {}
+        self._outcomes: list[dict[str, object]] = []
 
     def run(
         self, statement: Executable, values: Row | Sequence[Row] | None = None
@@ -229,6 +239,12 @@ class Transaction:
         _check(row)
         self._explanations[str(row["benchmark_id"])] = row
 
+    def add_outcome(self, row: dict[str, object]) -> None:
+        """Keep a row of ``outcomes`` until `flush` numbers it; the first of an attempt stays."""
+        self._writable()
+        _check(row)
+        self._outcomes.append(row)
+
     def _writable(self) -> None:
         # the database would say no too, but not before the commit to what waits for it
         if not self.writes:
@@ -244,7 +260,7 @@ class Transaction:
             for status, more in sorted(self._moves.items())
             if more
         ]
-        if not moves and not self._events:
+        if not moves and not self._events and not self._outcomes:
             return
         if self.dialect == "postgresql":
             # Whoever is numbered first commits first: the lock falls after the commit is visible,
@@ -252,6 +268,10 @@ class Transaction:
             self.run(select(func.pg_advisory_xact_lock(_FLUSH_LOCK)))
         if moves:
             self.run(_COUNT, moves)
+        if self._outcomes:
+            last = cast("int | None", self.value(_LAST_OUTCOME)) or 0
+            rows = [{**row, "seq": last + i} for i, row in enumerate(self._outcomes, 1)]
+            self.insert(outcomes, rows)
         if self._events:
             last = cast(int, self.value(_NUMBER, {"more": len(self._events)}))
             first = last - len(self._events) + 1

@@ -521,6 +521,7 @@ def test_the_first_outcome_of_an_attempt_stays(store: SqlStore) -> None:
     with store.write() as uow:
         uow.attempts.add_outcome(first)
         uow.attempts.add_outcome(replace(first, verdict="invalid"))
+    with store.write() as uow:
         uow.attempts.add_outcome(earlier)
     with store.read() as uow:
         assert list(uow.attempts.outcomes()) == [earlier, first]
@@ -978,6 +979,7 @@ def test_a_rated_placement_is_told_when_it_has_ended_until_it_is_settled(store: 
         outcome = make.an_outcome(benchmark_id="b-1", attempt=1)
         uow.attempts.add_outcome(outcome)
         uow.attempts.add_outcome(make.an_outcome(benchmark_id="b-2", attempt=2))
+    with store.write() as uow:
         assert uow.scoring.ended(limit=9) == [(ratings[0], outcome)]
         uow.scoring.settle([ratings[0]])
         assert uow.scoring.ended(limit=9) == []

@@ -30,12 +30,12 @@ def test_what_is_new_is_added_and_nothing_twice(store: Store) -> None:
     assert [run.kind.nb_inference for run in first] == [1, 2]
     assert (first[0].user_id, first[0].kind.variant) == ("user-7", "v")
     ended(store, 3)
-    ended(store, 4, late_s=60.0)  # of a transaction that was slow to commit
+    ended(store, 4, late_s=3600.0)  # of a transaction that was slow to commit
     with store.read() as uow:
-        assert [run.kind.nb_inference for run in past.read(uow, NOW)] == [1, 2, 4, 3]
+        assert [run.kind.nb_inference for run in past.read(uow, NOW)] == [1, 2, 3, 4]
     ended(store, 5)
     with store.read() as uow:
-        assert [run.kind.nb_inference for run in past.read(uow, NOW)] == [2, 4, 3, 5]
+        assert [run.kind.nb_inference for run in past.read(uow, NOW)] == [2, 3, 4, 5]
 
 
 def test_what_is_too_old_is_forgotten(store: Store) -> None:

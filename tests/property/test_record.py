@@ -98,19 +98,6 @@ def test_a_record_decides_the_same_byte_for_byte(given_: CycleInput, name: str) 
     assert second.digest == first.digest
 
 
-@settings(max_examples=20, deadline=None)
-@given(cycles(), st.integers(0, 30), st.integers(0, 30))
-def test_runs_that_came_later_are_packed_as_if_all_were_there_at_once(
-    given_: CycleInput, before: int, forgotten: int
-) -> None:
-    recorder, runs = Recorder(), list(given_.knowledge.runs)
-    result = decide(given_, policy(), plugins())
-    for history in (runs[:before], runs, runs[forgotten:]):
-        taken = replace(given_, knowledge=replace(given_.knowledge, runs=History(history)))
-        parts = recorder.record(taken, result).parts
-        assert parts == Recorder().record(taken, result).parts
-
-
 def test_what_stayed_the_same_is_the_same_bytes() -> None:
     snapshot, recorder = sample_snapshot(9), Recorder()
 
