@@ -460,6 +460,10 @@ class Files(Protocol):
         """The first of an attempt stays; another content is a Conflict."""
         ...
 
+    def amend_report(self, report: Report) -> None:
+        """Replace what a stored report says; the file that arrived stays as it is."""
+        ...
+
     def reports(self, benchmark_id: str) -> Sequence[Report]: ...
 
     def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:

@@ -443,20 +443,19 @@ def blocked(uow: UnitOfWork, told: Sequence[tuple[Benchmark, Attempt, str]], now
 def task_started(
     uow: UnitOfWork, attempt: Attempt, target_uid: str | None, started_at: datetime, now: datetime
 ) -> Attempt:
-    """The cluster says that the task runs, and where."""
+    """Note that the task runs.
+
+    Args:
+        target_uid: Board that the cluster names; None where only the task itself was heard.
+    """
     if attempt.state in (AttemptState.RUNNING, AttemptState.UPLOADING, AttemptState.ENDED):
-        return attempt
+        return placed(uow, attempt, target_uid, now)
+    on_board = attempt.on_board(placed=target_uid)
     saved = to_state(
-        uow,
-        replace(
-            attempt,
-            started_at=started_at,
-            target_uid=target_uid or attempt.target_uid,
-            progress=0.0,
-        ),
-        AttemptState.RUNNING,
-        now,
+        uow, replace(on_board, started_at=started_at, progress=0.0), AttemptState.RUNNING, now
     )
+    if saved.target_uid != attempt.target_uid:
+        _tell_board(uow, saved, attempt.target_uid, now)
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     if benchmark.status is Status.SCHEDULED:
         _move(
@@ -478,6 +477,33 @@ def task_started(
             },
         )
     return saved
+
+
+def placed(uow: UnitOfWork, attempt: Attempt, target_uid: str | None, now: datetime) -> Attempt:
+    """Note the board that the cluster gave to an attempt's job, whatever was decided or assumed.
+
+    Args:
+        target_uid: None changes nothing.
+    """
+    if target_uid is None or attempt.placed_uid == target_uid:
+        return attempt
+    return _save_board(uow, attempt, attempt.on_board(placed=target_uid), now)
+
+
+def _save_board(uow: UnitOfWork, before: Attempt, after: Attempt, now: datetime) -> Attempt:
+    saved = uow.attempts.save(after)
+    if saved.target_uid != before.target_uid and saved.state is not AttemptState.ENDED:
+        _tell_board(uow, saved, before.target_uid, now)
+        benchmark = uow.benchmarks.get(saved.benchmark_id)
+        if benchmark.status in (Status.SCHEDULED, Status.RUNNING):
+            uow.benchmarks.save(replace(benchmark, target_uid=saved.target_uid))
+    return saved
+
+
+def _tell_board(uow: UnitOfWork, attempt: Attempt, before: str | None, now: datetime) -> None:
+    """Log that the board is another one than was assumed until now."""
+    data = {"attempt": attempt.number, "target_uid": attempt.target_uid, "before": before}
+    _log(uow, uow.benchmarks.get(attempt.benchmark_id), now, "attempt.board", data)
 
 
 def progress_received(
@@ -518,24 +544,41 @@ def result_received(
         return
     if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN, AttemptState.QUEUED):
         attempt = task_started(uow, attempt, None, now, now)
-    attempt = uow.attempts.save(replace(attempt, result_at=now))
+    on_board = attempt.on_board(reported=_board_of(report))
+    attempt = _save_board(uow, attempt, replace(on_board, result_at=now), now)
     _log(uow, benchmark, now, "result.received", {"attempt": attempt.number})
     if attempt.task_ended_at is not None:
         settle(uow, attempt, now)
 
 
 def task_ended(
-    uow: UnitOfWork, attempt: Attempt, failure: Failure | None, ended_at: datetime, now: datetime
+    uow: UnitOfWork,
+    attempt: Attempt,
+    failure: Failure | None,
+    ended_at: datetime,
+    now: datetime,
+    *,
+    target_uid: str | None = None,
+    started_at: datetime | None = None,
 ) -> Attempt:
-    """The cluster says that the task has ended, well or not."""
+    """Note that the cluster says that the task has ended, well or not.
+
+    Args:
+        target_uid: Board that the cluster names.
+        started_at: When the cluster says that it began; None: it never did, or nobody knows.
+    """
     if attempt.task_ended_at is not None or attempt.state is AttemptState.ENDED:
         return settle(uow, attempt, now)
-    if attempt.state in LIVE_ATTEMPTS - {AttemptState.RUNNING, AttemptState.UPLOADING}:
+    if started_at is not None and attempt.state in LIVE_ATTEMPTS - {
+        AttemptState.RUNNING,
+        AttemptState.UPLOADING,
+    }:
         # It ran between two looks; the benchmark still went through running.
-        attempt = task_started(
-            uow, attempt, attempt.target_uid, attempt.queued_at or attempt.created_at, now
-        )
-    attempt = replace(attempt, task_ended_at=ended_at, task_failure=failure)
+        attempt = task_started(uow, attempt, target_uid, started_at, now)
+    on_board = attempt.on_board(placed=target_uid)
+    if on_board.target_uid != attempt.target_uid:
+        on_board = _save_board(uow, attempt, on_board, now)
+    attempt = replace(on_board, task_ended_at=ended_at, task_failure=failure)
     settled = settle(uow, attempt, now)
     if settled.state is AttemptState.ENDED:
         return settled
@@ -610,10 +653,14 @@ def _end(
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     # Stopped because its owner wanted it: nobody's failure, and nothing to learn from.
     cancelled = benchmark.status is Status.CANCELLED
+    if report is not None and attempt.boards_differ:
+        report = _amended(uow, attempt, report, now)
     saved = uow.attempts.save(
         replace(
             attempt,
             state=AttemptState.ENDED,
+            # What a looser job was assumed to run on is no fact: nobody is to learn from it.
+            target_uid=attempt.target_uid if attempt.board_is_known else None,
             ended_at=now,
             failure=None if cancelled else failure,
         )
@@ -625,7 +672,8 @@ def _end(
     if benchmark.status in TERMINAL:
         return saved
     if failure is None:
-        _move(uow, replace(benchmark, progress=100.0, phase=None), Status.COMPLETED, now, {})
+        done = replace(benchmark, progress=100.0, phase=None, target_uid=saved.target_uid)
+        _move(uow, done, Status.COMPLETED, now, {})
         return saved
     if _is_preemption(failure) and saved.stopping is None:
         data = {"attempt": saved.number, "target_uid": saved.target_uid, "by": "the cluster"}
@@ -749,6 +797,45 @@ def _report(uow: UnitOfWork, attempt: Attempt) -> Mapping[str, object] | None:
         if report.attempt == attempt.number:
             return report.report
     return None
+
+
+def _board_of(report: Mapping[str, object]) -> str | None:
+    """Return the board that a report names; None where it names none."""
+    board = report.get("board")
+    uid = board.get("target_uid") if isinstance(board, Mapping) else None
+    return uid if isinstance(uid, str) and uid else None
+
+
+def _amended(
+    uow: UnitOfWork, attempt: Attempt, report: Mapping[str, object], now: datetime
+) -> Mapping[str, object]:
+    """Judge a report invalid whose board is not the one that the cluster allocated."""
+    verdict = report.get("verdict")
+    verdict = verdict if isinstance(verdict, Mapping) else {}
+    reasons = verdict.get("reasons")
+    reason = {
+        "code": "other_board",
+        "sentence": f"the cluster ran it on {attempt.placed_uid}, "
+        f"but its report says that it measured {attempt.reported_uid}.",
+    }
+    amended = {
+        **report,
+        "verdict": {
+            "not_checked": [],
+            **verdict,
+            "verdict": "invalid",
+            "reasons": [*(reasons if isinstance(reasons, list) else ()), reason],
+        },
+    }
+    uow.files.amend_report(
+        Report(
+            benchmark_id=attempt.benchmark_id,
+            attempt=attempt.number,
+            report=amended,
+            received_at=now,
+        )
+    )
+    return amended
 
 
 def _is_preemption(failure: Failure | None) -> bool:

@@ -247,17 +247,25 @@ class Reconciler:
                     category=FailureCategory.CLUSTER,
                     sentence="its job was stopped before it began",
                 )
-                self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, never, now))
+                self._never_ran(attempt, job, never)
             elif failure is not None and (
                 self._missed_us(attempt, job, failure)
                 # its host was lost: whatever became of it, the benchmark had no try there
                 or (failure.category is FailureCategory.BOARD_FAULT and _never_began(attempt, job))
             ):
-                self._apply(attempt, lambda uow, it: lifecycle.never_ran(uow, it, failure, now))
+                self._never_ran(attempt, job, failure)
             elif attempt.task_ended_at is None:
-                ended_at = job.ended_at or now
                 self._apply(
-                    attempt, lambda uow, it: lifecycle.task_ended(uow, it, failure, ended_at, now)
+                    attempt,
+                    lambda uow, it: lifecycle.task_ended(
+                        uow,
+                        it,
+                        failure,
+                        job.ended_at or now,
+                        now,
+                        target_uid=job.target_uid,
+                        started_at=job.started_at,
+                    ),
                 )
             elif benchmark.status in TERMINAL or self._grace_over(attempt, now):
                 self._apply(
@@ -265,6 +273,10 @@ class Reconciler:
                     lambda uow, it: lifecycle.settle(uow, it, now, upload_grace_over=True),
                 )
             return
+        if job.target_uid is not None and job.target_uid != attempt.target_uid:
+            # Where it is as assumed, the start or the end notes it without a commit of its own.
+            self._apply(attempt, lambda uow, it: lifecycle.placed(uow, it, job.target_uid, now))
+            attempt = attempt.on_board(placed=job.target_uid)
         why = self._stop_reason(attempt, benchmark, job, now)
         if why is not None:
             if attempt.stopping is None:
@@ -288,6 +300,14 @@ class Reconciler:
             self._apply(
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
+
+    def _never_ran(self, attempt: Attempt, job: JobState, failure: Failure) -> None:
+        now = self._clock.now()
+
+        def change(uow: UnitOfWork, it: Attempt) -> None:
+            lifecycle.never_ran(uow, it.on_board(placed=job.target_uid), failure, now)
+
+        self._apply(attempt, change)
 
     def _missed_us(self, attempt: Attempt, job: JobState, failure: Failure) -> bool:
         """Whether its task never began because we were away: its files were not to be had."""

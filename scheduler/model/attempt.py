@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -62,7 +62,8 @@ class Attempt:
     Attributes:
         number: 1 for the first.
         job_id: A function of benchmark and number: see `job_id_of`.
-        target_uid: Board that was decided or, when bound loosely, seen running it.
+        target_uid: Board that it runs on: as the cluster says, otherwise as decided or, when bound
+            more loosely, as its report says. None at its end if nobody ever said it.
         allowed_uids: Allow-list of a loose or filtered job; empty when none was needed.
         hcl: The job as dispatched, secrets masked; "" until rendered.
         upload_token_sha256: Hash of the token that may upload for it; None before dispatch.
@@ -74,6 +75,8 @@ class Attempt:
         ended_at: When it became ENDED.
         failure: Why it failed; None when it led to a result or was stopped.
         time_limit_s: Bound on its run; None: the description's, or the server's.
+        placed_uid: Board that the cluster allocated; None until it has said so.
+        reported_uid: Board that its report names; None without a report or where it names none.
     """
 
     benchmark_id: str
@@ -101,6 +104,32 @@ class Attempt:
     progress: float | None = None
     version: int = 0
     time_limit_s: float | None = None
+    placed_uid: str | None = None
+    reported_uid: str | None = None
+
+    def on_board(self, *, placed: str | None = None, reported: str | None = None) -> Attempt:
+        """Return the attempt with what the cluster, or its report, says of its board."""
+        placed = placed or self.placed_uid
+        reported = reported or self.reported_uid
+        assumed = None if self.binding is Binding.STRICT else reported
+        return replace(
+            self,
+            placed_uid=placed,
+            reported_uid=reported,
+            target_uid=placed or assumed or self.target_uid,
+        )
+
+    @property
+    def board_is_known(self) -> bool:
+        """Whether the board is a fact, and not only what was decided for a looser job."""
+        return bool(self.binding is Binding.STRICT or self.placed_uid or self.reported_uid)
+
+    @property
+    def boards_differ(self) -> bool:
+        """Whether the cluster and the report name different boards: one of them is wrong."""
+        return None not in (self.placed_uid, self.reported_uid) and (
+            self.placed_uid != self.reported_uid
+        )
 
 
 def job_id_of(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, delete, exists, or_, select, text
+from sqlalchemy import bindparam, delete, exists, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import wire
@@ -163,6 +163,16 @@ class SqlFiles:
             raise Conflict(
                 f"attempt {report.attempt} of benchmark {report.benchmark_id} has another report"
             )
+
+    def amend_report(self, report: Report) -> None:
+        """Replace what a stored report says; the file that arrived stays as it is."""
+        self._tx.run(
+            update(reports)
+            .where(
+                reports.c.benchmark_id == report.benchmark_id, reports.c.attempt == report.attempt
+            )
+            .values(report=wire.dumps(report.report, "/report"))
+        )
 
     def reports(self, benchmark_id: str) -> Sequence[Report]:
         """In order of attempt."""

@@ -230,6 +230,8 @@ attempts = Table(
     Column("version", BigInteger, nullable=False),
     Column("hcl", Text, nullable=False),
     Column("time_limit_s", Float),
+    Column("placed_uid", Text),
+    Column("reported_uid", Text),
 )
 Index(
     "uq_attempts_live",

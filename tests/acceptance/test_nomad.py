@@ -85,8 +85,7 @@ def test_a_benchmark_runs_on_the_decided_board_and_its_result_comes_back(
     job_id = attempt["job_id"]
     # Where it was decided to run is where Nomad ran it, and what its host's plugin handed it.
     (run,) = (each for each in allocations(nomad_cluster) if each["JobID"] == job_id)
-    (device,) = run["AllocatedResources"]["Tasks"]["bootstrap-job"]["Devices"]
-    assert device["DeviceIDs"] == [ended["target_uid"]] == [report["target_id"]]
+    assert board_of(run) == ended["target_uid"] == report["target_id"]
     if pinned:
         assert ended["target_uid"] == BOARD
     assert run["ClientStatus"] == "complete"
@@ -148,11 +147,11 @@ def test_the_platform_s_example_starts_at_its_second_and_its_parent_ends(
     )
 
 
-def test_thirty_submissions_at_once_run_once_each_and_only_on_boards_of_the_inventory(
+def test_forty_loose_submissions_run_once_each_and_are_recorded_on_the_boards_that_ran_them(
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
-    """Bound loosely, so that Nomad itself chooses the boards."""
-    families = ["rpi5"] * 13 + ["jetsonorinnano"] * 10 + ["rpi4b"] * 5 + ["x86"] * 2
+    """Bound loosely, so that Nomad itself chooses the boards, of the inventory only."""
+    families = ["rpi5"] * 18 + ["jetsonorinnano"] * 13 + ["rpi4b"] * 7 + ["x86"] * 2
 
     def submitted(family: str) -> str:
         # With the platform's threshold, which no short run's late news of its progress holds up.
@@ -167,7 +166,7 @@ def test_thirty_submissions_at_once_run_once_each_and_only_on_boards_of_the_inve
 
     with ThreadPoolExecutor(len(families), "users") as users:
         ids = list(users.map(submitted, families))
-    assert len(set(ids)) == 30
+    assert len(set(ids)) == 40
     runs: dict[str, list[tuple[str, str]]] = {}
     for benchmark_id in ids:
         ended = server.wait(benchmark_id, timeout_s=120)
@@ -180,9 +179,23 @@ def test_thirty_submissions_at_once_run_once_each_and_only_on_boards_of_the_inve
     for board, spans in runs.items():
         for (_, end), (begin, _) in pairwise(sorted(spans)):
             assert datetime.fromisoformat(end) <= datetime.fromisoformat(begin), board
-    counted = Counter(each["JobID"] for each in allocations(nomad_cluster))
-    jobs = [str(attempt_of(server.show(benchmark_id))["job_id"]) for benchmark_id in ids]
-    assert [counted[job_id] for job_id in jobs] == [1] * 30
+    placed = allocations(nomad_cluster)
+    counted = Counter(each["JobID"] for each in placed)
+    attempts = {benchmark_id: attempt_of(server.show(benchmark_id)) for benchmark_id in ids}
+    assert [counted[each["job_id"]] for each in attempts.values()] == [1] * 40
+    given = {each["JobID"]: board_of(each) for each in placed}
+    wrong = {}
+    for benchmark_id, attempt in attempts.items():
+        results = server.call("GET", f"/v1/benchmarks/{benchmark_id}/results")
+        assert isinstance(results, dict)
+        said = {
+            "benchmark": server.show(benchmark_id)["target_uid"],
+            "attempt": attempt["target_uid"],
+            "report": results["reports"][0]["report"]["board"]["target_uid"],
+        }
+        if set(said.values()) != {given[attempt["job_id"]]}:
+            wrong[benchmark_id] = (given[attempt["job_id"]], said)
+    assert not wrong, f"{len(wrong)} of {len(ids)} are recorded on another board"
 
 
 def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
@@ -361,6 +374,13 @@ def allocations(nomad: LoopbackNomad) -> list[dict[str, Any]]:
     found = nomad.call("GET", f"/v1/allocations?namespace={nomad.namespace}&resources=true")
     assert isinstance(found, list)
     return found
+
+
+def board_of(allocation: Mapping[str, Any]) -> str:
+    """The board that Nomad gave it."""
+    (device,) = allocation["AllocatedResources"]["Tasks"]["bootstrap-job"]["Devices"]
+    (uid,) = device["DeviceIDs"]
+    return str(uid)
 
 
 def nomad_job(nomad: LoopbackNomad, job_id: str) -> dict[str, Any]:
