@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import Asked, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.documented import accepts_document, answers
 from edgeyard.benchmark_api.routes.submitting import IdempotencyKey, Once, started
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import is_url
@@ -35,7 +35,7 @@ _NOT_SHARED = ("benchmark_id", "cron")
     "",
     status_code=202,
     responses=answers(202, shapes.AcceptedCampaign),
-    openapi_extra=accepts("CampaignIn"),
+    openapi_extra=accepts_document("CampaignIn"),
 )
 def submit(
     body: Body, caller: Submitter, context: Ctx, idempotency_key: IdempotencyKey = None
@@ -46,7 +46,7 @@ def submit(
     if (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = parse(CampaignIn, body.tree())
+    asked = parse(CampaignIn, body.document())
     trees = list(_members(asked, services.settings.campaign_limit))
     offer = context.offers.now()
     members: list[Asked] = []

@@ -11,13 +11,13 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator
 
-from edgeyard.benchmark_api.auth import Authenticator, Caller
+from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.tail import LogTail
-from edgeyard.benchmark_api.schemas.body import read_body
+from edgeyard.benchmark_api.schemas.body import read_document, read_object
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.model.benchmark import Benchmark
@@ -44,8 +44,12 @@ class RawBody:
     content_type: str
 
     def tree(self) -> dict[str, object]:
-        """The object in it; an empty body is an empty object."""
-        return read_body(self.data, self.content_type) if self.data.strip() else {}
+        """Return the JSON object in it; an empty body is an empty object."""
+        return read_object(self.data, self.content_type) if self.data.strip() else {}
+
+    def document(self) -> dict[str, object]:
+        """Return the job description in it, written as JSON or YAML."""
+        return read_document(self.data, self.content_type) if self.data.strip() else {}
 
 
 async def _context(request: Request) -> Context:
@@ -53,14 +57,18 @@ async def _context(request: Request) -> Context:
     return context
 
 
-async def _raw_body(request: Request) -> RawBody:
-    """Read the body within the limit.
+async def _authenticated_body(request: Request, caller: AnyCaller) -> RawBody:
+    """Read the body of a caller with a good token; of nobody else is a byte read."""
+    context: Context = request.app.state.context
+    return await read_small(request, context.services.settings.body_limit_bytes)
+
+
+async def read_small(request: Request, limit: int) -> RawBody:
+    """Read a small body whole.
 
     Raises:
-        TooLarge: Over the limit; what is left of it is not read.
+        TooLarge: Over the limit, in bytes; what is left of it is not read.
     """
-    context: Context = request.app.state.context
-    limit = context.services.settings.body_limit_bytes
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit:
         raise TooLarge("the body", limit)
@@ -74,7 +82,7 @@ async def _raw_body(request: Request) -> RawBody:
 
 # Both are coroutines that do no I/O of their own: a plain function would cost a thread's hop.
 Ctx = Annotated[Context, Depends(_context)]
-Body = Annotated[RawBody, Depends(_raw_body)]
+Body = Annotated[RawBody, Depends(_authenticated_body)]
 
 
 def _given(value: object) -> object:

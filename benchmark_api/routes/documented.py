@@ -34,16 +34,22 @@ def content(status: int, media_type: str, description: str) -> dict[int | str, d
     }
 
 
-def accepts(schema: str | None, *, required: bool = True) -> dict[str, Any]:
-    """A JSON or YAML body; ``schema`` names a component, None: any object."""
+def accepts(schema: str, *, required: bool = True) -> dict[str, Any]:
+    """A JSON body; ``schema`` names a component."""
+    return _body({"$ref": _SCHEMAS + schema}, ["application/json"], required)
+
+
+def accepts_document(schema: str | None) -> dict[str, Any]:
+    """A body that people write: JSON or YAML; ``schema`` names a component, None: any object."""
     shape = {"$ref": _SCHEMAS + schema} if schema else {"type": "object"}
+    return _body(shape, ["application/json", "application/yaml"], True)
+
+
+def _body(shape: dict[str, Any], media_types: list[str], required: bool) -> dict[str, Any]:
     return {
         "requestBody": {
             "required": required,
-            "content": {
-                "application/json": {"schema": shape},
-                "application/yaml": {"schema": shape},
-            },
+            "content": {media_type: {"schema": shape} for media_type in media_types},
         }
     }
 

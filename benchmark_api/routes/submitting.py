@@ -24,7 +24,7 @@ from edgeyard.benchmark_api.routes.context import (
     url,
     visible,
 )
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.documented import accepts_document, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
@@ -55,7 +55,7 @@ IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\
     "",
     status_code=202,
     responses=answers(202, shapes.Accepted) | answers(200, shapes.DryRun),
-    openapi_extra=accepts("JobDescriptionIn"),
+    openapi_extra=accepts_document("JobDescriptionIn"),
 )
 def submit(
     body: Body,
@@ -70,7 +70,7 @@ def submit(
     if not dry_run and (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
-    asked = check(body.tree(), caller, services, context.offers.now(), now)
+    asked = check(body.document(), caller, services, context.offers.now(), now)
     if dry_run:
         return answer(_would(asked, caller, services))
     return _stored(asked, caller, context, once, now)
@@ -93,7 +93,7 @@ def retry(
     "/{benchmark_id}/clone",
     status_code=202,
     responses=answers(202, shapes.Accepted),
-    openapi_extra=accepts(None),
+    openapi_extra=accepts_document(None),
 )
 def clone(
     benchmark_id: str,
@@ -104,7 +104,7 @@ def clone(
 ) -> Response:
     """Submit a benchmark again with changes: the body holds the fields that differ."""
     once = Once(idempotency_key, caller.user_id, body, f"clone/{benchmark_id}")
-    return _again(benchmark_id, body.tree(), caller, context, once, retry_of=None)
+    return _again(benchmark_id, body.document(), caller, context, once, retry_of=None)
 
 
 class Once:

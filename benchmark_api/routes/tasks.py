@@ -11,7 +11,7 @@ from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Authenticator, bearer_token, is_upload_token
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
+from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, answer, read_small
 from edgeyard.benchmark_api.routes.documented import (
     accepts,
     accepts_bytes,
@@ -46,6 +46,9 @@ REPORT = "report.json"
 MAX_REPORT_BYTES = 16 * 2**20
 """Parsed in memory; latencies and predictions are files of their own."""
 
+MAX_PROGRESS_BYTES = 4096
+"""A number, a phase and a short message."""
+
 _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 _JOB_PREFIX = "benchmark-"
@@ -67,10 +70,12 @@ def download(name: str, request: Request, context: Ctx) -> Response:
 
 
 @router.post("/v1/runs/{job}/progress", status_code=204, openapi_extra=accepts("ProgressIn"))
-async def progress(job: str, request: Request, body: Body, context: Ctx) -> Response:
+async def progress(job: str, request: Request, context: Ctx) -> Response:
     """How far a task is; a task says it at most twice a second."""
-    told = parse(ProgressIn, body.tree())
-    await run_in_threadpool(_note_progress, context, job, bearer_token(request), told)
+    token = bearer_token(request)
+    await run_in_threadpool(_admitted, context, job, token, request, None)
+    body = await read_small(request, MAX_PROGRESS_BYTES)
+    await run_in_threadpool(_note_progress, context, job, token, body)
     return Response(status_code=204)
 
 
@@ -179,7 +184,8 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
         )
 
 
-def _note_progress(context: Context, job: str, token: str | None, told: ProgressIn) -> None:
+def _note_progress(context: Context, job: str, token: str | None, body: RawBody) -> None:
+    told = parse(ProgressIn, body.tree())
     services = context.services
     attempt = _door(context, job, token).admit(_find(context, job))
     with services.store.write() as uow:

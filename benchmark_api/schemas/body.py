@@ -7,6 +7,7 @@ no lone surrogate, no integer beyond 64 bits, no depth or width without end.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 
 import pydantic_core
@@ -17,6 +18,12 @@ from edgeyard.errors import EdgeyardError, InvalidInput
 MAX_DEPTH = 32
 MAX_NODES = 100_000
 """A megabyte of YAML with aliases can name billions of values."""
+
+MAX_YAML_BYTES = 256 * 1024
+MAX_YAML_EVENTS = 20_000
+"""A campaign of thousands of members fits; reading so many takes a few tenths of a second."""
+
+_YAML = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 
 _INT64 = 2**63
 
@@ -31,8 +38,8 @@ class WrongMediaType(EdgeyardError):
         )
 
 
-def read_body(data: bytes, content_type: str = "application/json") -> dict[str, object]:
-    """The object that a body holds.
+def read_document(data: bytes, content_type: str = "application/json") -> dict[str, object]:
+    """Read a job description: the one kind of body that people write by hand, as JSON or YAML.
 
     Args:
         content_type: As sent; "" counts as JSON.
@@ -41,15 +48,34 @@ def read_body(data: bytes, content_type: str = "application/json") -> dict[str, 
         InvalidInput: It can't be read, holds what can't be kept, or is no object.
         WrongMediaType: Neither JSON nor YAML.
     """
-    media = content_type.split(";", 1)[0].strip().lower()
+    if _media_type(content_type) in _YAML:
+        return _object(read_yaml(data))
+    return read_object(data, content_type)
+
+
+def read_object(data: bytes, content_type: str = "application/json") -> dict[str, object]:
+    """Read a body that holds a JSON object.
+
+    Args:
+        content_type: As sent; "" counts as JSON.
+
+    Raises:
+        InvalidInput: As `read_document`.
+        WrongMediaType: Not JSON.
+    """
+    media = _media_type(content_type)
     if media in ("", "application/json") or (
         media.startswith("application/") and media.endswith("+json")
     ):
-        tree = read_json(data)
-    elif media in ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"):
-        tree = read_yaml(data)
-    else:
-        raise WrongMediaType(media)
+        return _object(read_json(data))
+    raise WrongMediaType(media)
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.split(";", 1)[0].strip().lower()
+
+
+def _object(tree: object) -> dict[str, object]:
     if not isinstance(tree, dict):
         raise InvalidInput.at("", "the body is not an object", "an object with named fields")
     return tree
@@ -70,12 +96,20 @@ def read_json(data: bytes) -> object:
 
 
 def read_yaml(data: bytes) -> object:
-    """YAML of plain values; times stay text, as in JSON.
+    """Read YAML of plain values; times stay text, as in JSON.
+
+    The events of the text are checked before a value is built, because the full language lets a few
+    hundred bytes cost minutes: merge keys, tags and long or deep documents are refused.
 
     Raises:
         InvalidInput: As `read_json`.
     """
+    if len(data) > MAX_YAML_BYTES:
+        raise InvalidInput.at(
+            "", "is too long for YAML", f"at most {MAX_YAML_BYTES} bytes; longer ones as JSON"
+        )
     try:
+        _check_events(data)
         tree = yaml.load(data, _PlainLoader)  # a SafeLoader
     except (yaml.YAMLError, UnicodeError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
@@ -86,12 +120,40 @@ def read_yaml(data: bytes) -> object:
     return tree
 
 
-class _PlainLoader(yaml.SafeLoader):
-    """Leaves timestamps as text, so that JSON and YAML give the same values."""
+def _check_events(data: bytes) -> None:
+    depth = 0
+    for count, event in enumerate(yaml.parse(data, _PlainLoader)):
+        if count >= MAX_YAML_EVENTS:
+            raise InvalidInput.at("", "holds too many values for YAML", "fewer values, or JSON")
+        line = event.start_mark.line + 1
+        if getattr(event, "tag", None) is not None:
+            raise InvalidInput.at("", f"has a tag at line {line}", "YAML without tags (!…)")
+        if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
+            raise InvalidInput.at("", f"has a merge key at line {line}", "YAML without <<")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise InvalidInput.at("", f"is nested too deeply at line {line}", f"{MAX_DEPTH} levels")
 
 
+class _PlainLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Gives the values that the same text has in JSON: times are text, and there is no base 60."""
+
+
+_INT = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+")
+_FLOAT = re.compile(
+    r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?|[-+]?\.[0-9]+(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?[0-9]+[eE][-+]?[0-9]+|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
+)
+_RESOLVED = {
+    "tag:yaml.org,2002:int": re.compile(f"(?:{_INT.pattern})$"),
+    "tag:yaml.org,2002:float": re.compile(f"(?:{_FLOAT.pattern})$"),
+}
+_NOT_RESOLVED = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:merge")
 _PlainLoader.yaml_implicit_resolvers = {
-    key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    key: [
+        (tag, _RESOLVED.get(tag, pattern)) for tag, pattern in resolvers if tag not in _NOT_RESOLVED
+    ]
     for key, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

@@ -252,7 +252,7 @@ def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) 
     """The fields of a job description, each checked for itself and against the others.
 
     Args:
-        tree: As `read_body` gives it.
+        tree: As `read_document` gives it.
         prefix: Its path in the body.
 
     Raises:

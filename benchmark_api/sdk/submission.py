@@ -38,7 +38,7 @@ def read_job_file(path: Path) -> JobDescription:
     Raises:
         InvalidInput: It can't be read, is none, or is of another version.
     """
-    from edgeyard.benchmark_api.schemas.body import read_body
+    from edgeyard.benchmark_api.schemas.body import read_document
 
     try:
         with path.open("rb") as file:
@@ -49,7 +49,7 @@ def read_job_file(path: Path) -> JobDescription:
         raise InvalidInput.at("", f"{path} is too big for a job file", "at most 4 MiB")
     media = "application/json" if path.suffix.lower() == ".json" else "application/yaml"
     try:
-        job = read_body(data, media)
+        job = read_document(data, media)
     except InvalidInput as error:
         raise InvalidInput(
             [FieldError(one.pointer, f"{path}: {one.reason}", one.accepted) for one in error.errors]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeyard.benchmark_api.schemas.body import WrongMediaType, read_body, read_json
+from edgeyard.benchmark_api.schemas.body import WrongMediaType, read_document, read_json
 from edgeyard.benchmark_api.schemas.description import (
     FIELD_NAMES,
     name_from_url,
@@ -223,7 +223,7 @@ def test_a_url_may_stand_in_the_models_place() -> None:
 )
 def test_json_that_nobody_could_keep_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput) as caught:
-        read_body(body)
+        read_document(body)
     json.dumps(str(caught.value)).encode()
 
 
@@ -243,16 +243,22 @@ def test_json_that_nobody_could_keep_is_refused(body: bytes) -> None:
         ),
         b"\x00",
         b"a: !!binary aGVsbG8=",
+        b'a: !!int ""',
+        b"a: &a {x: 1}\nb: {<<: *a}",
+        b"a: [" + b"1, " * 50_000 + b"1]",
+        b"[" * 100_000,
+        b"a: " + b"1" * 200_000,
+        b"#" * 300_000,
     ],
 )
 def test_yaml_that_nobody_could_keep_is_refused(body: bytes) -> None:
     with pytest.raises(InvalidInput):
-        read_body(body, "application/yaml")
+        read_document(body, "application/yaml")
 
 
 def test_yaml_and_json_give_the_same_description() -> None:
     text = b"version: 1\nmodel: m.onnx\nram: 4 GiB\ndeadline: 2030-01-01T00:00:00Z\ntags: [a]\n"
-    assert read_body(text, "application/yaml; charset=utf-8") == {
+    assert read_document(text, "application/yaml; charset=utf-8") == {
         "version": 1,
         "model": "m.onnx",
         "ram": "4 GiB",
@@ -261,9 +267,36 @@ def test_yaml_and_json_give_the_same_description() -> None:
     }
 
 
+def test_a_few_hundred_bytes_of_yaml_cost_no_more_than_they_weigh() -> None:
+    """Nested merge keys multiply: nine levels of ten are a billion values."""
+    levels = [
+        b"b%d: &b%d\n  <<: [%s]\n" % (n, n, b",".join([b"*b%d" % (n - 1)] * 10))
+        for n in range(1, 10)
+    ]
+    with pytest.raises(InvalidInput, match="merge key"):
+        read_document(b"b0: &b0 {x: 1}\n" + b"".join(levels), "application/yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1:30:00", "1:30:00"),
+        ("0x1F", 31),
+        ("-7", -7),
+        ("1e3", 1000.0),
+        ("007", "007"),
+        ("1_000", "1_000"),
+        ("yes", True),
+        ("~", None),
+    ],
+)
+def test_plain_yaml_scalars_are_read_as_in_json(text: str, value: object) -> None:
+    assert read_document(f"a: [{text}]".encode(), "application/yaml") == {"a": [value]}
+
+
 def test_other_media_types_are_not_read() -> None:
     with pytest.raises(WrongMediaType):
-        read_body(b"{}", "text/plain")
+        read_document(b"{}", "text/plain")
 
 
 JSON = st.recursive(
