@@ -229,6 +229,7 @@ def build(settings: Settings, port: int) -> System:
             },
             limits=limits,
             dispatch_threads=settings.dispatch_threads,
+            downloads_per_user=settings.downloads_per_user,
         )
     )
     services = Services(

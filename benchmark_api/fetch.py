@@ -19,8 +19,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urljoin, urlsplit
 
+import httpcore
 import httpx
 
+from edgeyard.benchmark_api.bounded_http import BoundedTransport, never
 from edgeyard.errors import RunFailed, TooLarge, UrlRefused
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.records import StoredFile
@@ -38,6 +40,7 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 30.0
 """A server that sends nothing for so long is given up."""
 
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PORTS = frozenset({80, 443, 8000, 8080, 8443})
 """Of the web. Other services of public hosts are none of a model's places; `allow_hosts` adds."""
@@ -226,31 +229,31 @@ class Fetcher:
         self._resolve = resolve or resolved
         self._verify = verify
 
-    def fetch(self, url: str, limit_bytes: int) -> StoredFile:
-        """Download it, within the address rules.
-
-        Raises:
-            UrlRefused: The address rules forbid it, or a redirect of it.
-            RunFailed: ``user_input`` where the user must act, ``network`` else.
-            TooLarge: Over the limit.
-        """
+    def fetch(
+        self, url: str, limit_bytes: int, cancelled: Callable[[], bool] = never
+    ) -> StoredFile:
+        """Download it, within the address rules; see `UrlFetcher.fetch`."""
         ends_at = time.monotonic() + self._timeout_s
         here = url
         for _ in range(MAX_REDIRECTS + 1):
             target = self._rules.check(here)
             address = self._rules.addresses(target, self._resolve)[0]
-            with opened(target, address, self._verify) as response:
-                if response.is_redirect:
-                    here = urljoin(here, response.headers["location"])
+            with opened(
+                target,
+                address,
+                self._verify,
+                timeout_s=max(0.0, ends_at - time.monotonic()),
+                cancelled=cancelled,
+            ) as response:
+                if response.status_code in _REDIRECTS:
+                    here = _redirected(here, response)
                     continue
-                return self._save(response, target, limit_bytes, ends_at)
+                return self._save(response, target, limit_bytes)
         raise RunFailed(
             FailureCategory.USER_INPUT, f"{_shown(url)} redirects more than {MAX_REDIRECTS} times"
         )
 
-    def _save(
-        self, response: httpx.Response, target: Target, limit_bytes: int, ends_at: float
-    ) -> StoredFile:
+    def _save(self, response: httpx.Response, target: Target, limit_bytes: int) -> StoredFile:
         status = response.status_code
         if status != 200:
             category = (
@@ -272,11 +275,6 @@ class Fetcher:
             for chunk in response.iter_raw(CHUNK_BYTES):
                 writer.write(chunk)
                 received += len(chunk)
-                if time.monotonic() > ends_at:
-                    raise RunFailed(
-                        FailureCategory.NETWORK,
-                        f"{_shown(target.url)} took longer than {self._timeout_s:g} s",
-                    )
             if received == 0:
                 raise RunFailed(FailureCategory.USER_INPUT, f"{_shown(target.url)} is empty")
             stored = writer.commit()
@@ -290,6 +288,16 @@ class Fetcher:
         return stored
 
 
+def _redirected(url: str, response: httpx.Response) -> str:
+    where = str(response.headers.get("location", ""))
+    if not where:
+        raise RunFailed(
+            FailureCategory.USER_INPUT,
+            f"{_shown(url)} answered {response.status_code} and names no place to go on to",
+        )
+    return urljoin(url, where)
+
+
 @contextmanager
 def opened(
     target: Target,
@@ -299,21 +307,32 @@ def opened(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     content: bytes | None = None,
-    timeout_s: float = READ_TIMEOUT_S,
+    timeout_s: float,
+    cancelled: Callable[[], bool] = never,
 ) -> Iterator[httpx.Response]:
     """The answer to a request sent to an address that was checked.
 
+    Args:
+        timeout_s: Bound on all of it, to the last byte of the answer that the caller reads.
+        cancelled: Whether the caller has given it up; asked a few times a second.
+
     Raises:
-        RunFailed: ``network``, there was none.
+        RunFailed: ``network``, there was none; ``timeout``, it was not there in time.
+        Cancelled: The caller gave it up.
     """
+    ends_at = time.monotonic() + timeout_s
     bracketed = f"[{address}]" if address.version == 6 else str(address)
     named = f"[{target.host}]" if ":" in target.host else target.host
     default = _DEFAULT_PORTS[target.scheme] == target.port
-    timeout = httpx.Timeout(timeout_s, connect=CONNECT_TIMEOUT_S)
+    timeout = httpx.Timeout(READ_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     try:
         with (
             # No proxies and no .netrc from the environment: they would undo the checks.
-            httpx.Client(trust_env=False, verify=verify, timeout=timeout) as client,
+            httpx.Client(
+                trust_env=False,
+                transport=BoundedTransport(verify, ends_at, cancelled),
+                timeout=timeout,
+            ) as client,
             client.stream(
                 method,
                 f"{target.scheme}://{bracketed}:{target.port}{target.path}",
@@ -328,11 +347,21 @@ def opened(
             ) as response,
         ):
             yield response
-    except httpx.TimeoutException:
+    except httpcore.TimeoutException:
+        over = time.monotonic() >= ends_at
         raise RunFailed(
-            FailureCategory.NETWORK, f"{_shown(target.url)} does not answer in time"
+            FailureCategory.TIMEOUT if over else FailureCategory.NETWORK,
+            f"{_shown(target.url)} took longer than {timeout_s:g} s"
+            if over
+            else f"{_shown(target.url)} does not answer in time",
         ) from None
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
+    except (
+        httpx.HTTPError,
+        httpx.InvalidURL,
+        httpcore.NetworkError,
+        httpcore.ProtocolError,
+        httpcore.UnsupportedProtocol,
+    ) as error:
         raise RunFailed(
             FailureCategory.NETWORK,
             f"{_shown(target.url)} can't be reached: {type(error).__name__}",

@@ -27,9 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.benchmark_api.fetch import AddressRules, Resolver, opened, resolved
+from edgeyard.errors import RunFailed
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.estimates import failure_rates, run_times
 from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import HostLoad
 
 Options = Mapping[str, str | int | float | bool]
@@ -86,6 +88,10 @@ class RemoteScorer:
         self._asked = self._thread.submit(self._ask, body, len(pairs), until_s)
         try:
             return self._asked.result(budget_s)
+        except RunFailed as error:
+            if error.category != FailureCategory.TIMEOUT.value:
+                raise
+            raise TimeoutError(f"no answer within {budget_s:g} s") from error
         except TimeoutError as error:
             raise TimeoutError(f"no answer within {budget_s:g} s") from error
 

@@ -159,6 +159,9 @@ class Settings(BaseSettings):
     fetch_timeout_s: Seconds = Field(
         1800.0, gt=0, le=86400, description="Bound on one download of a user's URL, s."
     )
+    downloads_per_user: int = Field(
+        2, ge=1, le=16, description="Downloads from URLs that run at the same time for one user."
+    )
 
     # the past, as estimates and forecasts know it
     history_runs: int = Field(

@@ -16,11 +16,12 @@ import hmac
 import os
 import secrets
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from edgeyard.benchmark_api.bounded_http import never
 from edgeyard.benchmark_api.fetch import AddressRules, Resolver, opened, resolved
 from edgeyard.scheduler.model.records import Webhook
 
@@ -29,7 +30,7 @@ KEY_FILE = "webhook.key"
 
 _KEY_BYTES = 32
 _TIMEOUT_S = 10.0
-"""A receiver takes the message and answers; what it does with it can wait."""
+"""For the whole request. A receiver takes the message and answers; its own work can wait."""
 
 
 class WebhookKeys:
@@ -84,7 +85,13 @@ class WebhookSender:
         self._resolve = resolve
         self._verify = verify
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        cancelled: Callable[[], bool] = never,
+    ) -> int:
         """See `edgeyard.scheduler.ports.WebhookPost.post`; the answer's body is not read."""
         target = self._rules.check(url)
         address = self._rules.addresses(target, self._resolve)[0]
@@ -96,6 +103,7 @@ class WebhookSender:
             headers={"Content-Type": "application/json", **headers},
             content=body,
             timeout_s=_TIMEOUT_S,
+            cancelled=cancelled,
         ) as response:
             return response.status_code
 

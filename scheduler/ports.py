@@ -7,7 +7,7 @@ only `edgeyard.benchmark_api.bootstrap` builds them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -236,13 +236,18 @@ class FileStore(Protocol):
 class UrlFetcher(Protocol):
     """Brings what a user's URL names into the file store, within the address rules."""
 
-    def fetch(self, url: str, limit_bytes: int) -> StoredFile:
-        """Download it.
+    def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
+        """Download it; bounded in time, however slowly the other side sends.
+
+        Args:
+            cancelled: Whether nobody wants the file any more; asked a few times a second.
 
         Raises:
-            UrlRefused: The address rules forbid it.
-            RunFailed: It could not be had; ``user_input`` where the user must act, or ``network``.
+            UrlRefused: The address rules forbid it, or a redirect of it.
+            RunFailed: It could not be had: ``user_input`` where the user must act, ``timeout``
+                where it took too long as a whole, or ``network``.
             TooLarge: Over the limit.
+            Cancelled: As ``cancelled`` says.
         """
         ...
 
@@ -250,12 +255,19 @@ class UrlFetcher(Protocol):
 class WebhookPost(Protocol):
     """Sends a message to a user's URL, within the address rules."""
 
-    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> int:
+    def post(
+        self,
+        url: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        cancelled: Callable[[], bool],
+    ) -> int:
         """Send it once; the status of the answer. Bounded in time; follows no redirect.
 
         Raises:
             UrlRefused: The address rules forbid it.
             RunFailed: There was no answer.
+            Cancelled: As ``cancelled`` says, which is asked a few times a second.
         """
         ...
 
@@ -674,8 +686,12 @@ class Webhooks(Protocol):
         """Idempotent by the event."""
         ...
 
-    def due(self, now: datetime, *, limit: int) -> Sequence[Delivery]:
-        """Those whose time has come, oldest event first."""
+    def due_users(self, now: datetime) -> Sequence[str]:
+        """Users who have deliveries whose time has come."""
+        ...
+
+    def due(self, user_id: str, now: datetime, *, limit: int) -> Sequence[Delivery]:
+        """A user's deliveries whose time has come, oldest event first."""
         ...
 
     def put_off(self, user_id: str, now: datetime, until: datetime, *, most_tries: int) -> int:

@@ -125,7 +125,7 @@ def _check_events(data: bytes) -> None:
     for count, event in enumerate(yaml.parse(data, _PlainLoader)):
         if count >= MAX_YAML_EVENTS:
             raise InvalidInput.at("", "holds too many values for YAML", "fewer values, or JSON")
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 0
         if getattr(event, "tag", None) is not None:
             raise InvalidInput.at("", f"has a tag at line {line}", "YAML without tags (!…)")
         if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:

@@ -17,6 +17,7 @@ from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.downloads import Download
 from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.pins import Pins
@@ -280,10 +281,10 @@ class Cycle:
                 self._scorekeeper.keep(uow, policy, plugins, result, {}, now)
         self._tell(result, plugins)
 
-    def fetching(self) -> tuple[str, ...]:
-        """Pending benchmarks that miss a file."""
+    def fetching(self) -> tuple[Download, ...]:
+        """Downloads of pending benchmarks that miss a file."""
         return tuple(
-            benchmark_id
+            Download(benchmark_id, live.benchmark.user_id)
             for benchmark_id, live in self._live.items()
             if live.pending.not_ready is not None
             and live.pending.not_ready.reason is WaitingReason.FETCHING

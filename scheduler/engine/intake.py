@@ -10,7 +10,16 @@ from datetime import datetime, timedelta
 
 from apscheduler.triggers.cron import CronTrigger
 
-from edgeyard.errors import Conflict, InvalidInput, NotFound, RunFailed, TooLarge, UrlRefused
+from edgeyard.errors import (
+    Cancelled,
+    Conflict,
+    InvalidInput,
+    NotFound,
+    RunFailed,
+    TooLarge,
+    Unavailable,
+    UrlRefused,
+)
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import (
@@ -32,6 +41,9 @@ logger = logging.getLogger(__name__)
 FETCH_PAUSES_S = (2.0, 10.0, 30.0)
 """Before each further try of a download that failed on the way."""
 
+CANCEL_CHECK_S = 2.0
+"""Between two looks at whether a benchmark whose files are downloaded has ended."""
+
 
 def fetch_files(
     store: Store,
@@ -40,21 +52,34 @@ def fetch_files(
     clock: Clock,
     limits_bytes: Mapping[FileRole, int],
     pause: Callable[[float], object],
+    stopping: Callable[[], bool],
 ) -> None:
     """Download what a benchmark still misses; what can't be had ends it.
 
+    A download is given up within seconds when its benchmark has ended (cancelled, for example) or
+    the engine stops; in the latter case it begins again with the next start.
+
     Args:
         pause: Waits for so many seconds, or less when the engine stops.
+        stopping: Whether the engine stops.
 
     Raises:
         Unavailable: The store can't take it now; try again later.
     """
     with store.read() as uow:
         benchmark = uow.benchmarks.get(benchmark_id)
+    cancelled = _Unwanted(store, benchmark_id, clock, stopping)
     for file in benchmark.files:
         if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
             continue
-        found = _fetched(fetcher, file, limits_bytes[file.role], pause)
+        try:
+            found = _fetched(fetcher, file, limits_bytes[file.role], pause, cancelled)
+        except Cancelled:
+            logger.info(
+                "download given up",
+                extra={"event": "fetch.cancelled", "benchmark_id": benchmark_id},
+            )
+            return
         if isinstance(found, BenchmarkFile):
             _note_fetched(store, benchmark_id, found, clock)
             continue
@@ -66,16 +91,51 @@ def fetch_files(
         return
 
 
+class _Unwanted:
+    """Says whether a benchmark's files are no longer wanted; asks the store every few seconds."""
+
+    def __init__(
+        self, store: Store, benchmark_id: str, clock: Clock, stopping: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._benchmark_id = benchmark_id
+        self._clock = clock
+        self._stopping = stopping
+        self._asked_at_s = clock.monotonic_s()
+
+    def __call__(self) -> bool:
+        if self._stopping():
+            return True
+        if self._clock.monotonic_s() < self._asked_at_s + CANCEL_CHECK_S:
+            return False
+        self._asked_at_s = self._clock.monotonic_s()
+        try:
+            with self._store.read() as uow:
+                return uow.benchmarks.get(self._benchmark_id).status in TERMINAL
+        except NotFound:
+            return True
+        except Unavailable:
+            return False
+
+
 def _fetched(
-    fetcher: UrlFetcher, file: BenchmarkFile, limit_bytes: int, pause: Callable[[float], object]
+    fetcher: UrlFetcher,
+    file: BenchmarkFile,
+    limit_bytes: int,
+    pause: Callable[[float], object],
+    cancelled: Callable[[], bool],
 ) -> BenchmarkFile | Failure:
-    """The file with its content known, or why it can't be had."""
+    """The file with its content known, or why it can't be had.
+
+    Raises:
+        Cancelled: Nobody wants it any more.
+    """
     assert file.url is not None
     pauses = iter(FETCH_PAUSES_S)
     while True:
         try:
             failpoint("fetch:before")
-            stored = fetcher.fetch(file.url, limit_bytes)
+            stored = fetcher.fetch(file.url, limit_bytes, cancelled)
             failpoint("fetch:after")
             return replace(file, sha256=stored.sha256, size_bytes=stored.size_bytes)
         except UrlRefused as error:
@@ -93,6 +153,8 @@ def _fetched(
         if failure.category not in RETRIED or wait_s is None:
             return failure
         pause(wait_s)
+        if cancelled():
+            raise Cancelled
 
 
 def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 
-from edgeyard.errors import NotFound, RunFailed, UrlRefused
+from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine.cycle import Observe
 from edgeyard.scheduler.model.benchmark import TERMINAL
@@ -26,8 +28,15 @@ BACK_OFF_S = (10.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 
 """Waits between the tries: ten in a day, then a delivery is given up."""
 
 _BATCH = 1000
-_AT_ONCE = 200
-"""Deliveries before the log is looked at again."""
+_AT_ONCE = 50
+"""Deliveries to one user before the log is looked at again."""
+
+SENDERS = 8
+"""Users who are sent deliveries at the same time: a receiver that does not answer holds one thread
+for the time-out of a request, and then waits for its back-off."""
+
+PATIENCE_S = 1.0
+"""How long one look at the log waits for the deliveries that it has begun."""
 
 _SEEN_EVERY = 10_000
 """Events of others after which it is noted that they were looked at."""
@@ -52,7 +61,11 @@ def told_as(event: Event) -> str | None:
 
 
 class Notifier:
-    """Follows the log and makes the deliveries. One thread."""
+    """Follows the log and makes the deliveries, those of each user in turn by one thread.
+
+    Args:
+        patience_s: How long `run` waits for the deliveries that it has begun.
+    """
 
     def __init__(
         self,
@@ -62,6 +75,8 @@ class Notifier:
         clock: Clock,
         observe: Observe,
         public_url: str,
+        *,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._store = store
         self._post = post
@@ -69,12 +84,21 @@ class Notifier:
         self._clock = clock
         self._observe = observe
         self._public_url = public_url
+        self._patience_s = patience_s
         self._looked_at = 0
+        self._closing = threading.Event()
+        self._senders = ThreadPoolExecutor(SENDERS, "edgeyard-webhook")
+        self._sending: dict[str, Future[None]] = {}
 
     def run(self) -> None:
-        """Look at what is new in the log, then make the deliveries that are due."""
+        """Look at what is new in the log, then begin the deliveries that are due. One thread."""
         self._follow()
         self._deliver()
+
+    def close(self) -> None:
+        """Give up what is being sent; it is sent again after the next start."""
+        self._closing.set()
+        self._senders.shutdown(wait=False, cancel_futures=True)
 
     def _follow(self) -> None:
         while True:
@@ -122,12 +146,33 @@ class Notifier:
 
     def _deliver(self) -> None:
         with self._store.read() as uow:
-            due = uow.webhooks.due(self._clock.now(), limit=_AT_ONCE)
-        failed: set[str] = set()
+            due = uow.webhooks.due_users(self._clock.now())
+        self._sending = {
+            user_id: future for user_id, future in self._sending.items() if not future.done()
+        }
+        for user_id in due:
+            if user_id not in self._sending:
+                self._sending[user_id] = self._senders.submit(self._guarded, user_id)
+        wait(self._sending.values(), self._patience_s)
+
+    def _guarded(self, user_id: str) -> None:
+        try:
+            self._deliver_to(user_id)
+        except EdgeyardError as error:
+            logger.warning(
+                "deliveries put off",
+                extra={"event": "webhook.put_off", "user_id": user_id, "reason": str(error)},
+            )
+        except Exception:
+            logger.exception("deliveries broke", extra={"event": "webhook.broke"})
+
+    def _deliver_to(self, user_id: str) -> None:
+        with self._store.read() as uow:
+            due = uow.webhooks.due(user_id, self._clock.now(), limit=_AT_ONCE)
         for delivery in due:
             # What does not answer is not asked again for each of its deliveries.
-            if delivery.user_id not in failed and not self._one(delivery):
-                failed.add(delivery.user_id)
+            if self._closing.is_set() or not self._one(delivery):
+                return
 
     def _one(self, delivery: Delivery) -> bool:
         """Try one; whether it was made."""
@@ -174,7 +219,9 @@ class Notifier:
         """Why it could not be sent; "" when it was."""
         try:
             failpoint("webhook:before")
-            status = self._post.post(hook.url, body, self._sign(hook, body, self._clock.now()))
+            status = self._post.post(
+                hook.url, body, self._sign(hook, body, self._clock.now()), self._closing.is_set
+            )
             failpoint("webhook:after")
         except UrlRefused as error:
             return error.errors[0].reason

@@ -34,6 +34,7 @@ from edgeyard.errors import ClusterUnreachable, EdgeyardError
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -80,6 +81,8 @@ class EngineParts:
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: Between two full looks at the cluster.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
+        fetch_threads: Benchmarks whose files are downloaded at the same time.
+        downloads_per_user: Of these, those of one user.
     """
 
     store: Store
@@ -101,7 +104,8 @@ class EngineParts:
     limits: TaskLimits
     full_repair_s: float = 5.0
     dispatch_threads: int = 8
-    fetch_threads: int = 8  # mostly waiting; slow addresses must not hold up the others
+    fetch_threads: int = 16  # mostly waiting; slow addresses must not hold up the others
+    downloads_per_user: int = DEFAULT_PER_USER
 
 
 class Engine:
@@ -114,8 +118,7 @@ class Engine:
         self._looked = False
         self._beside = ThreadPoolExecutor(1, "edgeyard-look")
         self._hints: Queue[str] = Queue()
-        self._fetches: Queue[str] = Queue()
-        self._fetching: set[str] = set()
+        self._downloads = DownloadQueue(parts.downloads_per_user)
         self._threads: list[threading.Thread] = []
         self._figures = Figures(parts.store, parts.observe)
         self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
@@ -241,6 +244,7 @@ class Engine:
         """End all threads; the cluster's tasks are not touched."""
         self._stop.set()
         self._wake.set()
+        self._parts.notifier.close()
         if self._timers.running:
             self._timers.shutdown(wait=False)
         for thread in self._threads:
@@ -269,10 +273,7 @@ class Engine:
         self._parts.cycle.run(self._hand_over, looked=looked)
         for job_id in self._parts.cycle.preempted:
             self._hints.put(job_id)
-        for benchmark_id in self._parts.cycle.fetching():
-            if benchmark_id not in self._fetching:
-                self._fetching.add(benchmark_id)
-                self._fetches.put(benchmark_id)
+        self._downloads.replace(self._parts.cycle.fetching())
         self._figures.catch_up()
         self._guarded("shadow", self._parts.cycle.decide_beside)
 
@@ -343,22 +344,25 @@ class Engine:
             self.wake()  # boards may be free, or others
 
     def _fetch_loop(self) -> None:
-        while (benchmark_id := self._next(self._fetches)) is not None:
-            self._guarded("fetch", lambda wanted=benchmark_id: self._fetch(wanted))  # type: ignore[misc]
+        while not self._stop.is_set():
+            download = self._downloads.next(0.5)
+            if download is not None:
+                self._guarded("fetch", lambda wanted=download: self._fetch(wanted))  # type: ignore[misc]
 
-    def _fetch(self, benchmark_id: str) -> None:
+    def _fetch(self, download: Download) -> None:
         parts = self._parts
         try:
             fetch_files(
                 parts.store,
                 parts.fetcher,
-                benchmark_id,
+                download.benchmark_id,
                 parts.clock,
                 parts.file_limits,
                 self._stop.wait,
+                self._stop.is_set,
             )
         finally:
-            self._fetching.discard(benchmark_id)
+            self._downloads.done(download)
             self.wake()
 
     def _notify_loop(self) -> None:

@@ -58,11 +58,18 @@ class SqlWebhooks:
         """Idempotent by the event."""
         self._tx.insert(deliveries, flat_row(delivery))
 
-    def due(self, now: datetime, *, limit: int) -> Sequence[Delivery]:
-        """Those whose time has come, oldest event first."""
+    def due_users(self, now: datetime) -> Sequence[str]:
+        """Users who have deliveries whose time has come."""
+        rows = self._tx.rows(
+            select(deliveries.c.user_id).where(deliveries.c.next_at <= now).distinct()
+        )
+        return sorted(str(row["user_id"]) for row in rows)
+
+    def due(self, user_id: str, now: datetime, *, limit: int) -> Sequence[Delivery]:
+        """A user's deliveries whose time has come, oldest event first."""
         rows = self._tx.rows(
             select(deliveries)
-            .where(deliveries.c.next_at <= now)
+            .where(deliveries.c.user_id == user_id, deliveries.c.next_at <= now)
             .order_by(deliveries.c.event_seq)
             .limit(limit)
         )

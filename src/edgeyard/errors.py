@@ -12,6 +12,7 @@
     ├── TooLarge              over a stated limit
     ├── Unavailable           not now: wait and try again
     │   └── LeadershipLost    another server leads: this one's engine must not write any more
+    ├── Cancelled             whoever wanted this no longer does
     ├── ConfigError           the operator's settings or files are wrong
     ├── HclError              text that is not a job of ours
     │   └── HclMismatch       a rendered job that does not read back as it was meant
@@ -125,6 +126,8 @@ class LeadershipLost(Unavailable):
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         super().__init__(f"this server no longer leads: its epoch {epoch} is over")
+class Cancelled(EdgeyardError):
+    """The work was given up half-way, because nobody wants its result any more."""
 
 
 class ConfigError(EdgeyardError):

@@ -904,7 +904,8 @@ def test_a_user_has_one_webhook(store: SqlStore) -> None:
         uow.webhooks.remove("ada")
         with pytest.raises(NotFound):
             uow.webhooks.of("ada")
-        assert [each.event_seq for each in uow.webhooks.due(make.at(9), limit=9)] == [2]
+        assert [each.event_seq for each in uow.webhooks.due("bob", make.at(9), limit=9)] == [2]
+        assert uow.webhooks.due_users(make.at(9)) == ["bob"]
 
 
 def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
@@ -915,15 +916,16 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
         uow.webhooks.add_delivery(_delivery(1))  # once an event
         uow.webhooks.add_delivery(_delivery(4, "bob"))
     with store.write() as uow:
-        assert [each.event_seq for each in uow.webhooks.due(make.at(1), limit=9)] == [1, 3, 4]
-        assert len(uow.webhooks.due(make.at(1), limit=2)) == 2
+        assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == [1, 3]
+        assert uow.webhooks.due_users(make.at(1)) == ["ada", "bob"]
+        assert len(uow.webhooks.due("ada", make.at(1), limit=1)) == 1
         assert uow.webhooks.waiting("ada") == 3
         assert uow.webhooks.put_off("ada", make.at(1), make.at(10), most_tries=2) == 0
-        assert [each.event_seq for each in uow.webhooks.due(make.at(1), limit=9)] == [4]
-        assert [(e.event_seq, e.tries) for e in uow.webhooks.due(make.at(10), limit=9)] == [
+        assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == []
+        assert uow.webhooks.due_users(make.at(1)) == ["bob"]
+        assert [(e.event_seq, e.tries) for e in uow.webhooks.due("ada", make.at(10), limit=9)] == [
             (1, 1),
             (3, 1),
-            (4, 0),
         ]
         assert uow.webhooks.put_off("ada", make.at(10), make.at(20), most_tries=2) == 2
         assert uow.webhooks.waiting("ada") == 1

@@ -25,11 +25,13 @@ class Received:
 
 @dataclass
 class Receiver:
-    """``status`` is what it answers; 0: it hangs up."""
+    """``status`` is what it answers; 0: it hangs up. While `silent` is set, it answers nothing."""
 
     url: str = ""
     status: int = 204
     got: list[Received] = field(default_factory=list)
+    silent: threading.Event = field(default_factory=threading.Event)
+    closing: threading.Event = field(default_factory=threading.Event)
 
     def types(self) -> list[str]:
         return [each.json["type"] for each in self.got]
@@ -44,6 +46,8 @@ def receiver() -> Iterator[Receiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             made.got.append(Received({k.lower(): v for k, v in self.headers.items()}, body))
+            if made.silent.is_set():
+                made.closing.wait()
             if not made.status:
                 self.close_connection = True
                 return
@@ -63,6 +67,7 @@ def receiver() -> Iterator[Receiver]:
     try:
         yield made
     finally:
+        made.closing.set()
         server.shutdown()
         thread.join()
         server.server_close()

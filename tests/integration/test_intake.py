@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from edgeyard.errors import InvalidInput, RunFailed, UrlRefused
+from edgeyard.errors import Cancelled, InvalidInput, RunFailed, UrlRefused
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.downloads import Download, DownloadQueue
 from edgeyard.scheduler.engine.intake import (
+    CANCEL_CHECK_S,
     FETCH_PAUSES_S,
     add_schedule,
     fetch_files,
@@ -48,7 +50,7 @@ class Web:
         self.answers = list(answers)
         self.asked = 0
 
-    def fetch(self, url: str, limit_bytes: int) -> StoredFile:
+    def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -74,7 +76,7 @@ def fetched(store: SqlStore, clock: FixedClock, web: Web) -> tuple[Benchmark, li
     with store.write() as uow:
         made = lifecycle.submit(uow, DESCRIPTION, "ann", [FOREIGN], clock.now())
     pauses: list[float] = []
-    fetch_files(store, web, made.benchmark_id, clock, LIMITS, pauses.append)
+    fetch_files(store, web, made.benchmark_id, clock, LIMITS, pauses.append, lambda: False)
     with store.read() as uow:
         return uow.benchmarks.get(made.benchmark_id), pauses
 
@@ -98,6 +100,60 @@ def test_a_connection_that_stays_cut_ends_the_benchmark(store: SqlStore, clock: 
     assert benchmark.failure is not None
     assert benchmark.failure.category is FailureCategory.NETWORK
     assert web.asked == 1 + len(FETCH_PAUSES_S)
+
+
+def test_a_stopping_server_neither_waits_for_a_download_nor_fails_it(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    with store.write() as uow:
+        made = lifecycle.submit(uow, DESCRIPTION, "ann", [FOREIGN], clock.now())
+    web = Web(LOST)
+    fetch_files(
+        store,
+        web,
+        made.benchmark_id,
+        clock,
+        LIMITS,
+        lambda wait_s: None,
+        lambda: True,
+    )
+    with store.read() as uow:
+        assert uow.benchmarks.get(made.benchmark_id).status is Status.PENDING
+    assert web.asked == 1
+
+
+def test_a_cancelled_benchmark_s_download_is_given_up(store: SqlStore, clock: FixedClock) -> None:
+    with store.write() as uow:
+        made = lifecycle.submit(uow, DESCRIPTION, "ann", [FOREIGN], clock.now())
+
+    class Slow:
+        def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
+            assert not cancelled()
+            with store.write() as uow:
+                lifecycle.cancel(uow, made.benchmark_id, clock.now(), "ann")
+            clock.forward(CANCEL_CHECK_S)
+            assert cancelled()
+            raise Cancelled
+
+    fetch_files(store, Slow(), made.benchmark_id, clock, LIMITS, lambda wait_s: None, lambda: False)
+    with store.read() as uow:
+        assert uow.benchmarks.get(made.benchmark_id).status is Status.CANCELLED
+
+
+def test_one_user_s_slow_downloads_leave_places_for_others() -> None:
+    queue = DownloadQueue(max_per_user=2)
+    queue.replace([Download(f"greedy-{n}", "greedy") for n in range(100)])
+    taken = [queue.next(0), queue.next(0)]
+    assert [each and each.benchmark_id for each in taken] == ["greedy-0", "greedy-1"]
+    assert queue.next(0) is None
+    queue.replace([*(Download(f"greedy-{n}", "greedy") for n in range(100)), Download("a", "ann")])
+    assert queue.next(0) == Download("a", "ann")
+    queue.done(Download("greedy-1", "greedy"))
+    # until the next cycle has seen that it is done, it would be looked at once more
+    assert queue.next(0) == Download("greedy-2", "greedy")
+    queue.replace([])
+    queue.done(Download("greedy-0", "greedy"))
+    assert queue.next(0) is None
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from edgeyard.scheduler.engine.notify import BACK_OFF_S, Notifier
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, IfUnavailable
 from edgeyard.scheduler.model.records import Webhook
 from tests.builders.api import running
+from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab
 from tests.fakes.receiver import Received, Receiver, receiver
 
@@ -40,13 +41,26 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made.store.close()
 
 
-def notifier(lab: Lab, rules: AddressRules = LOCAL, seen: list[str] | None = None) -> Notifier:
+def notifier(
+    lab: Lab,
+    rules: AddressRules = LOCAL,
+    seen: list[str] | None = None,
+    patience_s: float = 60.0,
+) -> Notifier:
     def observe(name: str, value: float, labels: object) -> None:
         if seen is not None:
             seen.append(f"{name} {labels}")
 
     sender = WebhookSender(rules)
-    return Notifier(lab.store, sender, KEYS.sign, lab.clock, observe, "http://edgeyard.test")
+    return Notifier(
+        lab.store,
+        sender,
+        KEYS.sign,
+        lab.clock,
+        observe,
+        "http://edgeyard.test",
+        patience_s=patience_s,
+    )
 
 
 def hook(lab: Lab, url: str, user_id: str = "ann") -> Webhook:
@@ -219,6 +233,37 @@ def test_one_that_does_not_answer_is_asked_once_a_go_and_holds_nobody_up(
         lab.clock.forward(BACK_OFF_S[0])
         notifier(lab).run()
         assert len(broken.got) == 4
+
+
+def test_a_receiver_that_never_answers_delays_nobody_else(lab: Lab, there: Receiver) -> None:
+    with receiver() as silent:
+        silent.silent.set()
+        hook(lab, silent.url)
+        hook(lab, there.url, "bob")
+        telling = notifier(lab, patience_s=0.0)
+        for count in (1, 2):
+            completed(lab)
+            completed(lab, "bob")
+            telling.run()
+            eventually(lambda wanted=count: len(there.got) == wanted, "bob has been sent his")  # type: ignore[misc]
+        assert len(silent.got) == 1
+        telling.close()
+
+
+def test_closing_gives_up_what_is_being_sent_and_sends_it_again_later(
+    lab: Lab, there: Receiver
+) -> None:
+    there.silent.set()
+    hook(lab, there.url)
+    completed(lab)
+    telling = notifier(lab, patience_s=0.0)
+    telling.run()
+    eventually(lambda: len(there.got) == 1, "the delivery is under way")
+    telling.close()
+    there.silent.clear()
+    notifier(lab).run()
+    assert len({each.json["id"] for each in there.got}) == 1
+    assert len(there.got) == 2
 
 
 def test_a_crash_between_log_and_delivery_loses_nothing(lab: Lab, there: Receiver) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher, is_public, own_path
-from edgeyard.errors import RunFailed, TooLarge, UrlRefused
+from edgeyard.errors import Cancelled, RunFailed, TooLarge, UrlRefused
 from edgeyard.scheduler.files import ContentFiles
 
 SPECIAL = [
@@ -198,6 +198,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._answer(302, b"", location="/loop")
         elif kind == "/status":
             self._answer(int(rest), b"no")
+        elif kind in ("/drip", "/drip-headers"):
+            self.connection.sendall(b"HTTP/1.1 200 OK\r\n" + b"\r\n" * (kind == "/drip"))
+            try:
+                while not self.server.closing.wait(0.05):  # type: ignore[attr-defined]
+                    self.connection.sendall(b"x")
+            except OSError:
+                pass
+            self.close_connection = True
         elif kind == "/gzip":
             self._answer(200, b"zz", encoding="gzip")
         elif kind == "/empty":
@@ -237,11 +245,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 @contextmanager
 def web() -> Iterator[int]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.closing = threading.Event()  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield server.server_address[1]
     finally:
+        server.closing.set()  # type: ignore[attr-defined]
         server.shutdown()
         thread.join(10)
         server.server_close()
@@ -257,9 +267,9 @@ def local(host: str, port: int) -> Sequence[str]:
     return ["127.0.0.1"]
 
 
-def fetcher(folder: Path, *allow: str) -> tuple[Fetcher, ContentFiles]:
+def fetcher(folder: Path, *allow: str, timeout_s: float = 60) -> tuple[Fetcher, ContentFiles]:
     files = ContentFiles(folder / "files")
-    return Fetcher(AddressRules(allow), files, timeout_s=5, resolve=local), files
+    return Fetcher(AddressRules(allow), files, timeout_s=timeout_s, resolve=local), files
 
 
 def test_content_comes_into_the_store_by_the_checked_address(tmp_path: Path, port: int) -> None:
@@ -301,6 +311,39 @@ def test_what_can_not_be_had_says_whose_matter_it_is(
     with pytest.raises(RunFailed) as caught:
         fetch.fetch(f"http://models.lab:{port}{path}", 1000)
     assert caught.value.category == category
+    assert list((tmp_path / "files" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_that_names_no_place_is_the_user_s_to_mend(
+    tmp_path: Path, port: int, status: int
+) -> None:
+    fetch, _ = fetcher(tmp_path, "models.lab")
+    with pytest.raises(RunFailed, match="names no place") as caught:
+        fetch.fetch(f"http://models.lab:{port}/status?{status}", 1000)
+    assert caught.value.category == "user_input"
+
+
+@pytest.mark.parametrize("path", ["/drip", "/drip-headers"])
+def test_a_server_that_drips_is_given_up_at_the_deadline(
+    tmp_path: Path, port: int, path: str
+) -> None:
+    """Each read is answered in time; only the whole takes for ever."""
+    fetch, _ = fetcher(tmp_path, "models.lab", timeout_s=1)
+    with pytest.raises(RunFailed, match="longer than") as caught:
+        fetch.fetch(f"http://models.lab:{port}{path}", 10**6)
+    assert caught.value.category == "timeout"
+    assert list((tmp_path / "files" / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize("path", ["/drip", "/drip-headers"])
+def test_a_download_that_nobody_wants_any_more_is_given_up(
+    tmp_path: Path, port: int, path: str
+) -> None:
+    fetch, _ = fetcher(tmp_path, "models.lab")
+    asked = iter([False] * 3)
+    with pytest.raises(Cancelled):
+        fetch.fetch(f"http://models.lab:{port}{path}", 10**6, lambda: next(asked, True))
     assert list((tmp_path / "files" / "tmp").iterdir()) == []
 
 
