@@ -151,8 +151,7 @@ def build(settings: Settings, port: int) -> System:
         ),
     )
     policy = policies.configured.policy
-    with store.write() as uow:
-        policies.keep_configured(uow, policy_text, clock.now())
+    store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
     metrics = Metrics()
     inner, verify = build_cluster(settings, inventory, store)
     cluster = ObservedCluster(inner, metrics.observe)
@@ -433,7 +432,8 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
     failpoint("admin:written")
     temporary.replace(path)
     failpoint("admin:named")
-    with store.write() as uow:
+
+    def add(uow: UnitOfWork) -> None:
         uow.accounts.add_user(
             User(user_id=ADMIN, role=Role.OPERATOR, created_at=now, max_priority=10)
         )
@@ -447,6 +447,8 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
                 created_at=now,
             )
         )
+
+    store.transact(add)
 
 
 def _locked(data_dir: Path) -> IO[bytes]:

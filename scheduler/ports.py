@@ -7,13 +7,13 @@ only `edgeyard.benchmark_api.bootstrap` builds them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
@@ -301,8 +301,15 @@ class Benchmarks(Protocol):
         """
         ...
 
+    def lock(self, benchmark_ids: Iterable[str]) -> None:
+        """Let nobody else change these, or what belongs to them, until the end of the unit of work.
+
+        `get` and `save` do so too: this is for those who are about to change several.
+        """
+        ...
+
     def get(self, benchmark_id: str) -> Benchmark:
-        """Raises NotFound."""
+        """Raises NotFound. In a unit of work that writes, nobody else changes it until the end."""
         ...
 
     def save(self, benchmark: Benchmark) -> Benchmark:
@@ -498,8 +505,8 @@ class Accounts(Protocol):
         """Raises NotFound."""
         ...
 
-    def user(self, user_id: str) -> User:
-        """Raises NotFound."""
+    def user(self, user_id: str, *, to_change: bool = False) -> User:
+        """Raises NotFound; one that is to be changed is changed by nobody else until the end."""
         ...
 
     def users(self) -> Sequence[User]: ...
@@ -888,6 +895,9 @@ class UnitOfWork(Protocol):
     def leadership(self) -> Leadership: ...
 
 
+_Result = TypeVar("_Result")
+
+
 class Store(Protocol):
     """Opens transactions. Thread-safe; a unit of work belongs to one thread."""
 
@@ -895,10 +905,25 @@ class Store(Protocol):
         """For reading only."""
         ...
 
-    def write(self) -> AbstractContextManager[UnitOfWork]:
-        """Holds the write lock from its start (SQLite: BEGIN IMMEDIATE).
+    def transact(self, work: Callable[[UnitOfWork], _Result]) -> _Result:
+        """Run a unit of work that reads and writes until it is committed; returns what it returns.
+
+        Args:
+            work: May be called several times, each time in a new transaction: it reads all that
+                it decides about from the unit of work that it is given.
 
         Raises:
+            Unavailable: The database is locked or gone, or others were first every time.
+        """
+        ...
+
+    def write(self) -> AbstractContextManager[UnitOfWork]:
+        """One try, for new rows that nobody else knows; all else is for `transact`.
+
+        Holds the write lock from its start (SQLite: BEGIN IMMEDIATE).
+
+        Raises:
+            ConcurrentUpdate: Others changed what it had read.
             Unavailable: The database is locked or gone.
         """
         ...

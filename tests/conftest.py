@@ -7,6 +7,7 @@ import pytest
 from tests.browser import browser  # noqa: F401  # fixture
 from tests.databases import (  # noqa: F401  # fixtures
     database_url,
+    each_database,
     empty_postgres_url,
     postgres_server,
     postgres_template,

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -110,6 +110,71 @@ def postgres_url(postgres_server: str, postgres_template: str) -> str:
     name = f"test_{next(_number)}"
     _command(postgres_server, f"CREATE DATABASE {name} TEMPLATE {postgres_template}")
     return _named(postgres_server, name)
+
+
+def _sqlite_in(folder: Path) -> str:
+    return f"sqlite:///{folder}/edgeyard.db"
+
+
+_url_in: Callable[[Path], str] = _sqlite_in
+
+
+def database_in(folder: Path) -> str:
+    """URL of the folder's own database, the same one at every call.
+
+    SQLite, unless the test uses `each_database`.
+    """
+    return _url_in(folder)
+
+
+@pytest.fixture(
+    scope="module", params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+def each_database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run the tests of a module once with `database_in` on SQLite, and once on PostgreSQL.
+
+    Fixtures of a wider scope than a test that open a store have to name this one.
+    """
+    global _url_in
+    kind = str(request.param)
+    _url_in = (_sqlite_copies if kind == "sqlite" else _postgres_copies)(request)
+    try:
+        yield kind
+    finally:
+        _url_in = _sqlite_in
+
+
+def _sqlite_copies(request: pytest.FixtureRequest) -> Callable[[Path], str]:
+    template = request.getfixturevalue("sqlite_template")
+
+    def url_in(folder: Path) -> str:
+        path = folder / "edgeyard.db"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy(template, path)
+        return f"sqlite:///{path}"
+
+    return url_in
+
+
+def _postgres_copies(request: pytest.FixtureRequest) -> Callable[[Path], str]:
+    server = request.getfixturevalue("postgres_server")
+    template = request.getfixturevalue("postgres_template")
+    name_by_folder: dict[Path, str] = {}
+
+    def url_in(folder: Path) -> str:
+        name = name_by_folder.get(folder)
+        if name is None:
+            name = name_by_folder[folder] = f"test_{next(_number)}"
+            _command(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+        return _named(server, name)
+
+    def drop() -> None:
+        for name in name_by_folder.values():
+            _command(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+    request.addfinalizer(drop)
+    return url_in
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])

@@ -72,9 +72,12 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         share=asked.share,
         max_lease_s=asked.max_lease_s,
     )
-    with context.services.store.write() as uow:
+
+    def add(uow: UnitOfWork) -> None:
         uow.accounts.add_user(user)
         uow.log.append(_event(now, "user.added", caller, user_id=user.user_id))
+
+    context.services.store.transact(add)
     return answer(user_to_json(user), 201)
 
 
@@ -85,8 +88,9 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
     """Change an account; what is not named stays."""
     asked = parse(UserChange, body.tree())
     now = context.services.clock.now()
-    with context.services.store.write() as uow:
-        user = uow.accounts.user(user_id)
+
+    def change(uow: UnitOfWork) -> User:
+        user = uow.accounts.user(user_id, to_change=True)
         named = asked.model_fields_set
         if user_id == caller.user_id and (asked.disabled or asked.role not in (None, "operator")):
             raise Conflict("that would lock you out of your own account")
@@ -102,6 +106,9 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
         )
         uow.accounts.save_user(changed)
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
+        return changed
+
+    changed = context.services.store.transact(change)
     context.authenticator.forget()
     context.services.engine.wake()
     return answer(user_to_json(changed))
@@ -131,9 +138,10 @@ def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Re
     if asked.url is not None:
         services.webhook_rules.check(asked.url, "/url")
     now = services.clock.now()
-    shown: dict[str, object] = {}
-    with services.store.write() as uow:
-        uow.accounts.user(user_id)
+
+    def change(uow: UnitOfWork) -> JsonObject:
+        shown: dict[str, object] = {}
+        uow.accounts.user(user_id, to_change=True)
         uow.webhooks.remove(user_id)
         if asked.url is not None:
             made = Webhook(
@@ -147,8 +155,9 @@ def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Re
             shown = {"secret": services.webhook_keys.secret(made)}
         kind = "webhook.removed" if asked.url is None else "webhook.set"
         uow.log.append(_event(now, kind, caller, user_id=user_id))
-        told = _webhook(uow, user_id)
-    return answer(told | shown)
+        return _webhook(uow, user_id) | shown
+
+    return answer(services.store.transact(change))
 
 
 @router.get("/tokens", responses=answers(200, shapes.Tokens))
@@ -179,8 +188,9 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
     if asked.expires_at is not None and asked.expires_at <= now:
         raise InvalidInput.at("/expires_at", "is in the past", "a time to come")
     secret = new_token()
-    with services.store.write() as uow:
-        user = uow.accounts.user(user_id)
+
+    def add(uow: UnitOfWork) -> ApiToken:
+        user = uow.accounts.user(user_id, to_change=True)
         role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
         if not allows(user.role, role) or not allows(caller.role, role):
             raise Forbidden(f"a token may not be {role.value} here: that is above its account")
@@ -195,6 +205,9 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
         )
         uow.accounts.add_token(token)
         uow.log.append(_event(now, "token.added", caller, token_id=token.token_id))
+        return token
+
+    token = services.store.transact(add)
     return answer(token_to_json(token) | {"token": secret}, 201)
 
 
@@ -202,7 +215,8 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
 def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
     """Revoke a token: within a second, no server takes it any more."""
     now = context.services.clock.now()
-    with context.services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> None:
         mine = uow.accounts.tokens(None if caller.is_operator else caller.user_id)
         token = next((each for each in mine if each.token_id == token_id), None)
         if token is None:
@@ -210,6 +224,8 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
         if token.revoked_at is None:
             uow.accounts.save_token(replace(token, revoked_at=now))
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
+
+    context.services.store.transact(change)
     context.authenticator.forget()
     return Response(status_code=204)
 

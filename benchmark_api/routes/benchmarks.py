@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PriorityIn, parse
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     Status,
@@ -151,9 +152,12 @@ def prioritise(benchmark_id: str, body: Body, caller: Submitter, context: Ctx) -
 
 def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Change) -> Response:
     services = context.services
-    with services.store.write() as uow:
+
+    def work(uow: UnitOfWork) -> tuple[Benchmark, Sequence[Attempt]]:
         benchmark = visible(uow, benchmark_id, caller)
         saved = change(uow, benchmark, services.clock.now())
-        attempts = uow.attempts.of(benchmark_id)
+        return saved, uow.attempts.of(benchmark_id)
+
+    saved, attempts = services.store.transact(work)
     services.engine.wake()
     return answer(views.shown(services, saved, attempts), 202)

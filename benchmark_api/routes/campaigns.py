@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from fastapi import APIRouter
 from fastapi.responses import Response
@@ -23,7 +23,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.records import Campaign
 from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
-from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
@@ -64,7 +64,8 @@ def submit(
         name=asked.name,
         created_at=now,
     )
-    with services.store.write() as uow:
+
+    def submit(uow: UnitOfWork) -> Response | tuple[JsonObject, Sequence[Benchmark]]:
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
         uow.lab.add_campaign(campaign)
@@ -92,6 +93,12 @@ def submit(
             "warnings": list(warnings),
         }
         once.remember(uow, told)
+        return told, made
+
+    done = services.store.transact(submit)
+    if isinstance(done, Response):
+        return done
+    told, made = done
     for each in made:
         context.metrics.submitted.labels(each.description.benchmark_type.value).inc()
     services.engine.wake()

@@ -47,13 +47,16 @@ def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
         raise InvalidInput.at("", "gives neither or both of the two", "credits, or add")
     services = context.services
     now = services.clock.now()
-    with services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> JsonObject:
         uow.accounts.user(user_id)
         if asked.add is not None:
             charging.add_credits(uow, user_id, asked.add, now, caller.user_id)
         else:
             charging.set_credits(uow, user_id, asked.credits, now, caller.user_id)
-        told = _account(uow, user_id, context)
+        return _account(uow, user_id, context)
+
+    told = services.store.transact(change)
     services.engine.wake()
     return answer(told)
 
@@ -74,10 +77,13 @@ def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Respons
     services = context.services
     if family not in _families(context):
         raise NotFound("family", family)
-    with services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> JsonObject:
         uow.credits.set_rate(family, asked.rate)
         uow.log.append(_event(context, caller, family, asked.rate))
-        told = _rates(uow, context)
+        return _rates(uow, context)
+
+    told = services.store.transact(change)
     services.engine.wake()
     return answer(told)
 

@@ -50,8 +50,7 @@ def _name(context: Context, caller: Caller, received: Received) -> Response:
         size_bytes=size,
         created_at=services.clock.now(),
     )
-    with services.store.write() as uow:
-        uow.files.add_user_file(file)
+    services.store.transact(lambda uow: uow.files.add_user_file(file))
     context.metrics.uploaded.labels("file").inc(size)
     told = views.user_file(services, file)
     return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
@@ -89,9 +88,12 @@ def download(file_id: str, request: Request, caller: Submitter, context: Ctx) ->
 @router.delete("/{file_id}", status_code=204)
 def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
     """Forget a file's name; benchmarks that were submitted with it keep its content."""
-    with context.services.store.write() as uow:
+
+    def forget(uow: UnitOfWork) -> None:
         _visible(uow, file_id, caller)
         uow.files.remove_user_file(file_id)
+
+    context.services.store.transact(forget)
     return Response(status_code=204)
 
 

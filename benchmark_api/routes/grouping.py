@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from edgeyard.errors import EdgeyardError, Unavailable
@@ -79,10 +80,7 @@ class GroupCommit(Generic[_View]):
 
     def _commit(self, group: Sequence[_Runnable[_View]]) -> None:
         try:
-            with self._store.write() as uow:
-                view = self._view(uow)
-                for item in group:
-                    item.run(view, uow)
+            self._store.transact(partial(self._run, group))
         except Exception as error:
             # Trying a store again that can't be had now would only keep everybody waiting.
             alone = len(group) == 1 or isinstance(error, Unavailable)
@@ -92,6 +90,11 @@ class GroupCommit(Generic[_View]):
                 return
             for item in group:
                 self._commit([item])
+
+    def _run(self, group: Sequence[_Runnable[_View]], uow: UnitOfWork) -> None:
+        view = self._view(uow)
+        for item in group:
+            item.run(view, uow)
 
 
 class _Runnable(Protocol[_Seen]):

@@ -69,13 +69,16 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Respo
         user_id=user_id,
         by_user_id=caller.user_id,
     )
-    with services.store.write() as uow:
+
+    def add(uow: UnitOfWork) -> None:
         if user_id is not None:
             uow.accounts.user(user_id)
         uow.keeping.add_lease(made)
         if not caller.is_operator:
             _check_bound(uow, caller, context)
         uow.log.append(_event(context, caller, "board.leased", made))
+
+    services.store.transact(add)
     services.engine.wake()
     return answer(shown(made, caller), 201)
 
@@ -84,13 +87,17 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Respo
 def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
     """End a lease before its time; releasing twice is no error."""
     services = context.services
-    with services.store.write() as uow:
+
+    def end(uow: UnitOfWork) -> Lease:
         found = uow.keeping.lease(lease_id)
         if not caller.may_see(found.user_id or ""):
             raise Forbidden("only who has the board, or an operator, can release it")
         ended = uow.keeping.end_lease(lease_id, services.clock.now())
         if ended != found:
             uow.log.append(_event(context, caller, "board.released", ended))
+        return ended
+
+    ended = services.store.transact(end)
     services.engine.wake()
     return answer(shown(ended, caller))
 
@@ -106,11 +113,8 @@ def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> R
     services = context.services
     now = services.clock.now()
     _known(context, target_uid)
-    with services.store.write() as uow:
-        made = Quarantine(
-            target_uid=target_uid, since=now, reason=reason, by_user_id=caller.user_id
-        )
-        set_aside(uow, made, now)
+    made = Quarantine(target_uid=target_uid, since=now, reason=reason, by_user_id=caller.user_id)
+    services.store.transact(lambda uow: set_aside(uow, made, now))
     context.metrics.observe("quarantines_total", 1, {"cause": "operator"})
     services.engine.wake()
     return answer(shown_board(target_uid, caller, context))
@@ -121,11 +125,14 @@ def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Response:
     """Let a board back; what it did before no longer counts against it."""
     services = context.services
     _known(context, target_uid)
-    with services.store.write() as uow:
+
+    def end(uow: UnitOfWork) -> None:
         found = uow.keeping.quarantines().get(target_uid)
         if found is None or not found.active:
             raise Conflict(f"{target_uid} is not in quarantine")
         let_back(uow, found, services.clock.now(), caller.user_id)
+
+    services.store.transact(end)
     services.engine.wake()
     return answer(shown_board(target_uid, caller, context))
 

@@ -31,6 +31,7 @@ from edgeyard.scheduler.model.wire import (
     time_to_json,
     waiting_to_json,
 )
+from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView
 
@@ -179,7 +180,8 @@ def _overridden(
     if not any(view.board.target_uid == target_uid for view in services.engine.boards()):
         raise NotFound("board", target_uid)
     now = services.clock.now()
-    with services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> None:
         uow.lab.set_override(
             BoardOverride(
                 target_uid=target_uid,
@@ -197,6 +199,8 @@ def _overridden(
                 data={"target_uid": target_uid, "reason": reason},
             )
         )
+
+    services.store.transact(change)
     services.engine.wake()
     return answer(shown_board(target_uid, caller, context))
 

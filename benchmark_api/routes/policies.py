@@ -108,14 +108,15 @@ def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Re
     text, chosen = _asked(body, context)
     services = context.services
     now = services.clock.now()
-    with services.store.write() as uow:
-        text = services.policies.keep(uow, chosen, text, caller.user_id, now)
+
+    def change(uow: UnitOfWork) -> str:
+        stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
         uow.cycles.activate(
             PolicyActivation(
                 seat=seat,
                 name=chosen.name,
                 version=chosen.version,
-                text=text,
+                text=stored,
                 by_user_id=caller.user_id,
                 at=now,
             )
@@ -128,15 +129,19 @@ def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Re
                 data={"policy": chosen.name, "version": chosen.version},
             )
         )
+        return stored
+
+    stored = services.store.transact(change)
     services.engine.wake()
-    return answer({**_items(context)[chosen.name, chosen.version], "text": text})
+    return answer({**_items(context)[chosen.name, chosen.version], "text": stored})
 
 
 @router.delete("/{seat}", status_code=204)
 def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
     """Go back to the configured policy (`active`), or decide nothing beside it (`shadow`)."""
     services = context.services
-    with services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> None:
         uow.cycles.deactivate(seat)
         uow.log.append(
             Event(
@@ -146,6 +151,8 @@ def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
                 data={"policy": None},
             )
         )
+
+    services.store.transact(change)
     services.engine.wake()
     return Response(status_code=204)
 
@@ -159,21 +166,24 @@ def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> R
     text, chosen = _asked(body, context)
     services = context.services
     now = services.clock.now()
-    with services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> None:
         benchmark = uow.benchmarks.get(benchmark_id)
         if benchmark.status in TERMINAL:
             raise Conflict(f"benchmark {benchmark_id} has ended: it is {benchmark.status}")
-        text = services.policies.keep(uow, chosen, text, caller.user_id, now)
+        stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
         made = PolicyOverride(
             benchmark_id=benchmark_id,
             name=chosen.name,
             version=chosen.version,
-            text=text,
+            text=stored,
             by_user_id=caller.user_id,
             at=now,
         )
         uow.cycles.override(benchmark_id, made)
         _log_override(uow, caller, benchmark_id, now, chosen)
+
+    services.store.transact(change)
     services.engine.wake()
     return Response(status_code=204)
 
@@ -182,10 +192,13 @@ def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> R
 def no_override(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
     """Have it decided by the active policy again, with all others."""
     services = context.services
-    with services.store.write() as uow:
+
+    def change(uow: UnitOfWork) -> None:
         uow.benchmarks.get(benchmark_id)
         uow.cycles.override(benchmark_id, None)
         _log_override(uow, caller, benchmark_id, services.clock.now(), None)
+
+    services.store.transact(change)
     services.engine.wake()
     return Response(status_code=204)
 

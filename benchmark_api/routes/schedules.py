@@ -14,6 +14,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.records import CronSchedule
 from edgeyard.scheduler.model.wire import JsonObject, schedule_to_json
+from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 
@@ -39,11 +40,14 @@ def show(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
 @router.delete("/{schedule_id}", status_code=204)
 def stop(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
     """End a schedule; benchmarks that it made stay."""
-    with context.services.store.write() as uow:
+
+    def end(uow: UnitOfWork) -> None:
         found = uow.lab.schedule(schedule_id)
         if not caller.may_see(found.user_id):
             raise NotFound("schedule", schedule_id)
         uow.lab.save_schedule(replace(found, active=False))
+
+    context.services.store.transact(end)
     return Response(status_code=204)
 
 

@@ -36,7 +36,9 @@ from edgeyard.errors import (
 )
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
+from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import ResultFile, Role
+from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
 router = APIRouter(tags=["tasks"])
@@ -147,6 +149,21 @@ class _Door:
             raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
         return attempt
 
+    def admit_now(self, uow: UnitOfWork, job_id: str) -> Attempt:
+        """The attempt as it is in a unit of work that writes to it: it may have ended meanwhile.
+
+        Raises:
+            NotAuthenticated: See `admit`; also where the benchmark is at its end, cancelled for
+                example, and its task was not stopped yet.
+        """
+        attempt = self.admit(uow.attempts.by_job_id(job_id))
+        status = uow.benchmarks.get(attempt.benchmark_id).status
+        if status in TERMINAL:
+            raise NotAuthenticated(
+                f"the benchmark is {status.value}, and the upload token has ended with it"
+            )
+        return attempt
+
 
 def _door(context: Context, job: str, token: str | None) -> _Door:
     trusted = context.services.settings.trusted_network
@@ -187,12 +204,16 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
 def _note_progress(context: Context, job: str, token: str | None, body: RawBody) -> None:
     told = parse(ProgressIn, body.tree())
     services = context.services
-    attempt = _door(context, job, token).admit(_find(context, job))
-    with services.store.write() as uow:
-        attempt = uow.attempts.by_job_id(attempt.job_id)
+    door = _door(context, job, token)
+    job_id = door.admit(_find(context, job)).job_id
+
+    def note(uow: UnitOfWork) -> None:
+        attempt = door.admit_now(uow, job_id)
         lifecycle.progress_received(
             uow, attempt, told.progress, told.phase[:64], services.clock.now()
         )
+
+    services.store.transact(note)
 
 
 def _record(
@@ -202,12 +223,12 @@ def _record(
     services = context.services
     now = services.clock.now()
     report = _report(context, received)
-    found = _find(context, job)
-    new = False
-    with services.store.write() as uow:
-        # Read again under the write lock: the attempt may have ended while the file came.
-        again = uow.attempts.by_job_id(found.job_id) if found is not None else None
-        attempt = _door(context, job, token).admit(again)
+    door = _door(context, job, token)
+    job_id = door.admit(_find(context, job)).job_id
+
+    def record(uow: UnitOfWork) -> tuple[Attempt, bool]:
+        new = False
+        attempt = door.admit_now(uow, job_id)
         if attempt.result_at is not None:
             _refuse_other_report(uow.files.results(attempt.benchmark_id), attempt, received)
         for each in sorted(received, key=lambda one: one.name == REPORT):
@@ -224,6 +245,9 @@ def _record(
         if report is not None and attempt.result_at is None:
             _refuse_broken(report, attempt)
             lifecycle.result_received(uow, attempt, report, now)
+        return attempt, new
+
+    attempt, new = services.store.transact(record)
     context.metrics.uploaded.labels("result").inc(sum(one.stored.size_bytes for one in received))
     if report is not None:
         logger.info(

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from edgeyard.errors import ClusterUnreachable, Conflict
+from edgeyard.errors import ClusterUnreachable, ConcurrentUpdate, Conflict
 from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.decided import Decided
@@ -85,6 +85,16 @@ class _Beside:
     given: CycleInput
     shadow: Chosen
     seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finished:
+    """What the last transaction of a cycle's decisions did."""
+
+    seq: int
+    prepared: Sequence[tuple[Benchmark, Attempt]]
+    preempted: Sequence[str]
+    waiting_now: Sequence[Benchmark]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +217,9 @@ class Cycle:
         if shadow is not None and self._last_seq is not None:
             self._beside = _Beside(given, shadow, self._last_seq)
         if settles:
-            with self._store.write() as uow:
-                self._scorekeeper.settle(uow, self._policy, self._plugins, now)
+            self._store.transact(
+                lambda uow: self._scorekeeper.settle(uow, self._policy, self._plugins, now)
+            )
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
 
     def _turn(
@@ -274,11 +285,14 @@ class Cycle:
         given = replace(last.given, knowledge=knowledge)
         result = decide(given, policy, plugins, monotonic_s=self._clock.monotonic_s)
         record = self._recorder.record(given, result)
-        with self._store.write() as uow:
+
+        def keep(uow: UnitOfWork) -> None:
             uow.cycles.keep(record, shadow_of=last.seq)
             # Under the name and version of the one that decides, they would be held against it.
             if policy_key(policy) != policy_key(self._policy):
                 self._scorekeeper.keep(uow, policy, plugins, result, {}, now)
+
+        self._store.transact(keep)
         self._tell(result, plugins)
 
     def fetching(self) -> tuple[Download, ...]:
@@ -469,38 +483,60 @@ class Cycle:
             return
         record = self._recorder.record(given, result)
         prepared: list[tuple[Benchmark, Attempt]] = []
-        preempted: list[str] = []
-        placed: Mapping[str, int] = {}
+        seq: int | None = None
 
-        def rest(uow: UnitOfWork, seq: int) -> Sequence[Benchmark]:
+        def rest(seq: int, placed: Mapping[str, int], uow: UnitOfWork) -> Sequence[Benchmark]:
             """What is learned and told of the cycle; returns who waits, as they are now."""
             self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
             return self._explain(uow, result, told, missed, seq)
 
-        seq: int | None = None
-        # All but the last of many: those of the last are committed with all else.
-        last = max(0, len(result.placements) - 1) // PLACED_TOGETHER * PLACED_TOGETHER
-        for start in range(0, last, PLACED_TOGETHER):
-            few = result.placements[start : start + PLACED_TOGETHER]
-            with self._store.write() as uow:
-                seq = uow.cycles.keep(record) if seq is None else seq
-                prepared += self._prepare(uow, few, seq)
-        with self._store.write() as uow:
-            seq = self._last_seq = uow.cycles.keep(record) if seq is None else seq
-            prepared += self._prepare(uow, result.placements[last:], seq)
+        def place(
+            placements: Sequence[Placement], uow: UnitOfWork
+        ) -> tuple[int, Sequence[tuple[Benchmark, Attempt]]]:
+            kept = uow.cycles.keep(record) if seq is None else seq
+            return kept, self._prepare(uow, placements, kept)
+
+        def finish(uow: UnitOfWork) -> _Finished:
+            """The last placements, and what becomes of those that are not placed."""
+            # Balances are locked after benchmarks, by all.
+            placements = result.placements[last:]
+            uow.benchmarks.lock(
+                {
+                    *overdue,
+                    *(placement.benchmark_id for placement in placements),
+                    *(each.victim_id for each in result.preemptions),
+                    *(each.benchmark_id for each in result.preemptions),
+                }
+            )
+            kept, more = place(placements, uow)
             for benchmark_id, (why, deadline) in overdue.items():
                 _unless_changed(
                     partial(lifecycle.expire, uow, benchmark_id, now, why, deadline=deadline)
                 )
-            for preemption in result.preemptions:
-                stopped = _unless_changed(partial(self._preempt, uow, preemption))
-                if stopped is not None:
-                    preempted.append(stopped)
-            placed = {each.benchmark_id: each.number for _, each in prepared}
-            if not placed:
-                waiting_now = rest(uow, seq)
+            stopped = [
+                _unless_changed(partial(self._preempt, uow, preemption))
+                for preemption in result.preemptions
+            ]
+            return _Finished(
+                seq=kept,
+                prepared=more,
+                preempted=[job_id for job_id in stopped if job_id is not None],
+                waiting_now=() if prepared or more else rest(kept, {}, uow),
+            )
+
+        # All but the last of many: those of the last are committed with all else.
+        last = max(0, len(result.placements) - 1) // PLACED_TOGETHER * PLACED_TOGETHER
+        for start in range(0, last, PLACED_TOGETHER):
+            few = result.placements[start : start + PLACED_TOGETHER]
+            seq, more = self._store.transact(partial(place, few))
+            prepared += more
+        done = self._store.transact(finish)
+        seq = self._last_seq = done.seq
+        prepared += done.prepared
+        placed = {each.benchmark_id: each.number for _, each in prepared}
+        waiting_now = done.waiting_now
         self._recorded[key] = shape
-        self.preempted += tuple(preempted)
+        self.preempted += tuple(done.preempted)
         if placed:
             self._remember(
                 [
@@ -511,11 +547,10 @@ class Cycle:
             for benchmark_id in placed:  # one that comes back to the queue is told anew
                 self._explained.pop(benchmark_id, None)
             hand_over([attempt.job_id for _, attempt in prepared])
-            with self._store.write() as uow:
-                waiting_now = rest(uow, seq)
+            waiting_now = self._store.transact(partial(rest, seq, placed))
         self._remember([replace(self._live[w.benchmark_id], benchmark=w) for w in waiting_now])
         self._explained |= told
-        counts = {"placed": len(prepared), "preempted": len(preempted), "waiting": len(told)}
+        counts = {"placed": len(prepared), "preempted": len(done.preempted), "waiting": len(told)}
         for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": chosen.policy.name, "result": name})
 
@@ -734,5 +769,7 @@ def _unless_changed(change: Callable[[], _T]) -> _T | None:
     """Do it unless somebody else moved the benchmark since the cycle looked at it."""
     try:
         return change()
+    except ConcurrentUpdate:
+        raise  # the whole unit of work is tried again
     except Conflict:
         return None

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 
 from edgeyard.errors import (
     ClusterUnreachable,
-    Conflict,
     EdgeyardError,
     HclError,
     InvalidInput,
@@ -47,7 +47,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
 )
 from edgeyard.scheduler.model.records import DownloadGrant
-from edgeyard.scheduler.ports import Clock, Cluster, Store
+from edgeyard.scheduler.ports import Clock, Cluster, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -282,9 +282,9 @@ class Dispatcher:
         def verify(job: NomadJob, text: str) -> Future[None]:
             return executor.submit(self._verify, job, text)
 
-        calls: list[_Call] = []
-        wrong: dict[str, Exception] = {}
-        with self._store.write() as uow:
+        def work(uow: UnitOfWork) -> tuple[list[_Call], dict[str, Exception]]:
+            calls: list[_Call] = []
+            wrong: dict[str, Exception] = {}
             now = self._clock.now()
             attempts = [
                 attempt
@@ -311,7 +311,10 @@ class Dispatcher:
             uow.files.add_grants(opened)
             moved = [(call.attempt, call.benchmark) for call in calls]
             sent = lifecycle.all_to_state(uow, moved, AttemptState.DISPATCHING, now)
-        return [replace(c, attempt=attempt) for c, attempt in zip(calls, sent, strict=True)], wrong
+            calls = [replace(c, attempt=attempt) for c, attempt in zip(calls, sent, strict=True)]
+            return calls, wrong
+
+        return self._store.transact(work)
 
     def _refuse(self, job_id: str, error: Exception) -> None:
         """End an attempt whose job no cluster will ever take."""
@@ -319,8 +322,13 @@ class Dispatcher:
             "job refused", extra={"event": "dispatch.refused", "job_id": job_id, "why": str(error)}
         )
         failure = Failure(category=FailureCategory.UNKNOWN, sentence=str(error))
-        with self._store.write() as uow:
-            lifecycle.refused(uow, uow.attempts.by_job_id(job_id), failure, self._clock.now())
+
+        def refuse(uow: UnitOfWork) -> None:
+            attempt = uow.attempts.by_job_id(job_id)
+            if attempt.state is not AttemptState.ENDED:
+                lifecycle.refused(uow, attempt, failure, self._clock.now())
+
+        self._store.transact(refuse)
 
     def _note(self, called: Sequence[_Called]) -> None:
         """Say what became of the calls, unless their tasks have told more already."""
@@ -332,18 +340,23 @@ class Dispatcher:
                 self._refuse(each.call.attempt.job_id, each.outcome)
         if not moved:
             return
+        self._store.transact(partial(self._note_moved, moved))
+
+    def _note_moved(self, moved: Sequence[tuple[_Call, AttemptState]], uow: UnitOfWork) -> None:
         now = self._clock.now()
-        try:
-            with self._store.write() as uow:
-                for state in {state for _, state in moved}:
-                    same = [(call.attempt, call.benchmark) for call, it in moved if it is state]
-                    lifecycle.all_to_state(uow, same, state, now)
-        except Conflict:  # one of them changed meanwhile
-            with self._store.write() as uow:
-                for call, state in moved:
-                    current = uow.attempts.by_job_id(call.attempt.job_id)
-                    if current.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN):
-                        lifecycle.to_state(uow, current, state, now)
+        live = uow.attempts.live([call.attempt.job_id for call, _ in moved])
+        current_by_job_id = {
+            attempt.job_id: attempt
+            for attempt in live
+            if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN)
+        }
+        for state in {state for _, state in moved}:
+            same = [
+                (current_by_job_id[call.attempt.job_id], call.benchmark)
+                for call, it in moved
+                if it is state and call.attempt.job_id in current_by_job_id
+            ]
+            lifecycle.all_to_state(uow, same, state, now)
 
     def _job(
         self, benchmark: Benchmark, attempt: Attempt

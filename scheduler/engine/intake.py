@@ -83,12 +83,15 @@ def fetch_files(
         if isinstance(found, BenchmarkFile):
             _note_fetched(store, benchmark_id, found, clock)
             continue
-        with store.write() as uow:
-            try:
-                lifecycle.fail(uow, benchmark_id, found, clock.now())
-            except Conflict:
-                logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
+        _fail(store, benchmark_id, found, clock)
         return
+
+
+def _fail(store: Store, benchmark_id: str, failure: Failure, clock: Clock) -> None:
+    try:
+        store.transact(lambda uow: lifecycle.fail(uow, benchmark_id, failure, clock.now()))
+    except Conflict:
+        logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
 
 
 class _Unwanted:
@@ -158,7 +161,7 @@ def _fetched(
 
 
 def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock) -> None:
-    with store.write() as uow:
+    def note(uow: UnitOfWork) -> None:
         benchmark = uow.benchmarks.get(benchmark_id)
         if benchmark.status in TERMINAL:
             return
@@ -176,6 +179,8 @@ def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock
                 data={"name": fetched.name, "sha256": fetched.sha256},
             )
         )
+
+    store.transact(note)
 
 
 def next_fire(cron: str, after: datetime) -> datetime:
@@ -247,12 +252,15 @@ def fire_due(store: Store, clock: Clock) -> int:
     with store.read() as uow:
         if not uow.lab.due_schedules(now):
             return 0
-    made = 0
-    with store.write() as uow:
+
+    def fire(uow: UnitOfWork) -> int:
+        made = 0
         for schedule in uow.lab.due_schedules(now):
             made += _fire(uow, schedule, now)
             uow.lab.save_schedule(replace(schedule, next_fire=next_fire(schedule.cron, now)))
-    return made
+        return made
+
+    return store.transact(fire)
 
 
 def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> bool:

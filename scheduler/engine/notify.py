@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
+from functools import partial
 
 from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
@@ -20,7 +21,7 @@ from edgeyard.scheduler.engine.cycle import Observe
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import Delivery, Event, Webhook
 from edgeyard.scheduler.model.wire import time_to_json
-from edgeyard.scheduler.ports import Clock, Store, WebhookPost
+from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, WebhookPost
 
 logger = logging.getLogger(__name__)
 
@@ -119,13 +120,15 @@ class Notifier:
                 return
             last = events[-1].seq
             if told or last >= seen + _SEEN_EVERY:
-                with self._store.write() as uow:
-                    for event, kind in told:
-                        uow.webhooks.add_delivery(self._delivery(event, kind))
-                    uow.webhooks.note_seen(last)
+                self._store.transact(partial(self._keep, told, last))
             self._looked_at = last
             if len(events) < _BATCH:
                 return
+
+    def _keep(self, told: Sequence[tuple[Event, str]], last: int, uow: UnitOfWork) -> None:
+        for event, kind in told:
+            uow.webhooks.add_delivery(self._delivery(event, kind))
+        uow.webhooks.note_seen(last)
 
     def _delivery(self, event: Event, kind: str) -> Delivery:
         body = {
@@ -182,20 +185,22 @@ class Notifier:
             except NotFound:
                 return True  # it was removed meanwhile, with its deliveries
         trouble = self._sent(hook, delivery.body.encode())
-        dropped = 0
-        with self._store.write() as uow:
+
+        def note(uow: UnitOfWork) -> int:
             uow.webhooks.note_trouble(delivery.user_id, trouble)
-            if trouble:
-                now = self._clock.now()
-                wait_s = BACK_OFF_S[min(delivery.tries, len(BACK_OFF_S) - 1)]
-                dropped = uow.webhooks.put_off(
-                    delivery.user_id,
-                    now,
-                    now + timedelta(seconds=wait_s),
-                    most_tries=len(BACK_OFF_S) + 1,
-                )
-            else:
+            if not trouble:
                 uow.webhooks.done(delivery.event_seq)
+                return 0
+            now = self._clock.now()
+            wait_s = BACK_OFF_S[min(delivery.tries, len(BACK_OFF_S) - 1)]
+            return uow.webhooks.put_off(
+                delivery.user_id,
+                now,
+                now + timedelta(seconds=wait_s),
+                most_tries=len(BACK_OFF_S) + 1,
+            )
+
+        dropped = self._store.transact(note)
         self._observe(
             "webhook_deliveries_total", 1, {"result": "failed" if trouble else "delivered"}
         )

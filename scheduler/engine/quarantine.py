@@ -23,6 +23,7 @@ from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
+    Benchmark,
     BenchmarkFile,
     BenchmarkType,
     Binding,
@@ -115,10 +116,15 @@ class Warden:
             failure_rate=record.failure_rate,
             next_probe_at=now + FIRST_PROBE,
         )
-        with self._store.write() as uow:
+
+        def change(uow: UnitOfWork) -> bool:
             if uow.keeping.quarantines().get(record.target_uid) != earlier:
                 return False  # an operator was quicker
             set_aside(uow, made, now)
+            return True
+
+        if not self._store.transact(change):
+            return False
         self._observe("quarantines_total", 1, {"cause": "record"})
         logger.warning(
             "board set aside",
@@ -132,7 +138,8 @@ class Warden:
 
     def _judge(self, seen: Quarantine, status: Status, now: datetime) -> bool:
         """What a probe's end says."""
-        with self._store.write() as uow:
+
+        def change(uow: UnitOfWork) -> bool:
             if uow.keeping.quarantines().get(seen.target_uid) != seen:
                 return False
             if status is Status.COMPLETED:
@@ -146,7 +153,9 @@ class Warden:
                 "status": status.value,
             }
             uow.log.append(Event(at=now, kind="board.probe_failed", data=data))
-        return True
+            return True
+
+        return self._store.transact(change)
 
     def _probe(self, seen: Quarantine, now: datetime) -> bool:
         """Send a probe, if the board could run one now."""
@@ -168,9 +177,10 @@ class Warden:
             sha256=stored.sha256,
             size_bytes=stored.size_bytes,
         )
-        with self._store.write() as uow:
+
+        def send(uow: UnitOfWork) -> Benchmark | None:
             if uow.keeping.quarantines().get(seen.target_uid) != seen:
-                return False
+                return None
             _open_account(uow, now)
             made = lifecycle.submit(uow, _description(view), PROBER, [model], now)
             uow.keeping.set_quarantine(
@@ -178,6 +188,11 @@ class Warden:
                     seen, probe_id=made.benchmark_id, probes=seen.probes + 1, next_probe_at=None
                 )
             )
+            return made
+
+        made = self._store.transact(send)
+        if made is None:
+            return False
         logger.info(
             "probe sent",
             extra={

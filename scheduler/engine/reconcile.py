@@ -212,22 +212,20 @@ class Reconciler:
         )
         if count != REPORTED_REPAIR_FAILURES:
             return
-        with self._store.write() as uow:
-            uow.log.append(
-                Event(
-                    at=self._clock.now(),
-                    kind="attempt.repair_failed",
-                    benchmark_id=benchmark.benchmark_id,
-                    user_id=benchmark.user_id,
-                    data={
-                        "attempt": attempt.number,
-                        "job_id": attempt.job_id,
-                        "reason": reason,
-                        "sentence": "its state could not be compared with the cluster's; "
-                        "this is tried again",
-                    },
-                )
-            )
+        event = Event(
+            at=self._clock.now(),
+            kind="attempt.repair_failed",
+            benchmark_id=benchmark.benchmark_id,
+            user_id=benchmark.user_id,
+            data={
+                "attempt": attempt.number,
+                "job_id": attempt.job_id,
+                "reason": reason,
+                "sentence": "its state could not be compared with the cluster's; "
+                "this is tried again",
+            },
+        )
+        self._store.transact(lambda uow: uow.log.append(event))
 
     def _one(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState | None, after_restart: bool
@@ -415,18 +413,25 @@ class Reconciler:
         """Why each of these jobs does not start: of many at once where a lab is full."""
         if not blocked:
             return
-        with self._store.write() as uow:
+
+        def work(uow: UnitOfWork) -> None:
+            uow.benchmarks.lock(benchmark.benchmark_id for benchmark, _, _ in blocked)
             versions = uow.attempts.live_versions()
             same = [each for each in blocked if versions.get(each[1].job_id) == each[1].version]
             lifecycle.blocked(uow, same, self._clock.now())
 
+        self._store.transact(work)
+
     def _apply(self, attempt: Attempt, change: _Change) -> None:
         """Change an attempt as it is now in the store; a concurrent change wins."""
+
+        def work(uow: UnitOfWork) -> None:
+            current = uow.attempts.by_job_id(attempt.job_id)
+            if current.state is not AttemptState.ENDED:
+                change(uow, current)
+
         try:
-            with self._store.write() as uow:
-                current = uow.attempts.by_job_id(attempt.job_id)
-                if current.state is not AttemptState.ENDED:
-                    change(uow, current)
+            self._store.transact(work)
             self.moved = True
         except Conflict:
             logger.info(

@@ -14,6 +14,7 @@ from edgeyard.scheduler.store.tables import tokens, users
 from edgeyard.scheduler.store.transaction import Transaction
 
 _USER = select(users).where(users.c.user_id == bindparam("id"))
+_USER_LOCKED = _USER.with_for_update(key_share=True)
 _BY_HASH = select(tokens).where(tokens.c.sha256 == bindparam("sha256"))
 
 
@@ -44,9 +45,10 @@ class SqlAccounts:
         if not saved.rowcount:
             raise NotFound("user", user.user_id)
 
-    def user(self, user_id: str) -> User:
-        """Raises NotFound."""
-        row = self._tx.row(_USER, {"id": user_id})
+    def user(self, user_id: str, *, to_change: bool = False) -> User:
+        """Raises NotFound; one that is to be changed is changed by nobody else until the end."""
+        locked = to_change and self._tx.locks
+        row = self._tx.row(_USER_LOCKED if locked else _USER, {"id": user_id})
         if row is None:
             raise NotFound("user", user_id)
         return _user(row)

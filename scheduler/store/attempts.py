@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import bindparam, func, or_, select, text, update
 
-from edgeyard.errors import Conflict, NotFound
+from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
 from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row, outcome_of
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
@@ -64,10 +64,14 @@ _OUTCOMES_AFTER = (
     .limit(bindparam("newest"))
 )
 _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
+_OWNERS = select(attempts.c.benchmark_id).where(among(attempts.c.job_id))
 
 
 class SqlAttempts:
-    """`edgeyard.scheduler.ports.Attempts` in SQL."""
+    """`edgeyard.scheduler.ports.Attempts` in SQL.
+
+    In a unit of work that writes, whoever gets or changes an attempt has its benchmark locked.
+    """
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -78,6 +82,7 @@ class SqlAttempts:
         Left out is whose (benchmark, number) or job's id is taken, or whose benchmark has another
         one that is live.
         """
+        self._tx.lock(attempt.benchmark_id for attempt in new)
         added = self._tx.insert_each(attempts, [attempt_row(attempt) for attempt in new])
         return [attempt for attempt in new if (attempt.benchmark_id, attempt.number) in added]
 
@@ -86,8 +91,10 @@ class SqlAttempts:
 
         Raises:
             NotFound: It was never stored.
-            Conflict: Somebody changed it meanwhile, or the move of its state is not allowed.
+            ConcurrentUpdate: Somebody changed it meanwhile.
+            Conflict: The move of its state is not allowed.
         """
+        self._tx.lock([attempt.benchmark_id])
         key = {"id": attempt.benchmark_id, "n": attempt.number}
         saved = replace(attempt, version=attempt.version + 1)
         row = {n: v for n, v in attempt_row(saved).items() if n not in _KEY}
@@ -100,10 +107,12 @@ class SqlAttempts:
         """As `save`, in one statement; all of them are to be in one state.
 
         Raises:
-            Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
+            ConcurrentUpdate: One of them was changed meanwhile, or may not move so; none is to be
+                kept.
         """
         if not changed:
             return ()
+        self._tx.lock(attempt.benchmark_id for attempt in changed)
         saved = [replace(attempt, version=attempt.version + 1) for attempt in changed]
         rows = [
             {
@@ -116,7 +125,7 @@ class SqlAttempts:
         ]
         (state,) = {attempt.state for attempt in changed}
         if self._tx.run(_SAVE_AS[state], rows).rowcount != len(rows):
-            raise Conflict(f"one of {len(rows)} attempts can't become {state}")
+            raise ConcurrentUpdate(f"one of {len(rows)} attempts can't become {state}")
         return saved
 
     def _not_saved(self, attempt: Attempt) -> Exception:
@@ -125,11 +134,12 @@ class SqlAttempts:
         if stored is None:
             return NotFound("attempt", name)
         if stored["version"] != attempt.version:
-            return Conflict(f"attempt {name} was changed meanwhile")
+            return ConcurrentUpdate(f"attempt {name} was changed meanwhile")
         return Conflict(f"attempt {name} is {stored['state']} and can't become {attempt.state}")
 
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
+        self._tx.lock([benchmark_id])
         return [attempt_of(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
 
     def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
@@ -142,9 +152,13 @@ class SqlAttempts:
         return found
 
     def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
-        """All that have not ended, or those of these jobs, oldest first."""
+        """All that have not ended, or those of these jobs, oldest first.
+
+        Only those of named jobs are locked.
+        """
         if job_ids is None:
             return [attempt_of(row) for row in self._tx.rows(_LIVE)]
+        self._lock_owners(job_ids)
         found: list[Attempt] = []
         for start in range(0, len(job_ids), _CHUNK):
             ids = list(job_ids[start : start + _CHUNK])
@@ -171,10 +185,20 @@ class SqlAttempts:
         Raises:
             NotFound: No job of ours has this id.
         """
+        self._lock_owners([job_id])
         row = self._tx.row(_BY_JOB, {"job": job_id})
         if row is None:
             raise NotFound("job", job_id)
         return attempt_of(row)
+
+    def _lock_owners(self, job_ids: Sequence[str]) -> None:
+        if not self._tx.locks:
+            return
+        owners: list[str] = []
+        for start in range(0, len(job_ids), _CHUNK):
+            rows = self._tx.rows(_OWNERS, {"ids": list(job_ids[start : start + _CHUNK])})
+            owners += [cast(str, row["benchmark_id"]) for row in rows]
+        self._tx.lock(owners)
 
     def none_yet(self) -> bool:
         """Whether there is no attempt at all."""

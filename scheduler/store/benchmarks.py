@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from edgeyard.errors import Conflict, InvalidInput, NotFound
+from edgeyard.errors import ConcurrentUpdate, Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import ALLOWED_MOVES, Benchmark, BenchmarkFile, Status
 from edgeyard.scheduler.ports import BenchmarkFilter
@@ -38,17 +38,14 @@ _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
 _WITH_BODY = select(benchmarks, tables.descriptions.c.body).join(tables.descriptions)
 _GET = _WITH_BODY.where(benchmarks.c.benchmark_id == bindparam("id"))
-_GET_LOCKED = _GET.with_for_update(of=benchmarks)
 _FILES = (
     select(benchmark_files)
     .where(benchmark_files.c.benchmark_id == bindparam("id"))
     .order_by(benchmark_files.c.role, benchmark_files.c.position)
 )
 _FORGET_FILES = delete(benchmark_files).where(benchmark_files.c.benchmark_id == bindparam("id"))
-_STATE = (
-    select(benchmarks.c.status, benchmarks.c.version)
-    .where(benchmarks.c.benchmark_id == bindparam("id"))
-    .with_for_update()
+_STATE = select(benchmarks.c.status, benchmarks.c.version).where(
+    benchmarks.c.benchmark_id == bindparam("id")
 )
 _IMMUTABLE = frozenset(
     {
@@ -89,11 +86,8 @@ _FILES_OF_MANY = (
     .where(among(benchmark_files.c.benchmark_id))
     .order_by(benchmark_files.c.role, benchmark_files.c.position)
 )
-_VERSIONS = (
-    select(benchmarks.c.benchmark_id, benchmarks.c.version)
-    .where(among(benchmarks.c.benchmark_id))
-    .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
-    .with_for_update()
+_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
+    among(benchmarks.c.benchmark_id)
 )
 _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     text(tables.LIVE_STATUSES)
@@ -131,14 +125,18 @@ class SqlBenchmarks:
         )
         self._tx.count_move(None, benchmark.status)
 
+    def lock(self, benchmark_ids: Iterable[str]) -> None:
+        """Let nobody else change these until the end of the unit of work."""
+        self._tx.lock(benchmark_ids)
+
     def get(self, benchmark_id: str) -> Benchmark:
         """One benchmark; in a unit of work that writes, nobody else changes it until the end.
 
         Raises:
             NotFound: There is none.
         """
-        # SQLite's writer is alone anyway, and its dialect leaves FOR UPDATE out
-        row = self._tx.row(_GET_LOCKED if self._tx.writes else _GET, {"id": benchmark_id})
+        self._tx.lock([benchmark_id])
+        row = self._tx.row(_GET, {"id": benchmark_id})
         if row is None:
             raise NotFound("benchmark", benchmark_id)
         return benchmark_of(row, self._files(benchmark_id))
@@ -148,15 +146,17 @@ class SqlBenchmarks:
 
         Raises:
             NotFound: It was never stored.
-            Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
+            ConcurrentUpdate: Somebody changed it meanwhile.
+            Conflict: The move of its status is not allowed.
         """
         benchmark_id = benchmark.benchmark_id
+        self._tx.lock([benchmark_id])
         stored = self._tx.row(_STATE, {"id": benchmark_id})
         if stored is None:
             raise NotFound("benchmark", benchmark_id)
         was = Status(cast(str, stored["status"]))
         if stored["version"] != benchmark.version:
-            raise Conflict(f"benchmark {benchmark_id} was changed meanwhile")
+            raise ConcurrentUpdate(f"benchmark {benchmark_id} was changed meanwhile")
         if benchmark.status is not was and benchmark.status not in ALLOWED_MOVES[was]:
             raise Conflict(f"benchmark {benchmark_id} is {was} and can't become {benchmark.status}")
         saved = replace(benchmark, version=benchmark.version + 1)
@@ -169,16 +169,18 @@ class SqlBenchmarks:
         """As `save`, in one statement; all of them leave one status for another.
 
         Raises:
-            Conflict: One of them was changed meanwhile, or may not move so; none is to be kept.
+            ConcurrentUpdate: One of them was changed meanwhile, or may not move so; none is to be
+                kept.
         """
         if not changed:
             return ()
+        self._tx.lock(benchmark.benchmark_id for benchmark in changed)
         (status,) = {benchmark.status for benchmark in changed}
         saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
         rows = [{**_life(benchmark), "before": before.value} for benchmark in saved]
         allowed = status in ALLOWED_MOVES[before]
         if not allowed or self._tx.run(_SAVE_ALL, rows).rowcount != len(rows):
-            raise Conflict(f"one of {len(rows)} benchmarks can't become {status}")
+            raise ConcurrentUpdate(f"one of {len(rows)} benchmarks can't become {status}")
         self._tx.count_move(before, status, len(saved))
         return saved
 
@@ -186,14 +188,15 @@ class SqlBenchmarks:
         """As `save`, in one statement, and nothing but why they wait and their priorities.
 
         Raises:
-            Conflict: One of them was changed meanwhile; none is to be kept.
+            ConcurrentUpdate: One of them was changed meanwhile; none is to be kept.
         """
         if not changed:
             return ()
         saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
+        self._tx.lock(benchmark.benchmark_id for benchmark in changed)
         rows = [_life(benchmark, _WAITING) for benchmark in saved]
         if self._tx.run(_SAVE_WAITING, rows).rowcount != len(rows):
-            raise Conflict(f"one of {len(saved)} benchmarks was changed meanwhile")
+            raise ConcurrentUpdate(f"one of {len(saved)} benchmarks was changed meanwhile")
         return saved
 
     def save_files(self, benchmark: Benchmark) -> Benchmark:
@@ -205,6 +208,7 @@ class SqlBenchmarks:
 
     def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
         """Ids of those that are stored as seen; nobody else changes these until the end."""
+        self._tx.lock(benchmark.benchmark_id for benchmark in seen)
         found: set[str] = set()
         for start in range(0, len(seen), _CHUNK):
             version_by_id = {each.benchmark_id: each.version for each in seen[start:][:_CHUNK]}
@@ -221,7 +225,8 @@ class SqlBenchmarks:
         }
 
     def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
-        """Those that exist, in no order."""
+        """Those that exist, in no order; locked as by `get`."""
+        self._tx.lock(benchmark_ids)
         found: list[Benchmark] = []
         for start in range(0, len(benchmark_ids), _CHUNK):
             ids = benchmark_ids[start : start + _CHUNK]

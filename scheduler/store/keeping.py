@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounts import Quarantine
@@ -29,9 +29,7 @@ class SqlKeeping:
         Raises:
             Conflict: The board is kept for somebody in that time, or the id is taken.
         """
-        if self._tx.dialect == "postgresql":
-            # Two that overlap must not be made side by side; SQLite's writer is alone anyway.
-            self._tx.run(text("LOCK TABLE leases IN SHARE ROW EXCLUSIVE MODE"))
+        self._tx.lock_table(leases)  # two that overlap must not be made side by side
         clash = self._tx.row(
             select(leases)
             .where(
@@ -63,6 +61,7 @@ class SqlKeeping:
         Raises:
             NotFound: There is none.
         """
+        self._tx.lock_table(leases)
         found = self.lease(lease_id)
         if found.until <= at:
             return found
@@ -81,7 +80,8 @@ class SqlKeeping:
         self._tx.replace(quarantines, flat_row(quarantine))
 
     def quarantines(self) -> Mapping[str, Quarantine]:
-        """By board; lifted ones too."""
+        """By board; lifted ones too. In a unit of work that writes, nobody else changes one."""
+        self._tx.lock_table(quarantines)
         found = (
             Quarantine(**cast("dict[str, Any]", dict(row)))
             for row in self._tx.rows(select(quarantines))

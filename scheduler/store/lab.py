@@ -96,6 +96,7 @@ class SqlLab:
 
     def schedule(self, schedule_id: str) -> CronSchedule:
         """Raises NotFound."""
+        self._tx.lock_table(schedules)
         row = self._tx.row(select(schedules).where(schedules.c.schedule_id == schedule_id))
         if row is None:
             raise NotFound("schedule", schedule_id)
@@ -112,6 +113,7 @@ class SqlLab:
 
     def due_schedules(self, now: datetime) -> Sequence[CronSchedule]:
         """Active ones with ``next_fire`` not after ``now``."""
+        self._tx.lock_table(schedules)
         query = (
             select(schedules)
             .where(schedules.c.active, schedules.c.next_fire <= now)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import logging
+import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
-from edgeyard.errors import ConfigError, Unavailable
+from edgeyard.errors import ConcurrentUpdate, ConfigError, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
@@ -41,6 +42,9 @@ WAIT_S = 5.0
 IDLE_S = 10.0
 """Maximum pause within a transaction, after which PostgreSQL ends it: its process is stopped."""
 
+PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
+"""Longest pauses between tries of a transaction that others are in the way of."""
+
 CONNECTIONS = 40
 """As many as a web server has worker threads; each waits for a free one no longer than `WAIT_S`."""
 
@@ -56,6 +60,8 @@ _SQLITE_PRAGMAS = (
 
 
 _LOCKED_S = 0.02
+
+_Result = TypeVar("_Result")
 
 
 class SqlUnitOfWork:
@@ -81,7 +87,8 @@ class SqlStore:
 
     On SQLite one connection writes, and the threads of this process take turns for it: sleeping
     on SQLite's own lock would starve some. Other processes are waited for by ``busy_timeout``.
-    On PostgreSQL a unit of work that writes locks the benchmarks that it gets.
+    On PostgreSQL a unit of work that writes locks the benchmarks that it gets, and those of the
+    attempts that it gets, before anything that belongs to them.
     """
 
     def __init__(
@@ -138,11 +145,41 @@ class SqlStore:
             connection.begin()
             yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self._runs)
 
-    @contextmanager
-    def write(self) -> Iterator[SqlUnitOfWork]:
-        """Commits when the block is left, rolls back when it raises.
+    def transact(self, work: Callable[[SqlUnitOfWork], _Result]) -> _Result:
+        """Run a unit of work that writes, again from its start where others were first.
+
+        Args:
+            work: Reads what it decides about in the unit of work that it is given, and changes
+                nothing else: it may be called several times, and only the last call is kept.
+
+        Returns:
+            What the call of ``work`` returned that was committed.
 
         Raises:
+            Unavailable: The database is locked or gone, or others were first every time.
+        """
+        for pause_s in PAUSES_S:
+            try:
+                with self.write() as uow:
+                    return work(uow)
+            except ConcurrentUpdate as error:
+                logger.info(
+                    "another transaction was first",
+                    extra={"event": "store.retried", "cause": str(error)},
+                )
+            time.sleep(random.uniform(0.0, pause_s))
+        try:
+            with self.write() as uow:
+                return work(uow)
+        except ConcurrentUpdate as error:
+            raise Unavailable("others keep changing the same benchmark") from error
+
+    @contextmanager
+    def write(self) -> Iterator[SqlUnitOfWork]:
+        """Commits when the block is left, rolls back when it raises; tried once.
+
+        Raises:
+            ConcurrentUpdate: Others changed what the unit of work had read; see `transact`.
             Unavailable: The database is locked or gone.
         """
         with self._turn_to_write(), _connected(self._writer) as connection:

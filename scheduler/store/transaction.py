@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     func,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -33,10 +34,11 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.dml import ReturningInsert
 
-from edgeyard.errors import Conflict, InvalidInput, Unavailable
+from edgeyard.errors import ConcurrentUpdate, InvalidInput, Unavailable
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store.tables import (
+    benchmarks,
     event_counter,
     events,
     explanations,
@@ -51,9 +53,18 @@ Row = Mapping[str, object]
 _SQLITE_ERROR = 1  # SQLite's code of a wrong statement, which is a bug of ours
 _SQLITE_FULL = 13
 _POSTGRES_DISK_FULL = "53100"
+_POSTGRES_RETRIED = frozenset({"40001", "40P01"})
+"""Serialization failure and deadlock: the transaction is undone, and another try helps."""
 
+_LOCKED_TOGETHER = 5_000  # ids in one statement
 _FLUSH_LOCK = 0x65647965  # any number that nothing else locks in our database
 
+_LOCK = (
+    select(benchmarks.c.benchmark_id)
+    .where(benchmarks.c.benchmark_id.in_(bindparam("ids", expanding=True)))
+    .order_by(benchmarks.c.benchmark_id)  # who locks several does so in one order
+    .with_for_update()
+)
 _COUNT = (
     update(status_counts)
     .where(status_counts.c.status == bindparam("which"))
@@ -75,7 +86,7 @@ def translated() -> Iterator[None]:
 
     Raises:
         Unavailable: Locked, full, unreachable or out of connections; worth another try.
-        Conflict: At odds with what is stored.
+        ConcurrentUpdate: At odds with what another transaction stored or has locked.
         InvalidInput: A value that a column can't hold.
     """
     try:
@@ -83,7 +94,7 @@ def translated() -> Iterator[None]:
     except PoolTimeout as error:
         raise Unavailable("all connections to the database are in use") from error
     except IntegrityError as error:
-        raise Conflict("the change is at odds with what is stored") from error
+        raise ConcurrentUpdate("the change is at odds with what is stored") from error
     except DataError as error:
         raise InvalidInput.at("", "a value that the database can't hold") from error
     except (OperationalError, InterfaceError) as error:
@@ -109,6 +120,8 @@ def _unavailable(error: DBAPIError) -> Exception:
     logger.warning(
         "the database refused", extra={"event": "store.refused", "cause": str(error.orig)}
     )
+    if getattr(error.orig, "sqlstate", None) in _POSTGRES_RETRIED:
+        return ConcurrentUpdate("another transaction of the database was in the way")
     full = (code is not None and code & 0xFF == _SQLITE_FULL) or getattr(
         error.orig, "sqlstate", None
     ) == _POSTGRES_DISK_FULL
@@ -158,10 +171,31 @@ class Transaction:
         self._connection = connection
         self.writes = writes
         self.dialect = connection.dialect.name
+        self.locks = writes and self.dialect == "postgresql"
         self._events: list[dict[str, object]] = []
         self._moves: Counter[Status] = Counter()
         self._explanations: dict[str, dict[str, object]] = {}
         self._outcomes: list[dict[str, object]] = []
+        self._locked: set[str] = set()
+
+    def lock(self, benchmark_ids: Iterable[str]) -> None:
+        """Let nobody else change these benchmarks, or what belongs to them, until the end.
+
+        A benchmark's row is also the lock of its attempts, results and files: whoever changes one
+        of those locks the benchmark first, so that all lock in one order. A unit of work that
+        only reads locks nothing, and SQLite's writer is alone anyway.
+        """
+        if not self.locks:
+            return
+        new = sorted(set(benchmark_ids) - self._locked)
+        for start in range(0, len(new), _LOCKED_TOGETHER):
+            self.rows(_LOCK, {"ids": new[start : start + _LOCKED_TOGETHER]})
+        self._locked.update(new)
+
+    def lock_table(self, table: Table) -> None:
+        """Let nobody else change a small table until the end; see `lock` for who locks."""
+        if self.locks:
+            self.run(text(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE"))
 
     def run(
         self, statement: Executable, values: Row | Sequence[Row] | None = None

@@ -9,6 +9,7 @@
     ├── Forbidden             the token is good, but not for this
     ├── NotFound              no such thing, or not yours: the two look the same
     ├── Conflict              the thing is not in a state that allows this
+    │   └── ConcurrentUpdate  another transaction was first: `Store.transact` tries again
     ├── TooLarge              over a stated limit
     ├── Unavailable           not now: wait and try again
     │   └── LeadershipLost    another server leads: this one's engine must not write any more
@@ -104,6 +105,13 @@ class Conflict(EdgeyardError):
         super().__init__(reason)
 
 
+class ConcurrentUpdate(Conflict):
+    """Another transaction changed what this one had read, or waits for what this one locked.
+
+    Nothing of it was kept, and the same unit of work can be tried again from its start.
+    """
+
+
 class TooLarge(EdgeyardError):
     """Something is over a limit that the operator set."""
 
@@ -126,6 +134,8 @@ class LeadershipLost(Unavailable):
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         super().__init__(f"this server no longer leads: its epoch {epoch} is over")
+
+
 class Cancelled(EdgeyardError):
     """The work was given up half-way, because nobody wants its result any more."""
 

@@ -31,6 +31,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin
+from tests.databases import database_in
 from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import FakeCluster, board
 
@@ -77,7 +78,7 @@ class Lab:
         policies: Policies | None = None,
     ) -> None:
         self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
-        self.store = SqlStore(f"sqlite:///{folder}/lab.db", now=self.clock.now)
+        self.store = SqlStore(database_in(folder), now=self.clock.now)
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
         expected = (board(A), board(B))
         policy = policy or load_policy("default")

@@ -14,7 +14,7 @@ import pytest
 
 from edgeyard.errors import Conflict, Unavailable
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.turns import Turns
 from tests.builders import records as make
@@ -215,27 +215,82 @@ def test_a_locked_benchmark_is_waited_for_no_longer_than_told(postgres_url: str)
 
 
 @pytest.mark.postgres
-def test_a_deadlock_is_worth_another_try(postgres_url: str) -> None:
+def test_a_deadlock_is_tried_again_until_both_are_done(postgres_url: str) -> None:
     store = SqlStore(postgres_url)
     names = ("b-0", "b-1")
     with store.write() as uow:
         for name in names:
             uow.benchmarks.add(make.a_benchmark(name))
     both_hold_one = threading.Barrier(2)
-    failed: list[int] = []
+    tries: list[int] = []
 
     def work(number: int) -> None:
-        try:
-            with store.write() as uow:
-                uow.benchmarks.get(names[number])
-                both_hold_one.wait()
-                uow.benchmarks.get(names[1 - number])
-        except Unavailable:
-            failed.append(number)
+        def change(uow: UnitOfWork) -> None:
+            tries.append(number)
+            first = uow.benchmarks.get(names[number])
+            if tries.count(number) == 1:
+                both_hold_one.wait(60)
+            second = uow.benchmarks.get(names[1 - number])
+            for each in (first, second):
+                uow.benchmarks.save(replace(each, progress=(each.progress or 0.0) + 1.0))
+
+        store.transact(change)
 
     _together(2, work)
-    assert len(failed) == 1
+    assert sorted(tries) in ([0, 0, 1], [0, 1, 1])
+    with store.read() as uow:
+        assert [uow.benchmarks.get(name).progress for name in names] == [2.0, 2.0]
     store.close()
+
+
+def test_a_transaction_that_was_overtaken_is_run_again_with_what_is_stored_now(
+    store: SqlStore,
+) -> None:
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark("b-1"))
+    with store.read() as uow:
+        seen = uow.benchmarks.get("b-1")
+    tries = 0
+
+    def change(uow: UnitOfWork) -> float | None:
+        nonlocal tries
+        tries += 1
+        # The first try decides about what was read before the transaction.
+        current = seen if tries == 1 else uow.benchmarks.get("b-1")
+        return uow.benchmarks.save(replace(current, progress=50.0)).progress
+
+    with store.write() as uow:
+        uow.benchmarks.save(replace(seen, phase="measuring"))
+    assert store.transact(change) == 50.0
+    with store.read() as uow:
+        stored = uow.benchmarks.get("b-1")
+    assert (tries, stored.phase, stored.progress) == (2, "measuring", 50.0)
+
+
+def test_what_is_overtaken_every_time_is_unavailable_and_no_conflict(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edgeyard.scheduler.store.sql_store.PAUSES_S", (0.0, 0.0))
+    with store.write() as uow:
+        uow.benchmarks.add(make.a_benchmark("b-1"))
+        seen = uow.benchmarks.get("b-1")
+        uow.benchmarks.save(seen)
+    with pytest.raises(Unavailable):
+        store.transact(lambda uow: uow.benchmarks.save(seen))
+    with store.read() as uow:
+        assert uow.benchmarks.get("b-1").version == seen.version + 1
+
+
+def test_a_refusal_of_the_unit_of_work_itself_is_not_tried_again(store: SqlStore) -> None:
+    tries: list[str] = []
+
+    def refuse(uow: UnitOfWork) -> None:
+        tries.append("once")
+        raise Conflict("it has ended")
+
+    with pytest.raises(Conflict, match="it has ended"):
+        store.transact(refuse)
+    assert tries == ["once"]
 
 
 # --- turns --------------------------------------------------------------------------------------

@@ -1,0 +1,207 @@
+"""Many hosts call the API at the same time as the engine and users: no finished result is refused.
+
+A host reports progress from one thread while another uploads its results, as the runner does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.ports import UnitOfWork
+from tests.builders.api import Api, running
+
+HOSTS = 16
+BENCHMARKS = 160
+CANCELLED_EVERY = 8
+TOKEN = "upload-token-1"
+
+
+@pytest.fixture
+def api(each_database: str, tmp_path: Path) -> Iterator[Api]:
+    with running(tmp_path) as found:
+        found.upload()
+        yield found
+
+
+def report_of(attempt: Attempt) -> bytes:
+    return json.dumps(
+        {
+            "schema": "edgeyard/result/v1",
+            "benchmark_id": attempt.benchmark_id,
+            "status": "ok",
+            "inference_latency": {"p50": 1.5},
+        }
+    ).encode()
+
+
+def together(*calls: Callable[[], None]) -> None:
+    """Call all at the same time, each on a thread of its own; what one raises is raised here."""
+    ready = threading.Barrier(len(calls))
+
+    def call(each: Callable[[], None]) -> None:
+        ready.wait(60)
+        each()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for done in [pool.submit(call, each) for each in calls]:
+            done.result()
+
+
+def report_progress(client: httpx.Client, attempt: Attempt, codes: list[int]) -> None:
+    for step in range(5):
+        answer = client.post(
+            f"/v1/runs/{attempt.job_id}/progress",
+            json={"progress": step * 20, "phase": f"phase-{step}"},
+        )
+        codes.append(answer.status_code)
+
+
+def upload_results(client: httpx.Client, attempt: Attempt, codes: list[int]) -> None:
+    for name, content in (("latencies.csv", b"1.5\n"), ("report.json", report_of(attempt))):
+        answer = client.put(f"/upload/{attempt.job_id}/{name}", content=content)
+        codes.append(answer.status_code)
+
+
+class Hosts:
+    """Runs dispatched attempts, several at a time, and keeps every status code."""
+
+    def __init__(self, api: Api, attempts: Sequence[Attempt]) -> None:
+        self.api = api
+        self.attempts = list(attempts)
+        self.progress_codes: dict[str, list[int]] = {each.benchmark_id: [] for each in attempts}
+        self.upload_codes: dict[str, list[int]] = {each.benchmark_id: [] for each in attempts}
+        self.cancel_codes: dict[str, int] = {}
+
+    def run_all(self, cancelled: frozenset[str] = frozenset()) -> None:
+        with ThreadPoolExecutor(HOSTS) as pool:
+            runs = [pool.submit(self._run, each, cancelled) for each in self.attempts]
+            for run in runs:
+                run.result()
+
+    def _run(self, attempt: Attempt, cancelled: frozenset[str]) -> None:
+        with (
+            self._client(TOKEN) as progress,
+            self._client(TOKEN) as upload,
+            self._client(self.api.tokens["alice"]) as owner,
+        ):
+            calls: list[Callable[[], None]] = [
+                lambda: report_progress(
+                    progress, attempt, self.progress_codes[attempt.benchmark_id]
+                ),
+                lambda: upload_results(upload, attempt, self.upload_codes[attempt.benchmark_id]),
+                lambda: self._track(attempt),
+            ]
+            if attempt.benchmark_id in cancelled:
+                calls.append(lambda: self._cancel(owner, attempt.benchmark_id))
+            together(*calls)
+
+    def _track(self, attempt: Attempt) -> None:
+        """As the engine does with the cluster's news: the job waits, it runs, it has ended."""
+        now = self.api.clock.now()
+        store = self.api.store
+
+        def queued(uow: UnitOfWork) -> None:
+            current = uow.attempts.by_job_id(attempt.job_id)
+            if current.state is AttemptState.DISPATCHING:
+                lifecycle.to_state(uow, current, AttemptState.QUEUED, now)
+
+        def started(uow: UnitOfWork) -> None:
+            current = uow.attempts.by_job_id(attempt.job_id)
+            lifecycle.task_started(uow, current, current.target_uid, now, now)
+
+        store.transact(queued)
+        store.transact(started)
+
+    def _cancel(self, owner: httpx.Client, benchmark_id: str) -> None:
+        answer = owner.post(f"/v1/benchmarks/{benchmark_id}/cancel")
+        self.cancel_codes[benchmark_id] = answer.status_code
+
+    def _client(self, token: str) -> httpx.Client:
+        return httpx.Client(
+            base_url=self.api.url,
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=60,
+            trust_env=False,
+            verify=False,
+        )
+
+
+@pytest.mark.slow
+def test_no_result_is_refused_while_hosts_report_progress_and_users_cancel(api: Api) -> None:
+    attempts = [api.dispatched(api.submit()) for _ in range(BENCHMARKS)]
+    cancelled = frozenset(each.benchmark_id for each in attempts[::CANCELLED_EVERY])
+    hosts = Hosts(api, attempts)
+    hosts.run_all(cancelled)
+    assert set(hosts.cancel_codes.values()) == {202}
+    for attempt in attempts:
+        benchmark_id = attempt.benchmark_id
+        progress, uploads = hosts.progress_codes[benchmark_id], hosts.upload_codes[benchmark_id]
+        api.ended(benchmark_id)
+        with api.store.read() as uow:
+            benchmark = uow.benchmarks.get(benchmark_id)
+            reports = len(uow.files.reports(benchmark_id))
+            results = len(uow.files.results(benchmark_id))
+        if benchmark_id in cancelled:
+            # Before the cancellation all is taken, after it nothing is.
+            assert benchmark.status is Status.CANCELLED
+            assert progress == sorted(progress)
+            assert set(progress) <= {204, 401}
+            assert uploads in ([201, 201], [201, 401], [401, 401])
+            assert results == uploads.count(201)
+            assert reports == int(uploads == [201, 201])
+        else:
+            assert benchmark.status is Status.COMPLETED
+            assert (set(progress), uploads) == ({204}, [201, 201])
+            assert (reports, results) == (1, 2)
+
+
+@pytest.mark.parametrize("filename", ["latencies.csv", "report.json"])
+def test_a_cancelled_benchmark_takes_no_results_though_its_task_still_runs(
+    api: Api, filename: str
+) -> None:
+    attempt = api.dispatched(api.submit())
+    host = api.as_(None)
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    url = f"/upload/{attempt.job_id}/{filename}"
+    assert api.as_("alice").post(f"/v1/benchmarks/{attempt.benchmark_id}/cancel").status_code == 202
+    answer = host.put(url, content=report_of(attempt), headers=token)
+    assert (answer.status_code, answer.json()["code"]) == (401, "not_authenticated")
+    assert "cancelled" in answer.json()["detail"]
+    progress = host.post(
+        f"/v1/runs/{attempt.job_id}/progress",
+        json={"progress": 50, "phase": "measuring"},
+        headers=token,
+    )
+    assert progress.status_code == 401
+    form = host.post(
+        f"/upload/{attempt.job_id}/",
+        files={"file": (filename, report_of(attempt))},
+        headers=token,
+    )
+    assert form.status_code == 401
+    with api.store.read() as uow:
+        assert not uow.files.results(attempt.benchmark_id)
+        assert not uow.files.reports(attempt.benchmark_id)
+        assert uow.attempts.of(attempt.benchmark_id)[-1].progress is None
+
+
+def test_many_uploads_of_one_attempt_are_one_result(api: Api) -> None:
+    attempt = api.dispatched(api.submit())
+    hosts = Hosts(api, [attempt] * 8)
+    hosts.run_all()
+    api.ended(attempt.benchmark_id)
+    codes = hosts.upload_codes[attempt.benchmark_id]
+    assert sorted(codes) == [200] * 14 + [201] * 2
+    with api.store.read() as uow:
+        assert uow.benchmarks.get(attempt.benchmark_id).status is Status.COMPLETED
+        assert len(uow.files.reports(attempt.benchmark_id)) == 1
