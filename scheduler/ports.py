@@ -332,7 +332,8 @@ class Benchmarks(Protocol):
         ...
 
     def save_waiting(self, changed: Sequence[Benchmark]) -> Sequence[Benchmark]:
-        """As `save`, for what changed nothing but ``waiting`` and ``priority``.
+        """As `save`, for what changed nothing but ``waiting``, ``priority`` and
+        ``unavailable_since``.
 
         Raises:
             Conflict: As `save`, for one of them; keep none of it.

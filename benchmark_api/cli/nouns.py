@@ -415,6 +415,9 @@ _SCHEDULE_COLUMNS = (
     Column(title="CRON", of=field("cron"), whole=True),
     Column(title="NEXT", of=lambda row: local_time(row.get("next_fire"))),
     Column(title="MODEL", of=field("description.model")),
+    Column(
+        title="SKIPPED", of=lambda row: plain(row.get("skipped") or ""), right=True, always=False
+    ),
     Column(title="ACTIVE", of=field("active")),
 )
 

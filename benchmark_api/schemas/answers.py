@@ -747,6 +747,8 @@ class Schedule(TypedDict):
     created_at: str
     next_fire: str
     active: bool
+    last_benchmark_id: str | None
+    skipped: int
 
 
 class Schedules(TypedDict):

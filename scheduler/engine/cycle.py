@@ -20,7 +20,7 @@ from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.downloads import Download
 from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
-from edgeyard.scheduler.engine.pins import Pins
+from edgeyard.scheduler.engine.pins import Pins, PinView
 from edgeyard.scheduler.engine.policies import Chosen, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key, recalled
 from edgeyard.scheduler.framework.policy import Policy
@@ -462,16 +462,20 @@ class Cycle:
         now = self._clock.now()
         told: dict[str, tuple[Waiting, int]] = {}
         missed: dict[str, Waiting] = {}
+        since: dict[str, datetime | None] = {}
         for benchmark_id, found in result.waiting.items():
             if self._own and not self._decides(chosen, benchmark_id):
                 continue
-            waiting, over = found, False
+            benchmark = self._live[benchmark_id].benchmark
+            pin = PinView(waiting=found)
             if benchmark_id not in result.never:
-                waiting, over = self._pins.look(self._live[benchmark_id].benchmark, found, now)
-            if over:
+                pin = self._pins.look(benchmark, found, now)
+            if pin.over:
                 missed[benchmark_id] = found
-            said = (waiting, result.priority(benchmark_id))
-            if self._explained.get(benchmark_id) != said:
+            if pin.since != benchmark.unavailable_since:
+                since[benchmark_id] = pin.since
+            said = (pin.waiting, result.priority(benchmark_id))
+            if self._explained.get(benchmark_id) != said or benchmark_id in since:
                 told[benchmark_id] = said
         self._pins.forget_all_but(self._live)
         news = bool(result.placements or result.preemptions or told or missed or overdue)
@@ -488,7 +492,7 @@ class Cycle:
         def rest(seq: int, placed: Mapping[str, int], uow: UnitOfWork) -> Sequence[Benchmark]:
             """What is learned and told of the cycle; returns who waits, as they are now."""
             self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
-            return self._explain(uow, result, told, missed, seq)
+            return self._explain(uow, result, told, missed, since, seq)
 
         def place(
             placements: Sequence[Placement], uow: UnitOfWork
@@ -560,11 +564,19 @@ class Cycle:
         result: CycleResult,
         told: Mapping[str, tuple[Waiting, int]],
         missed: Mapping[str, Waiting],
+        since: Mapping[str, datetime | None],
         seq: int,
     ) -> Sequence[Benchmark]:
         """Say of those that wait why they do; as they are now."""
         now = self._clock.now()
-        waits = [(self._live[each].benchmark, *said) for each, said in told.items()]
+        waits = [
+            (
+                replace(known, unavailable_since=since.get(each, known.unavailable_since)),
+                *said,
+            )
+            for each, said in told.items()
+            for known in [self._live[each].benchmark]
+        ]
         waiting_now = lifecycle.wait(uow, waits, now)
         for benchmark in waiting_now:
             waiting, _ = told[benchmark.benchmark_id]

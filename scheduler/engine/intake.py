@@ -7,12 +7,14 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 
 from apscheduler.triggers.cron import CronTrigger
 
 from edgeyard.errors import (
     Cancelled,
     Conflict,
+    EdgeyardError,
     InvalidInput,
     NotFound,
     RunFailed,
@@ -25,11 +27,13 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import (
     RETRIED,
     TERMINAL,
+    Benchmark,
     BenchmarkFile,
     Failure,
     FailureCategory,
     FileRole,
     JobDescription,
+    Status,
 )
 from edgeyard.scheduler.model.records import CronSchedule, Event
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
@@ -37,6 +41,7 @@ from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
 
 logger = logging.getLogger(__name__)
 
+_NOT_STARTED = frozenset({Status.PENDING, Status.SCHEDULED})
 
 FETCH_PAUSES_S = (2.0, 10.0, 30.0)
 """Before each further try of a download that failed on the way."""
@@ -243,34 +248,109 @@ def add_schedule(
 def fire_due(store: Store, clock: Clock) -> int:
     """Make the benchmarks of schedules that are due; each firing and its next time commit together.
 
-    A schedule of an account that is disabled or gone makes nothing; its bounds are those of now.
+    A schedule of an account that is disabled or gone makes nothing; its limits are those of now.
+    While the last benchmark of a schedule waits, no other is made: the firing is skipped. A
+    schedule that fails holds up no other: that firing is skipped, too.
 
     Returns:
         How many were made. Firings missed while the server was down are made up for once.
+
+    Raises:
+        Unavailable: The store can't take it now.
     """
     now = clock.now()
     with store.read() as uow:
-        if not uow.lab.due_schedules(now):
-            return 0
+        due = uow.lab.due_schedules(now)
+    made = 0
+    for schedule in due:
+        try:
+            made += store.transact(partial(_fire_one, schedule.schedule_id, now))
+        except Unavailable:
+            raise
+        except Exception as error:
+            logger.exception(
+                "a schedule could not be fired",
+                extra={"event": "schedule.broke", "schedule_id": schedule.schedule_id},
+            )
+            reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
+            store.transact(partial(_skip_broken, schedule.schedule_id, now, reason))
+    return made
 
-    def fire(uow: UnitOfWork) -> int:
-        made = 0
-        for schedule in uow.lab.due_schedules(now):
-            made += _fire(uow, schedule, now)
-            uow.lab.save_schedule(replace(schedule, next_fire=next_fire(schedule.cron, now)))
-        return made
 
-    return store.transact(fire)
+def _fire_one(schedule_id: str, now: datetime, uow: UnitOfWork) -> bool:
+    """Fire a schedule once; whether that made a benchmark."""
+    schedule = uow.lab.schedule(schedule_id)
+    if not schedule.active or schedule.next_fire > now:
+        return False  # somebody changed it meanwhile
+    following = replace(schedule, next_fire=next_fire(schedule.cron, now))
+    waiting = _last_that_waits(uow, schedule)
+    if waiting is not None:
+        sentence = (
+            f"its last benchmark {waiting.benchmark_id} has not started yet; a schedule has "
+            "at most one that waits"
+        )
+        _log_skipped(uow, schedule, sentence, now, benchmark_id=waiting.benchmark_id)
+        uow.lab.save_schedule(replace(following, skipped=schedule.skipped + 1))
+        return False
+    made = _fire(uow, schedule, now)
+    if made is not None:
+        following = replace(following, last_benchmark_id=made.benchmark_id)
+    uow.lab.save_schedule(following)
+    return made is not None
 
 
-def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> bool:
-    """Make one benchmark; whether the account may."""
+def _last_that_waits(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | None:
+    """The last benchmark of a schedule, if it has not started yet."""
+    if schedule.last_benchmark_id is None:
+        return None
+    try:
+        last = uow.benchmarks.get(schedule.last_benchmark_id)
+    except NotFound:  # removed since
+        return None
+    return last if last.status in _NOT_STARTED else None
+
+
+def _skip_broken(schedule_id: str, now: datetime, reason: str, uow: UnitOfWork) -> None:
+    """Leave out a firing that failed; a schedule without a next time is ended."""
+    schedule = uow.lab.schedule(schedule_id)
+    skipped = replace(schedule, skipped=schedule.skipped + 1)
+    sentence = f"it could not be fired: {reason}"
+    try:
+        skipped = replace(skipped, next_fire=next_fire(schedule.cron, now))
+    except InvalidInput:
+        skipped = replace(skipped, active=False)
+        sentence += "; it has no next time, and is ended"
+    uow.lab.save_schedule(skipped)
+    _log_skipped(uow, schedule, sentence, now)
+
+
+def _log_skipped(
+    uow: UnitOfWork,
+    schedule: CronSchedule,
+    sentence: str,
+    now: datetime,
+    *,
+    benchmark_id: str | None = None,
+) -> None:
+    uow.log.append(
+        Event(
+            at=now,
+            kind="schedule.skipped",
+            benchmark_id=benchmark_id,
+            user_id=schedule.user_id,
+            data={"schedule_id": schedule.schedule_id, "sentence": sentence},
+        )
+    )
+
+
+def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Benchmark | None:
+    """Make one benchmark; None where the account may not."""
     try:
         owner = uow.accounts.user(schedule.user_id)
     except NotFound:
-        return False
+        return None
     if owner.disabled:
-        return False
+        return None
     kept = schedule.description
     files, told = kept["files"], kept["description"]
     assert isinstance(files, list)
@@ -279,7 +359,7 @@ def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> bool:
     budget = asked.user_budget
     if budget is not None and owner.max_budget is not None:
         budget = min(budget, owner.max_budget)
-    lifecycle.submit(
+    return lifecycle.submit(
         uow,
         replace(
             asked, user_priority=min(asked.user_priority, owner.max_priority), user_budget=budget
@@ -289,4 +369,3 @@ def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> bool:
         now,
         schedule_id=schedule.schedule_id,
     )
-    return True

@@ -306,6 +306,7 @@ def _scheduled(benchmark: Benchmark, attempt: Attempt) -> Benchmark:
         benchmark,
         status=Status.SCHEDULED,
         waiting=None,
+        unavailable_since=None,
         priority=attempt.priority,
         target_uid=attempt.target_uid,
         phase=None,

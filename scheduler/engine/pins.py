@@ -5,7 +5,7 @@ the benchmark's stated start on: before that, and without one, it simply waits i
 has lasted for the grace time, ``if_unavailable`` of the benchmark decides: any other board that
 fits may run it, or its owner is told and it stays pinned.
 
-The time is counted by this process: after a restart it begins anew.
+The time is stored with the benchmark, so that a restart of the server does not begin it anew.
 """
 
 from __future__ import annotations
@@ -22,47 +22,53 @@ _GONE = frozenset(
 _TAKEN = frozenset({WaitingReason.BOARD_BUSY, WaitingReason.PRIORITY})
 
 
-@dataclass(slots=True)
-class _Missed:
-    """A pinned board that can't be had.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinView:
+    """What a look at a waiting benchmark finds.
 
     Attributes:
-        told: Its grace time is over and was acted on.
+        waiting: What its owner is told.
+        since: Since when the board that it names can't be had; None while it can.
+        over: The grace time has run out, and ``if_unavailable`` is to be acted on.
     """
 
-    since: datetime
-    told: bool = False
+    waiting: Waiting
+    since: datetime | None = None
+    over: bool = False
 
 
 class Pins:
-    """Remembers since when pinned boards are missed. One thread."""
+    """Judges benchmarks that name a board. One thread."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace = timedelta(seconds=grace_s)
-        self._missed: dict[str, _Missed] = {}
+        self._reported: set[str] = set()  # their owners know; asked for once in a process
 
-    def look(self, benchmark: Benchmark, waiting: Waiting, now: datetime) -> tuple[Waiting, bool]:
-        """What a waiting benchmark is told, and whether its grace time has just run out."""
+    def look(self, benchmark: Benchmark, waiting: Waiting, now: datetime) -> PinView:
+        """Judge a benchmark by the reason why it waits now."""
         asked = benchmark.description
         if asked.target_uid is None or benchmark.unpinned:
-            return waiting, False
+            return PinView(waiting=waiting)
+        if waiting.reason is WaitingReason.CLUSTER_UNREACHABLE:  # says nothing of the board
+            return PinView(waiting=waiting, since=benchmark.unavailable_since)
         due = asked.start_time is not None and now >= asked.start_time
         if waiting.reason not in _GONE and not (due and waiting.reason in _TAKEN):
-            self._missed.pop(benchmark.benchmark_id, None)
-            return waiting, False
-        missed = self._missed.setdefault(benchmark.benchmark_id, _Missed(now))
-        over = not missed.told and now >= missed.since + self._grace
-        missed.told = missed.told or over
+            self._reported.discard(benchmark.benchmark_id)
+            return PinView(waiting=waiting)
+        since = benchmark.unavailable_since or now
+        over = benchmark.benchmark_id not in self._reported and now >= since + self._grace
+        if over:
+            self._reported.add(benchmark.benchmark_id)
         grace = f"{self._grace.total_seconds():g} s"
         if asked.if_unavailable is IfUnavailable.RESCHEDULE:
             outlook = f"if that lasts for {grace}, another board that fits may run it"
-        elif missed.told:
+        elif benchmark.benchmark_id in self._reported:
             outlook = "it stays pinned to it, and its owner was told"
         else:
             outlook = f"it stays pinned to it; if that lasts for {grace}, its owner is told"
-        return replace(waiting, sentence=f"{waiting.sentence}; {outlook}"), over
+        told = replace(waiting, sentence=f"{waiting.sentence}; {outlook}")
+        return PinView(waiting=told, since=since, over=over)
 
     def forget_all_but(self, benchmark_ids: Container[str]) -> None:
         """Drop what is remembered of others."""
-        for benchmark_id in [each for each in self._missed if each not in benchmark_ids]:
-            del self._missed[benchmark_id]
+        self._reported = {each for each in self._reported if each in benchmark_ids}

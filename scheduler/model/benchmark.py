@@ -265,6 +265,7 @@ class Benchmark:
         target_uid: Board of the newest attempt; None before one is known.
         held: Not to be placed until released.
         unpinned: The board that it asked for could not be had: any that fits may run it.
+        unavailable_since: Since when the board that it asks for can't be had; None while it can.
         retry_of: The benchmark that this one repeats.
         user_priority: Given since it was submitted; None: the description's.
         started_at: Start of the newest attempt's task.
@@ -290,3 +291,4 @@ class Benchmark:
     ended_at: datetime | None = None
     version: int = 0
     user_priority: int | None = None
+    unavailable_since: datetime | None = None

@@ -126,7 +126,12 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronSchedule:
-    """A job description whose every firing is a benchmark of its own."""
+    """A job description whose every firing is a benchmark of its own.
+
+    Attributes:
+        last_benchmark_id: The newest benchmark that it made; None before the first.
+        skipped: How many firings made none, because the one before still waited.
+    """
 
     schedule_id: str
     user_id: str
@@ -135,6 +140,8 @@ class CronSchedule:
     created_at: datetime
     next_fire: datetime
     active: bool = True
+    last_benchmark_id: str | None = None
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

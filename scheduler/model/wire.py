@@ -446,6 +446,8 @@ def schedule_to_json(schedule: CronSchedule) -> JsonObject:
         "created_at": time_to_json(schedule.created_at),
         "next_fire": time_to_json(schedule.next_fire),
         "active": schedule.active,
+        "last_benchmark_id": schedule.last_benchmark_id,
+        "skipped": schedule.skipped,
     }
 
 

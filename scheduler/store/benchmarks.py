@@ -62,7 +62,7 @@ _IMMUTABLE = frozenset(
 )
 _LIFE = tuple(column.name for column in benchmarks.c if column.name not in _IMMUTABLE)
 # No index is on these but that of live ones, so the others stay as they are.
-_WAITING = ("waiting_reason", "waiting_sentence", "priority", "version")
+_WAITING = ("waiting_reason", "waiting_sentence", "priority", "unavailable_since", "version")
 
 
 def _saving(names: Sequence[str]) -> Update:
@@ -185,7 +185,8 @@ class SqlBenchmarks:
         return saved
 
     def save_waiting(self, changed: Sequence[Benchmark]) -> Sequence[Benchmark]:
-        """As `save`, in one statement, and nothing but why they wait and their priorities.
+        """As `save`, in one statement, and nothing but why they wait, since when their board can't
+        be had, and their priorities.
 
         Raises:
             ConcurrentUpdate: One of them was changed meanwhile; none is to be kept.

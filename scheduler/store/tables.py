@@ -113,6 +113,7 @@ benchmarks = Table(
     Column("progress", Float),
     Column("held", Boolean, nullable=False),
     Column("unpinned", Boolean, nullable=False, server_default=false()),
+    Column("unavailable_since", UtcTime),
     Column("retry_of", Text),
     Column("started_at", UtcTime),
     Column("ended_at", UtcTime),
@@ -559,6 +560,8 @@ schedules = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("next_fire", UtcTime, nullable=False, index=True),
     Column("active", Boolean, nullable=False),
+    Column("last_benchmark_id", Text),
+    Column("skipped", Integer, nullable=False, server_default="0"),
 )
 
 webhooks = Table(

@@ -80,21 +80,28 @@ class Lab:
         self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.store = SqlStore(database_in(folder), now=self.clock.now)
         self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
+        self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s
+        self._start_grace_s, self._setup_grace_s = start_grace_s, setup_grace_s
+        self._policy, self._plugins, self._policies = policy, plugins, policies
+        self.restart()
+
+    def restart(self) -> None:
+        """Another process takes over: it knows what the store and the cluster know."""
         expected = (board(A), board(B))
-        policy = policy or load_policy("default")
+        policy = self._policy or load_policy("default")
         twin = Twin(expected)
         self.cycle = Cycle(
             self.store,
             twin,
             self.cluster,
             policy,
-            plugins or registry().resolve(policy),
+            self._plugins or registry().resolve(policy),
             self.clock,
             lambda name, value, labels: None,
-            start_lead_s,
-            pin_grace_s,
+            self._start_lead_s,
+            self._pin_grace_s,
             100,
-            policies=policies,
+            policies=self._policies,
         )
         limits = TaskLimits(user_time_s=100)
         self.dispatcher = Dispatcher(
@@ -112,8 +119,8 @@ class Lab:
             self.dispatcher,
             ReconcileRules(
                 upload_grace_s=30,
-                start_grace_s=start_grace_s,
-                setup_grace_s=setup_grace_s,
+                start_grace_s=self._start_grace_s,
+                setup_grace_s=self._setup_grace_s,
                 board_grace_s=30,
             ),
             limits,

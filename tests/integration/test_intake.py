@@ -29,7 +29,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
-from edgeyard.scheduler.model.records import CronSchedule, Role, StoredFile, User
+from edgeyard.scheduler.model.records import CronSchedule, Event, Role, StoredFile, User
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.fakes.clock import FixedClock
@@ -200,13 +200,67 @@ def test_each_firing_is_a_benchmark_of_its_own(store: SqlStore, clock: FixedCloc
         clock.forward(60)
         assert fire_due(store, clock) == 1
         assert fire_due(store, clock) == 0
+        end_all(store, clock)
     clock.forward(86400)  # the server was down for a day: made up for once
     assert fire_due(store, clock) == 1
     assert len(made(store)) == 4
     assert all(each.description.cron is None for each in made(store))
+    submitted = events(store, "benchmark.submitted")
+    assert {event.data["schedule_id"] for event in submitted} == {schedule.schedule_id}
+
+
+def test_at_most_one_firing_of_a_schedule_waits(store: SqlStore, clock: FixedClock) -> None:
+    scheduled(store, clock)
+    for _ in range(5):  # its board is drained, say
+        clock.forward(60)
+        fire_due(store, clock)
+    (waiting,) = made(store)
+    skipped = events(store, "schedule.skipped")
+    assert len(skipped) == 4
+    assert {event.benchmark_id for event in skipped} == {waiting.benchmark_id}
+    assert {event.user_id for event in skipped} == {"ann"}
     with store.read() as uow:
-        events = uow.log.events(after=0, limit=10)
-    assert {event.data["schedule_id"] for event in events} == {schedule.schedule_id}
+        (kept,) = uow.lab.schedules("ann")
+    assert (kept.skipped, kept.last_benchmark_id) == (4, waiting.benchmark_id)
+    assert kept.next_fire > clock.now()
+    end_all(store, clock)
+    clock.forward(60)
+    assert fire_due(store, clock) == 1
+
+
+def test_a_schedule_that_can_t_be_fired_holds_up_no_other(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    broken = scheduled(store, clock)
+    with store.write() as uow:
+        uow.lab.save_schedule(replace(broken, description={"files": [], "description": {}}))
+        good = add_schedule(uow, replace(DESCRIPTION, cron="* * * * *"), "ann", [], clock.now())
+        never = add_schedule(uow, replace(DESCRIPTION, cron="* * * * *"), "ann", [], clock.now())
+        uow.lab.save_schedule(replace(never, cron="0 0 31 2 *"))
+    for _ in range(2):
+        clock.forward(60)
+        fire_due(store, clock)
+        end_all(store, clock)
+    assert len(made(store)) == 2
+    with store.read() as uow:
+        kept = {each.schedule_id: each for each in uow.lab.schedules("ann")}
+    assert [kept[each.schedule_id].skipped for each in (broken, good, never)] == [2, 0, 1]
+    assert not kept[never.schedule_id].active
+    assert kept[broken.schedule_id].active
+
+
+def end_all(store: SqlStore, clock: FixedClock) -> None:
+    """Whatever waits is cancelled."""
+    with store.write() as uow:
+        for each in uow.benchmarks.page(BenchmarkFilter(), limit=10, cursor=None)[0]:
+            if each.status is Status.PENDING:
+                lifecycle.cancel(uow, each.benchmark_id, clock.now(), "ann")
+
+
+def events(store: SqlStore, kind: str) -> Sequence[Event]:
+    with store.read() as uow:
+        found = uow.log.events(after=0, limit=100)
+    return [event for event in found if event.kind == kind]
 
 
 def test_a_disabled_account_makes_nothing_and_keeps_its_schedule(

@@ -118,8 +118,7 @@ def test_who_wants_that_board_and_no_other_is_told_once(lab: Lab) -> None:
     assert (told.data["target_uid"], told.data["reason"]) == (A, "board_offline")
     assert lab.show(benchmark_id).status is Status.PENDING
     assert not lab.show(benchmark_id).unpinned
-    # Also by the next process, which counts anew.
-    lab.cycle._pins._missed.clear()
+    lab.restart()
     lab.turn()
     lab.clock.forward(GRACE_S)
     lab.turn()
@@ -130,6 +129,24 @@ def test_who_wants_that_board_and_no_other_is_told_once(lab: Lab) -> None:
         Status.SCHEDULED,
         A,
     )
+
+
+def test_a_restart_of_the_server_does_not_begin_the_grace_time_anew(lab: Lab) -> None:
+    unplug(lab)
+    benchmark_id = pinned(lab)
+    lab.turn()
+    lab.clock.forward(GRACE_S - 10)
+    lab.restart()
+    lab.cluster.reachable = False  # at first the new process knows of no board
+    lab.cycle.run()
+    lab.cluster.reachable = True
+    lab.turn()
+    assert not lab.show(benchmark_id).unpinned
+    lab.clock.forward(10)
+    lab.turn()
+    lab.turn()
+    shown = lab.show(benchmark_id)
+    assert (shown.unpinned, shown.target_uid, shown.unavailable_since) == (True, B, None)
 
 
 def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
