@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
@@ -104,7 +104,8 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         finally:
             await run_in_threadpool(tail.stop)
 
-    app = _routes(lifespan)
+    engine_only = services.settings.role == "engine"
+    app = _routes(lifespan, (health.router,) if engine_only else _ROUTERS)
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator
     app.state.context = Context(
@@ -126,10 +127,10 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
 
 def openapi_document() -> dict[str, Any]:
     """What ``/openapi.json`` answers; needs no services."""
-    return _openapi(_routes(None))
+    return _openapi(_routes(None, _ROUTERS))
 
 
-def _routes(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
+def _routes(lifespan: Lifespan[FastAPI] | None, routers: Sequence[APIRouter]) -> FastAPI:
     app = FastAPI(
         title="Edgeyard",
         version=__version__,
@@ -141,7 +142,7 @@ def _routes(lifespan: Lifespan[FastAPI] | None) -> FastAPI:
         redirect_slashes=False,
     )
     problems.install(app)
-    for router in _ROUTERS:
+    for router in routers:
         app.include_router(router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]  # FastAPI's own way
     return app

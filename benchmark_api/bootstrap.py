@@ -6,6 +6,7 @@ import fcntl
 import importlib.metadata
 import os
 import secrets
+import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -38,6 +39,8 @@ from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
+from edgeyard.scheduler.engine.elected import ElectedEngine, LeadersCluster
+from edgeyard.scheduler.engine.election import Election
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.history import PastRuns
@@ -55,7 +58,7 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
-from edgeyard.scheduler.ports import Cluster, Store, UnitOfWork
+from edgeyard.scheduler.ports import Cluster, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -63,6 +66,7 @@ from edgeyard.scheduler.workers.isolated import Workers
 
 ADMIN = "admin"
 ADMIN_TOKEN_FILE = "admin.token"
+SERVER_ID_FILE = "server.id"
 
 
 class SystemClock:
@@ -82,7 +86,7 @@ class System:
     """What `build` made."""
 
     app: FastAPI
-    engine: Engine
+    engine: ElectedEngine
     cluster: Cluster
     store: Store
     public_url: str
@@ -136,7 +140,7 @@ def build(settings: Settings, port: int) -> System:
     lock = _locked(settings.data_dir)
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings)
-    files = ContentFiles(settings.data_dir / "files")
+    files = open_files(settings)
     inventory = inventory_provider(settings).load()
     workers = Workers()
     plugins = plugin_registry(settings, workers)
@@ -163,74 +167,90 @@ def build(settings: Settings, port: int) -> System:
     rules = AddressRules(settings.allow_hosts)
     webhook_rules = AddressRules(settings.webhook_hosts)
     webhook_keys = WebhookKeys.of_folder(settings.data_dir)
+    election = Election(
+        store,
+        clock,
+        server_id(settings.data_dir),
+        public_url,
+        candidate=settings.role != "api",
+    )
     twin = Twin(
         inventory.boards,
         UnknownDevices(settings.unknown_devices),
         may_grow=settings.cluster == "nomad",
     )
-    cycle = Cycle(
-        store,
-        twin,
-        cluster,
-        policy,
-        policies.configured.plugins,
-        clock,
-        metrics.observe,
-        settings.start_lead_s,
-        settings.pin_grace_s,
-        settings.default_user_time_s,
-        PastRuns(settings.history_runs, settings.history_days * 86400.0),
-        policies=policies,
-    )
-    dispatcher = Dispatcher(store, cluster, render, limits, clock, verify)
-    reconciler = Reconciler(
-        store,
-        cluster,
-        dispatcher,
-        ReconcileRules(
-            upload_grace_s=settings.upload_grace_s,
-            start_grace_s=settings.start_grace_s,
-            setup_grace_s=settings.setup_grace_s,
-            board_grace_s=settings.board_grace_s,
-        ),
-        limits,
-        clock,
-        twin.unusable,
-    )
-    engine = Engine(
-        EngineParts(
-            store=store,
-            cluster=cluster,
-            twin=twin,
-            render=render,
-            cycle=cycle,
-            explanations=Explanations(store, plugins, clock, lambda: cycle.decided),
-            forecaster=Forecaster(cycle, store, clock, metrics.observe),
-            dispatcher=dispatcher,
-            reconciler=reconciler,
-            notifier=Notifier(
-                store,
-                WebhookSender(webhook_rules),
-                webhook_keys.sign,
-                clock,
-                metrics.observe,
-                public_url,
-            ),
-            fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
-            files=files,
-            clock=clock,
-            observe=metrics.observe,
-            sweep=partial(keep_house, store, files, clock, settings.retention_s),
-            file_limits={
-                FileRole.MODEL: settings.model_limit_bytes,
-                FileRole.DATASET: settings.dataset_limit_bytes,
-                FileRole.ODT_CONFIG: settings.body_limit_bytes,
-            },
-            limits=limits,
-            dispatch_threads=settings.dispatch_threads,
-            downloads_per_user=settings.downloads_per_user,
+
+    past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
+
+    def engine_of(epoch: int | None) -> Engine:
+        """An engine for the epoch that this server leads, or one that follows."""
+        its_store: Store = store if epoch is None else store.fenced(epoch)
+        its_cluster = LeadersCluster(cluster, lambda: epoch is not None and election.holds(epoch))
+        cycle = Cycle(
+            its_store,
+            twin,
+            cluster,
+            policy,
+            policies.configured.plugins,
+            clock,
+            metrics.observe,
+            settings.start_lead_s,
+            settings.pin_grace_s,
+            settings.default_user_time_s,
+            past,
+            policies=policies,
         )
-    )
+        dispatcher = Dispatcher(its_store, its_cluster, render, limits, clock, verify)
+        reconciler = Reconciler(
+            its_store,
+            its_cluster,
+            dispatcher,
+            ReconcileRules(
+                upload_grace_s=settings.upload_grace_s,
+                start_grace_s=settings.start_grace_s,
+                setup_grace_s=settings.setup_grace_s,
+                board_grace_s=settings.board_grace_s,
+            ),
+            limits,
+            clock,
+            twin.unusable,
+        )
+        return Engine(
+            EngineParts(
+                store=its_store,
+                cluster=its_cluster,
+                twin=twin,
+                render=render,
+                cycle=cycle,
+                explanations=Explanations(its_store, plugins, clock, lambda: cycle.decided),
+                forecaster=Forecaster(cycle, its_store, clock, metrics.observe),
+                dispatcher=dispatcher,
+                reconciler=reconciler,
+                notifier=Notifier(
+                    its_store,
+                    WebhookSender(webhook_rules),
+                    webhook_keys.sign,
+                    clock,
+                    metrics.observe,
+                    public_url,
+                ),
+                fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
+                files=files,
+                clock=clock,
+                observe=metrics.observe,
+                sweep=partial(keep_house, its_store, files, clock, settings.retention_s),
+                file_limits={
+                    FileRole.MODEL: settings.model_limit_bytes,
+                    FileRole.DATASET: settings.dataset_limit_bytes,
+                    FileRole.ODT_CONFIG: settings.body_limit_bytes,
+                },
+                limits=limits,
+                dispatch_threads=settings.dispatch_threads,
+                downloads_per_user=settings.downloads_per_user,
+            )
+        )
+
+    engine = ElectedEngine(election, engine_of, retire=inner.retire)
     services = Services(
         store=store,
         files=files,
@@ -335,6 +355,16 @@ def open_store(settings: Settings) -> SqlStore:
     if url is not None:
         return SqlStore(url.get_secret_value())
     return SqlStore(f"sqlite:///{settings.data_dir / 'edgeyard.db'}")
+
+
+def open_files(settings: Settings) -> FileStore:
+    """The file store that the settings name.
+
+    Raises:
+        Unavailable: It can't be used now.
+    """
+    named = settings.file_store
+    return ContentFiles(settings.data_dir / "files" if named is None else Path(named))
 
 
 def inventory_provider(settings: Settings) -> InventoryProvider:
@@ -451,14 +481,29 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
     store.transact(add)
 
 
+def server_id(data_dir: Path) -> str:
+    """Name of the server that has this data folder: the same in its next life.
+
+    The machine's name is part of it, so that a copy of the folder elsewhere is another server.
+    """
+    path = data_dir / SERVER_ID_FILE
+    if not path.exists():
+        temporary = path.with_suffix(".part")
+        temporary.write_text(secrets.token_hex(4) + "\n")
+        temporary.replace(path)
+    return f"{socket.gethostname()}-{path.read_text().strip()}"
+
+
 def _locked(data_dir: Path) -> IO[bytes]:
-    """One server a data folder: two would run every benchmark twice."""
+    """One server a data folder: what its embedded cluster runs and its name are its own."""
     lock = (data_dir / "server.lock").open("ab")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         lock.close()
-        raise ConfigError([f"another server is using {data_dir}; stop it first"]) from error
+        raise ConfigError(
+            [f"another server is using {data_dir}; stop it first, or name another folder: data_dir"]
+        ) from error
     return lock
 
 

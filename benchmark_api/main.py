@@ -32,6 +32,7 @@ def serve(
     port: int | None = None,
     host: str | None = None,
     config: Path | None = None,
+    role: str | None = None,
 ) -> int:
     """Run until SIGTERM or SIGINT.
 
@@ -41,7 +42,7 @@ def serve(
         Exit status: 0 after a clean stop, 2 when a setting or a file is wrong (told on stderr).
     """
     try:
-        settings = Settings.load(config, data_dir=data_dir, port=port, host=host)
+        settings = Settings.load(config, data_dir=data_dir, port=port, host=host, role=role)
         logs.configure(settings.log_level, settings.log_format)
         listener = _listen(settings.host, settings.port)
         system = build(settings, listener.getsockname()[1])

@@ -141,6 +141,7 @@ class _Scraped(Collector):
         age.add_metric((), services.engine.twin_age_s())
         yield age
         yield self._boards()
+        yield from self._leader()
         try:
             yield from self._stored()
         except EdgeyardError:
@@ -157,6 +158,15 @@ class _Scraped(Collector):
         for labels, count in counts.items():
             boards.add_metric(labels, count)
         return boards
+
+    def _leader(self) -> Iterable[GaugeMetricFamily]:
+        view = self._services.engine.leader()
+        leads = GaugeMetricFamily("edgeyard_leader", "Whether this server leads: 1 or 0.")
+        leads.add_metric((), float(view.leads))
+        yield leads
+        epoch = GaugeMetricFamily("edgeyard_leader_epoch", "Epoch of the leader that is known.")
+        epoch.add_metric((), view.epoch)
+        yield epoch
 
     def _stored(self) -> Iterable[GaugeMetricFamily]:
         services = self._services

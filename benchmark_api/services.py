@@ -13,6 +13,7 @@ from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.decide.changes import Bounds, Changes
+from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
@@ -69,6 +70,10 @@ class QueueOrder(Protocol):
 
 class EngineDoor(Protocol):
     """What the API asks of the engine. Thread-safe; none of it waits for a cycle."""
+
+    def leader(self) -> LeaderView:
+        """Which server leads."""
+        ...
 
     def wake(self) -> None:
         """Something changed: look soon. Cheap; may be called from any thread, at any rate."""

@@ -74,6 +74,12 @@ class Settings(BaseSettings):
     )
 
     # where it runs
+    role: Literal["all", "api", "engine"] = Field(
+        "all",
+        description="What this server does. all: serve the API, and run the scheduler while it "
+        "leads; api: serve the API only; engine: run the scheduler only, which needs public_url. "
+        "Of all servers on one database one leads.",
+    )
     data_dir: Path = Field(
         Path(platformdirs.user_data_dir("edgeyard")),
         description="Folder of the database, the files and the first admin token.",
@@ -98,6 +104,12 @@ class Settings(BaseSettings):
         None,
         description="SQLAlchemy URL; default: SQLite in data_dir. "
         "PostgreSQL: postgresql+psycopg://user:password@host/name.",
+    )
+
+    file_store: str | None = Field(
+        None,
+        description="Folder of uploaded files and results; default: files in data_dir. Servers on "
+        "one database need the same one.",
     )
 
     # lab
@@ -334,6 +346,10 @@ class Settings(BaseSettings):
             raise ValueError("docker_auth_username and docker_auth_password belong together")
         if (self.nomad_client_cert is None) != (self.nomad_client_key is None):
             raise ValueError("nomad_client_cert and nomad_client_key belong together")
+        if self.role == "engine" and self.public_url is None:
+            raise ValueError(
+                "role = engine needs public_url: the address of a server that boards upload to"
+            )
         return self
 
     @property

@@ -140,7 +140,8 @@ def start(
         process.kill()
         process.wait()
         raise RuntimeError(f"{error}\n{log_path.read_text()[-3000:]}") from None
-    token = (data_dir / "admin.token").read_text().strip()
+    kept = data_dir / "admin.token"  # not where another server has made the admin
+    token = kept.read_text().strip() if kept.exists() else ""
     return Server(f"http://127.0.0.1:{port}", port, process, token)
 
 

@@ -149,6 +149,10 @@ class Cluster(Protocol):
         """Address of the cluster's own page on the job, for people; None where it has none."""
         ...
 
+    def retire(self) -> None:
+        """Another server leads now: end tasks that run within this one, which nobody awaits."""
+        ...
+
     def close(self) -> None:
         """Release what is held; an embedded cluster ends its tasks."""
         ...

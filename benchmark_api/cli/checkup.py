@@ -264,6 +264,7 @@ _READY_FIXES = {
     "database": "check EDGEYARD_DATABASE_URL and that the database runs",
     "files": "check room and rights of the server's data folder",
     "cluster": "check that the cluster runs and that the server may reach it",
+    "leader": "start a server of role all or engine on this database: edgeyard up",
     "repair": "see repair.attempt_failed in the server's log; all other attempts go on",
     "twin": "dispatch is held until the cluster answers again",
 }

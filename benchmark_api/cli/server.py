@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Role(StrEnum):
+    """As the setting ``role``."""
+
+    ALL = "all"
+    API = "api"
+    ENGINE = "engine"
 
 
 def up(
@@ -19,6 +28,10 @@ def up(
     host: Annotated[
         str | None, typer.Option(help="Address to listen on; default 127.0.0.1.")
     ] = None,
+    role: Annotated[
+        Role | None,
+        typer.Option(help="What this server does: the API, the scheduler, or (default) both."),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML; see also EDGEYARD_*.")
     ] = None,
@@ -27,11 +40,12 @@ def up(
 
     API, scheduler and, by default, an embedded cluster of this machine in one process. Prints one
     line with the URL when it is ready, writes an admin's token to DIR/admin.token, and stops
-    cleanly on SIGTERM or Ctrl-C.
+    cleanly on SIGTERM or Ctrl-C. Of several servers on one PostgreSQL one leads and schedules; the
+    others serve the API and replace it when it is gone.
     """
     from edgeyard.benchmark_api.main import serve
 
-    if serve(data_dir, port, host, config):
+    if serve(data_dir, port, host, config, None if role is None else role.value):
         raise typer.Exit(1)
 
 

@@ -22,6 +22,9 @@ from edgeyard.errors import EdgeyardError
 
 router = APIRouter(tags=["service"])
 
+NO_LEADER_S = 60.0
+"""Without a leader for so long, there is no server that takes over."""
+
 MIN_FREE_BYTES = 64 * 2**20
 """Less room than that, and uploads are about to fail."""
 
@@ -58,7 +61,7 @@ def readyz(context: Ctx, verbose: Flag = False) -> Response:
     return answer(told, 200 if ready else 503, headers)
 
 
-def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str]]]:
+def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[str, str]]]]:
     """Each thing that readiness needs: whether it is good enough, and what is said of it."""
     try:
         services.store.ping()
@@ -72,6 +75,7 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str]]]:
     except (EdgeyardError, OSError) as error:
         yield "files", (False, str(error))
     yield "cluster", _cluster(services)
+    yield "leader", _leader(services)
     failing = len(services.engine.repair_failures())
     if failing:
         what = "1 attempt" if failing == 1 else f"{failing} attempts"
@@ -86,6 +90,20 @@ def _cluster(services: Services) -> tuple[bool, str]:
     if age_s > services.twin_max_age_s:
         return False, f"the boards' state is {age_s:.0f} s old: {trouble or 'no answer since'}"
     return True, f"not answering for {age_s:.0f} s: {trouble}" if trouble else "ok"
+
+
+def _leader(services: Services) -> tuple[bool, str | Mapping[str, str]]:
+    """Without a leader submissions are accepted and wait: bad enough when nobody takes over."""
+    view = services.engine.leader()
+    if view.leads:
+        return True, {"status": "ok", "detail": f"this server leads (epoch {view.epoch})"}
+    if view.alive:
+        led = f"{view.server_id} at {view.url} leads (epoch {view.epoch})"
+        return True, {"status": "ok", "detail": f"{led}; this server follows"}
+    silent = "no server has led yet"
+    if view.epoch:
+        silent = f"no server leads: none was seen for {view.silent_s:.0f} s"
+    return view.silent_s < NO_LEADER_S, silent
 
 
 @router.get("/metrics", responses=content(200, "text/plain", "Prometheus' text format."))

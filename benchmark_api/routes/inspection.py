@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, vi
 from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
-from edgeyard.errors import ClusterError, NotFound
+from edgeyard.errors import ClusterError, Conflict, NotFound
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
@@ -256,12 +256,27 @@ def _chosen(attempts: Sequence[Attempt], number: int | None, benchmark_id: str) 
     )
 
 
+def _refuse_anothers_log(services: Services) -> None:
+    """Tasks of the embedded cluster run within the leader, and so do their logs until uploaded.
+
+    Raises:
+        Conflict: Another server leads.
+    """
+    leader = services.engine.leader()
+    if services.settings.cluster == "embedded" and not leader.leads:
+        raise Conflict(
+            f"the task runs within another server, {leader.server_id} at {leader.url}: its log "
+            "can be read there, and here once the task has ended"
+        )
+
+
 def _read_log(services: Services, attempt: Attempt, stream: str, offset: int) -> LogChunk:
     """The cluster's log; where that is gone, the one that the runner uploaded."""
     try:
         return services.cluster.logs(attempt.job_id, stream, offset)
     except NotFound:
         if attempt.state is not AttemptState.ENDED:
+            _refuse_anothers_log(services)
             # Not there yet: a task that has not begun has an empty log.
             return LogChunk(data=b"", next_offset=offset, ended=False)
     with services.store.read() as uow:

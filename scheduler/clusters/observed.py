@@ -68,6 +68,10 @@ class ObservedCluster:
         """See `Cluster.page_of`."""
         return self._inner.page_of(job_id)
 
+    def retire(self) -> None:
+        """See `Cluster.retire`."""
+        self._inner.retire()
+
     def close(self) -> None:
         """See `Cluster.close`."""
         self._inner.close()

@@ -230,6 +230,33 @@ class Cycle:
         Returns:
             What was given, and what came of it.
         """
+        given, result, overdue = self._decide(chosen, now)
+        self._commit(given, result, overdue, chosen, hand_over)
+        self._tell(result, chosen.plugins)
+        return given, result
+
+    def follow(self) -> None:
+        """Decide as the leader's next cycle would, to answer questions; nothing is written."""
+        self.look()
+        now = self._clock.now()
+        with self._store.read() as uow:
+            self._choose(uow)
+            self._own = {} if self._policies is None else self._policies.own(uow)
+        _, result, _ = self._decide(Chosen(policy=self._policy, plugins=self._plugins), now)
+        self.queue = QueueView(
+            now.isoformat(), self._policy.name, tuple(result.order), result.never
+        )
+        self.decided = result.decided
+
+    def _decide(
+        self, chosen: Chosen, now: datetime
+    ) -> tuple[CycleInput, CycleResult, Mapping[str, tuple[str, bool]]]:
+        """Decide all that this policy is to decide.
+
+        Returns:
+            What was given, what came of it, and whose time is up, with the reason and whether it
+            is the deadline.
+        """
         with self._store.read() as uow:
             self._reload(uow)
             drained, holders = board_holds(uow)
@@ -253,9 +280,7 @@ class Cycle:
             seed=self._seed,
         )
         result = decide(given, chosen.policy, chosen.plugins, monotonic_s=self._clock.monotonic_s)
-        self._commit(given, result, overdue, chosen, hand_over)
-        self._tell(result, chosen.plugins)
-        return given, result
+        return given, result, overdue
 
     def _choose(self, uow: UnitOfWork) -> Chosen | None:
         """Take up the policy that operators want; returns the one to decide beside it."""

@@ -13,6 +13,8 @@ fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
 notify   tells users' webhooks
 timers   APScheduler: full repair, cron schedules, quarantine, housekeeping
+follow   instead of all others while another server leads: looks at the boards and
+         decides for questions alone
 ======== ===========================================================================
 
 Store and cluster are shared by all of them; nothing else is.
@@ -57,6 +59,9 @@ logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
 """The longest that a submission made by another process waits to be seen."""
+
+FOLLOW_S = 2.0
+"""Between two looks of a server that follows, unless something is submitted there."""
 
 FORECAST_S = 1.0
 """Between two forecasts at least."""
@@ -151,6 +156,13 @@ class Engine:
         self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
         self._timers.add_job(self._parts.sweep, "interval", hours=1, **every)
         self._timers.start()
+        self.wake()
+
+    def follow(self) -> None:
+        """Keep answers to questions fresh while another server leads; nothing is written."""
+        thread = threading.Thread(target=self._follow_loop, name="edgeyard-follow")
+        self._threads.append(thread)
+        thread.start()
         self.wake()
 
     def wake(self) -> None:
@@ -257,6 +269,17 @@ class Engine:
         self._beside.shutdown(wait=False)
 
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
+
+    def _follow_loop(self) -> None:
+        pace = Pace()
+        while not self._stop.is_set():
+            self._wake.wait(FOLLOW_S)
+            self._wake.clear()
+            if self._stop.is_set():
+                return
+            with pace.turn(self._stop.wait):
+                self._guarded("follow", self._parts.cycle.follow)
+                self._guarded("forecast", self._parts.forecaster.run)
 
     def _cycle_loop(self) -> None:
         pace = Pace()

@@ -30,6 +30,7 @@ from edgeyard.errors import NotFound
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.decide.changes import Bounds, Change, ChangeKind, Changes
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.engine.replay import Compared
@@ -85,6 +86,20 @@ class FakeQueue:
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
+def leader_view(**changes: Any) -> LeaderView:
+    """This server leads, unless told otherwise."""
+    given: dict[str, Any] = {
+        "leads": True,
+        "epoch": 3,
+        "server_id": "server-a",
+        "url": "http://a.test",
+        "since": NOON,
+        "silent_s": 1.0,
+        "lease_s": 8.0,
+    }
+    return LeaderView(**(given | changes))
+
+
 @dataclass
 class FakeEngine:
     """Places everything on the first board; remembers that it was woken."""
@@ -102,7 +117,11 @@ class FakeEngine:
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
     foretold: Forecast | None = None
+    led: LeaderView = field(default_factory=lambda: leader_view())
     failing: dict[str, str] = field(default_factory=dict)
+
+    def leader(self) -> LeaderView:
+        return self.led
 
     def wake(self) -> None:
         self.woken += 1
@@ -309,7 +328,7 @@ def description(**changes: object) -> dict[str, object]:
 def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, MovableClock]:
     """Real store and files in a folder, everything else faked."""
     clock = MovableClock()
-    chosen = Settings(data_dir=folder, **settings)
+    chosen = Settings(data_dir=folder, public_url=public_url, **settings)
     engine = FakeEngine()
     made = Services(
         store=SqlStore(database_in(folder), now=clock.now),

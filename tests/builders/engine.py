@@ -29,6 +29,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin
 from tests.databases import database_in
@@ -76,10 +77,15 @@ class Lab:
         policy: Policy | None = None,
         plugins: Plugins | None = None,
         policies: Policies | None = None,
+        store: SqlStore | None = None,
+        cluster: FakeCluster | None = None,
+        engine_cluster: Cluster | None = None,
+        clock: FixedClock | None = None,
     ) -> None:
-        self.clock = FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
-        self.store = SqlStore(database_in(folder), now=self.clock.now)
-        self.cluster = FakeCluster(self.clock.now, *(board(uid) for uid in boards))
+        self.clock = clock or FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
+        self.store = store or SqlStore(database_in(folder), now=self.clock.now)
+        self.cluster = cluster or FakeCluster(self.clock.now, *(board(uid) for uid in boards))
+        self._engine_cluster = engine_cluster or self.cluster
         self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s
         self._start_grace_s, self._setup_grace_s = start_grace_s, setup_grace_s
         self._policy, self._plugins, self._policies = policy, plugins, policies
@@ -106,7 +112,7 @@ class Lab:
         limits = TaskLimits(user_time_s=100)
         self.dispatcher = Dispatcher(
             self.store,
-            self.cluster,
+            self._engine_cluster,
             RenderSettings(
                 public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner"
             ),
@@ -115,7 +121,7 @@ class Lab:
         )
         self.reconciler = Reconciler(
             self.store,
-            self.cluster,
+            self._engine_cluster,
             self.dispatcher,
             ReconcileRules(
                 upload_grace_s=30,

@@ -85,6 +85,9 @@ class FakeCluster:
     def page_of(self, job_id: str) -> str | None:
         return f"http://nomad.test/ui/jobs/{job_id}"
 
+    def retire(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -571,7 +571,8 @@ def test_a_cluster_that_falls_silent_is_told_before_it_stops_the_work(
     assert answer.status_code == 200
     told = {"database": "ok", "files": "ok"}
     told["cluster"] = "not answering for 7 s: Nomad failed 6 times in a row"
-    assert answer.json() == {"status": "ready", "checks": told}
+    assert answer.json()["status"] == "ready"
+    assert answer.json()["checks"].items() >= told.items()
 
 
 def test_attempts_that_can_t_be_repaired_are_counted_and_stop_no_other_work(

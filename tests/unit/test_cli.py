@@ -1027,9 +1027,10 @@ def test_up_hands_its_options_to_the_server(
         return status
 
     monkeypatch.setattr("edgeyard.benchmark_api.main.serve", serve)
-    result = run("up", "--data-dir", "d", "--port", "0", "--host", "::1", "--config", "c.toml")
+    options = ("--port", "0", "--host", "::1", "--role", "api", "--config", "c.toml")
+    result = run("up", "--data-dir", "d", *options)
     assert result.exit_code == code
-    assert given == [Path("d"), 0, "::1", Path("c.toml")]
+    assert given == [Path("d"), 0, "::1", Path("c.toml"), "api"]
 
 
 def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer) -> None:

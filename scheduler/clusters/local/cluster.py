@@ -190,6 +190,13 @@ class LocalCluster:
         """None: there is no page beside Edgeyard's own."""
         return None
 
+    def retire(self) -> None:
+        """End all tasks; others may be dispatched when this server leads again."""
+        with self._change:
+            entries = list(self._jobs.values())
+        for entry in entries:
+            self.stop(entry.job.job_id)
+
     def close(self) -> None:
         """End all tasks and wait for them; no job is taken any more."""
         with self._change:

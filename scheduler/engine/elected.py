@@ -1,0 +1,259 @@
+"""The engine of a server that is one of several: it works while its server leads.
+
+While another server leads, it only keeps the answers to questions fresh.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from edgeyard.errors import ClusterUnreachable, EdgeyardError
+from edgeyard.scheduler.decide.changes import Bounds, Changes
+from edgeyard.scheduler.engine.cycle import QueueView
+from edgeyard.scheduler.engine.election import TURN_S, Election, LeaderView
+from edgeyard.scheduler.engine.preview import Candidate, Preview
+from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.service import Engine
+from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
+from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.ports import Cluster, JobState, LogChunk
+from edgeyard.scheduler.twin.comparison import Comparison
+from edgeyard.scheduler.twin.twin import BoardView
+
+logger = logging.getLogger(__name__)
+
+JOIN_S = 5.0
+
+
+class ElectedEngine:
+    """Makes an engine for each epoch that its server leads, and one that follows in between.
+
+    Nothing of an engine outlives its epoch, so that no cache holds what another leader changed.
+    """
+
+    def __init__(
+        self,
+        election: Election,
+        engine_of: Callable[[int | None], Engine],
+        retire: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Nothing is started before `start`.
+
+        Args:
+            election: Which server leads.
+            engine_of: Makes an engine for an epoch; None: one that follows.
+            retire: Ends what belongs to an epoch beside its engine, when another server leads.
+        """
+        self._election = election
+        self._engine_of = engine_of
+        self._retire = retire
+        self._stop = threading.Event()
+        self._changed = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._epoch: int | None = None
+        self._current = False
+        self._engine = engine_of(None)
+
+    def start(self) -> None:
+        """Lead if nobody does, and repair what the last leader left behind; follow otherwise.
+
+        Raises:
+            Unavailable: The database does not answer.
+        """
+        self._election.turn()
+        for name, loop in (("lease", self._lease_loop), ("epoch", self._epoch_loop)):
+            thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
+            self._threads.append(thread)
+            if name == "lease":  # renewed while the first repair goes on
+                thread.start()
+        try:
+            self._change()
+        finally:
+            self._threads[-1].start()
+
+    def stop(self) -> None:
+        """End all threads, then let another server lead."""
+        self._stop.set()
+        self._changed.set()
+        for thread in self._threads:
+            thread.join(JOIN_S)
+        self._engine.stop()
+        try:
+            self._election.resign()
+        except EdgeyardError as error:
+            logger.warning(
+                "the lease was not released",
+                extra={"event": "leader.not_released", "reason": str(error)},
+            )
+
+    def leader(self) -> LeaderView:
+        """Who leads. Any thread."""
+        return self._election.view()
+
+    def wake(self) -> None:
+        """As `Engine.wake`. Where another server leads, that one looks every second."""
+        self._engine.wake()
+
+    def preview(
+        self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
+    ) -> Preview:
+        """As `Engine.preview`."""
+        return self._engine.preview(description, files, user_id)
+
+    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """As `Engine.foretell`."""
+        return self._engine.foretell(candidate, user_id)
+
+    def explanation(self, benchmark_id: str) -> Explanation:
+        """As `Engine.explanation`."""
+        return self._engine.explanation(benchmark_id)
+
+    def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
+        """As `Engine.changes`."""
+        return self._engine.changes(benchmark_id, bounds)
+
+    def shadows(
+        self, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[tuple[int, Compared]]:
+        """As `Engine.shadows`."""
+        return self._engine.shadows(since, until, limit)
+
+    def forecast(self, benchmark_id: str) -> Forecast | None:
+        """As `Engine.forecast`."""
+        return self._engine.forecast(benchmark_id)
+
+    def coverage(self) -> Coverage:
+        """As `Engine.coverage`."""
+        return self._engine.coverage()
+
+    def queue(self) -> QueueView:
+        """As `Engine.queue`."""
+        return self._engine.queue()
+
+    def boards(self) -> tuple[BoardView, ...]:
+        """As `Engine.boards`."""
+        return self._engine.boards()
+
+    def comparison(self) -> Comparison | None:
+        """As `Engine.comparison`."""
+        return self._engine.comparison()
+
+    def twin_age_s(self) -> float:
+        """As `Engine.twin_age_s`."""
+        return self._engine.twin_age_s()
+
+    def trouble(self) -> str:
+        """As `Engine.trouble`."""
+        return self._engine.trouble()
+
+    def repair_failures(self) -> Mapping[str, str]:
+        """As `Engine.repair_failures`."""
+        return self._engine.repair_failures()
+
+    # --- loops: each the outermost of its thread, so each may catch everything ---------------
+
+    def _lease_loop(self) -> None:
+        while not self._stop.wait(TURN_S):
+            self._guarded("lease", self._election.turn)
+            if self._election.epoch != self._epoch:
+                self._changed.set()
+
+    def _epoch_loop(self) -> None:
+        while not self._stop.is_set():
+            self._changed.wait(TURN_S)
+            self._changed.clear()
+            if not self._stop.is_set():
+                self._guarded("epoch", self._change)
+
+    def _change(self) -> None:
+        """Have the engine that belongs to the present epoch; again, where that failed."""
+        epoch = self._election.epoch
+        if self._current and epoch == self._epoch:
+            return
+        self._current = False
+        self._engine.stop()
+        if self._epoch is not None and epoch != self._epoch:
+            self._retire()
+        self._epoch = epoch
+        self._engine = engine = self._engine_of(epoch)
+        if epoch is None:
+            engine.follow()
+        else:
+            engine.start()
+        self._current = True
+
+    def _guarded(self, what: str, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except EdgeyardError as error:
+            logger.warning(
+                "engine step failed", extra={"event": f"{what}.failed", "reason": str(error)}
+            )
+        except Exception:
+            logger.exception("engine step broke", extra={"event": f"{what}.broke"})
+
+
+class LeadersCluster:
+    """The cluster for the engine of one epoch: changes nothing there once its lease is over.
+
+    A call that is under way when the lease ends may still take effect: jobs are created under
+    names that no other attempt has, and results of attempts that have ended are refused.
+    """
+
+    def __init__(self, inner: Cluster, holds: Callable[[], bool]) -> None:
+        """Pass calls on while ``holds`` says so."""
+        self._inner = inner
+        self._holds = holds
+
+    def check(self, hcl: str) -> None:
+        """See `Cluster.check`."""
+        self._inner.check(hcl)
+
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        """See `Cluster.dispatch`; ClusterUnreachable where the lease is over."""
+        self._must_lead()
+        self._inner.dispatch(job_id, hcl, secrets)
+
+    def stop(self, job_id: str) -> None:
+        """See `Cluster.stop`; ClusterUnreachable where the lease is over."""
+        self._must_lead()
+        self._inner.stop(job_id)
+
+    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
+        """See `Cluster.states`."""
+        return self._inner.states(job_ids)
+
+    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
+        """See `Cluster.logs`."""
+        return self._inner.logs(job_id, stream, offset)
+
+    def events(self, stop: threading.Event) -> Iterator[str]:
+        """See `Cluster.events`."""
+        return self._inner.events(stop)
+
+    def page_of(self, job_id: str) -> str | None:
+        """See `Cluster.page_of`."""
+        return self._inner.page_of(job_id)
+
+    def retire(self) -> None:
+        """See `Cluster.retire`."""
+        self._inner.retire()
+
+    def close(self) -> None:
+        """See `Cluster.close`."""
+        self._inner.close()
+
+    def _must_lead(self) -> None:
+        if not self._holds():
+            raise ClusterUnreachable("this server's lease is over: another one may lead")
+
+
+if TYPE_CHECKING:
+
+    def _conforms(cluster: LeadersCluster) -> Cluster:
+        return cluster

@@ -1,0 +1,70 @@
+"""What a server says of the leader, and what one that follows answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.errors import ConfigError, NotFound
+from tests.builders.api import Api, leader_view, running
+
+
+@pytest.fixture
+def api(tmp_path: Path) -> Iterator[Api]:
+    with running(tmp_path) as started:
+        yield started
+
+
+def test_readiness_and_figures_show_who_leads(api: Api) -> None:
+    told = api.as_(None).get("/readyz?verbose").json()["checks"]["leader"]
+    assert told == {"status": "ok", "detail": "this server leads (epoch 3)"}
+    assert "edgeyard_leader 1.0" in api.as_(None).get("/metrics").text
+    api.engine.led = leader_view(leads=False)
+    told = api.as_(None).get("/readyz?verbose").json()["checks"]["leader"]["detail"]
+    assert told == "server-a at http://a.test leads (epoch 3); this server follows"
+    text = api.as_(None).get("/metrics").text
+    assert "edgeyard_leader 0.0" in text
+    assert "edgeyard_leader_epoch 3.0" in text
+
+
+def test_a_server_that_nobody_leads_is_ready_until_nobody_takes_over(api: Api) -> None:
+    api.engine.led = leader_view(leads=False, silent_s=20.0)
+    answer = api.as_(None).get("/readyz?verbose")
+    assert answer.status_code == 200
+    assert "no server leads" in answer.json()["checks"]["leader"]
+    api.engine.led = leader_view(leads=False, silent_s=61.0)
+    assert api.as_(None).get("/readyz").status_code == 503
+
+
+def test_the_log_of_a_task_within_another_server_is_there(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(job_id: str, stream: str, offset: int) -> None:
+        raise NotFound("log", job_id)
+
+    api.upload()
+    benchmark_id = api.submit()
+    api.dispatched(benchmark_id)
+    monkeypatch.setattr(api.cluster, "logs", gone)
+    api.engine.led = leader_view(leads=False)
+    answer = api.as_().get(f"/v1/benchmarks/{benchmark_id}/logs")
+    assert answer.status_code == 409
+    assert "http://a.test" in answer.json()["detail"]
+    api.engine.led = leader_view()
+    assert api.as_().get(f"/v1/benchmarks/{benchmark_id}/logs").status_code == 200
+
+
+def test_a_server_of_role_engine_serves_no_api(tmp_path: Path) -> None:
+    with running(tmp_path, role="engine") as api:
+        assert api.as_(None).get("/livez").is_success
+        assert api.as_(None).get("/readyz").is_success
+        assert api.as_().get("/v1/benchmarks").status_code == 404
+
+
+def test_a_server_of_role_engine_names_the_address_that_boards_upload_to(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="public_url"):
+        Settings.load(data_dir=tmp_path, role="engine")
+    assert Settings.load(data_dir=tmp_path, role="api").role == "api"
