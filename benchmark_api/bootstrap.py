@@ -210,6 +210,7 @@ def build(settings: Settings, port: int) -> System:
                 start_grace_s=settings.start_grace_s,
                 setup_grace_s=settings.setup_grace_s,
                 board_grace_s=settings.board_grace_s,
+                lost_grace_s=settings.lost_grace_s,
             ),
             limits,
             clock,

@@ -224,6 +224,13 @@ class Settings(BaseSettings):
         description="How long a job that was given its board may take to download its files and "
         "start its task, s; then it is taken back.",
     )
+    lost_grace_s: Seconds = Field(
+        15.0,
+        ge=0,
+        le=86400,
+        description="How long Nomad may leave out a job that it had, in several answers of which "
+        "one is newer than the first, before the attempt is lost and the benchmark tried again, s.",
+    )
     board_grace_s: Seconds = Field(
         30.0,
         ge=0,

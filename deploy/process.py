@@ -160,6 +160,7 @@ def on_nomad(nomad: LoopbackNomad, inventory: Path) -> dict[str, str]:
         "EDGEYARD_NOMAD_ADDRESS": nomad.address,
         "EDGEYARD_NOMAD_TOKEN": nomad.token,
         "EDGEYARD_NOMAD_NAMESPACE": nomad.namespace,
+        "EDGEYARD_LOST_GRACE_S": "2",
     }
 
 

@@ -130,6 +130,14 @@ class Cluster(Protocol):
         """
         ...
 
+    def state_index(self) -> int | None:
+        """Return the index of the cluster's state that `states` read last.
+
+        Answers of one index say the same thing twice. None where the cluster lives in this process:
+        a job that it does not know is gone.
+        """
+        ...
+
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         """Log of the task, ``stream`` is ``stdout`` or ``stderr``.
 

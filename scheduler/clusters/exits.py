@@ -10,6 +10,11 @@ from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 EXIT_REPORTED = 3
 """The runner's: the benchmark failed, and the report that it uploaded says why."""
 
+EXIT_NOT_UPLOADED = 4
+"""The runner's: there is a result, and the server did not take it in time."""
+
+_CANNOT_RUN = frozenset({126, 127})  # as shells report it
+
 _SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
 
 
@@ -27,7 +32,15 @@ def failure_of(
     if status == 0 and not signal_number:
         return None
     if status == EXIT_REPORTED and not signal_number:
-        category, sentence = FailureCategory.UNKNOWN, "the runner reported a failure"
+        # Its report has the reason; this is what counts where the report never arrived.
+        category = FailureCategory.UPLOAD
+        sentence = "the runner reported a failure, but its report did not arrive"
+    elif status == EXIT_NOT_UPLOADED and not signal_number:
+        category = FailureCategory.UPLOAD
+        sentence = "the task has a result, but could not upload it"
+    elif status in _CANNOT_RUN and not signal_number:
+        category = FailureCategory.BOARD_FAULT
+        sentence = f"its host could not run the runner (exit status {status})"
     elif number == signal.SIGKILL and out_of_memory:
         category = FailureCategory.OUT_OF_MEMORY
         sentence = "the task was killed by the kernel: the machine ran out of memory"

@@ -46,6 +46,10 @@ class ObservedCluster:
         with self._watched("states"):
             return self._inner.states(job_ids)
 
+    def state_index(self) -> int | None:
+        """See `Cluster.state_index`."""
+        return self._inner.state_index()
+
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         """See `Cluster.logs`."""
         with self._watched("logs"):

@@ -228,6 +228,10 @@ class LeadersCluster:
         """See `Cluster.states`."""
         return self._inner.states(job_ids)
 
+    def state_index(self) -> int | None:
+        """See `Cluster.state_index`."""
+        return self._inner.state_index()
+
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         """See `Cluster.logs`."""
         return self._inner.logs(job_id, stream, offset)

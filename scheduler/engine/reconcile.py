@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, Unavailable
+from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, NotFound, Unavailable
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.absence import Absences
 from edgeyard.scheduler.engine.backoff import Backoff
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
@@ -41,6 +44,9 @@ MAX_REPAIR_BACKOFF_S = 300.0
 REPORTED_REPAIR_FAILURES = 3
 """After so many failed repairs in a row the attempt's owner is told."""
 
+MAX_SEEN_ENDED = 4096
+"""Jobs whose end was seen and which are remembered."""
+
 _Change = Callable[[UnitOfWork, Attempt], object]
 
 BoardTrouble = Callable[[str], tuple[datetime, str] | None]
@@ -59,12 +65,15 @@ class ReconcileRules:
             downloads its files meanwhile; then it is taken back as well.
         board_grace_s: For a board that its host finds unusable while it runs a task; then the
             task is stopped as the board's fault.
+        lost_grace_s: For a job that the cluster no longer lists, which may be a wrong answer or a
+            registration that takes effect late; then its attempt is lost.
     """
 
     upload_grace_s: float = 30.0
     start_grace_s: float = 300.0
     setup_grace_s: float = 3600.0
     board_grace_s: float = 30.0
+    lost_grace_s: float = 15.0
 
 
 class Reconciler:
@@ -93,6 +102,8 @@ class Reconciler:
         self._board_trouble = board_trouble
         self.moved = False
         self._restarted_at: datetime | None = None
+        self._absences = Absences(rules.lost_grace_s)
+        self._seen_ended: OrderedDict[str, None] = OrderedDict()
         self._failing = Backoff(REPAIR_BACKOFF_S, MAX_REPAIR_BACKOFF_S)
 
     def failing(self) -> Mapping[str, str]:
@@ -134,7 +145,11 @@ class Reconciler:
             }
         self.moved = False
         if job_ids is None:
-            self._failing.retain({attempt.job_id for attempt in attempts})
+            live = {attempt.job_id for attempt in attempts}
+            self._failing.retain(live)
+            self._absences.retain(live)
+        else:
+            self._stop_orphans(set(job_ids) - {attempt.job_id for attempt in attempts})
         now_s = self._clock.monotonic_s()
         in_flight = self._dispatcher.in_flight
         looked_at = [
@@ -231,10 +246,17 @@ class Reconciler:
         self, attempt: Attempt, benchmark: Benchmark, job: JobState | None, after_restart: bool
     ) -> None:
         now = self._clock.now()
+        index = self._cluster.state_index()
         if job is None:
-            self._unknown_to_the_cluster(attempt, after_restart)
+            lost_by_restart = self._absences.absent(
+                attempt.job_id, index, self._clock.monotonic_s(), after_restart=after_restart
+            )
+            if lost_by_restart is not None:
+                self._unknown_to_the_cluster(attempt, lost_by_restart)
             return
+        self._absences.present(attempt.job_id, index)
         if job.run is JobRun.ENDED:
+            self._note_ended(attempt.job_id)
             failure = job.failure
             if job.stopped and failure is None:
                 failure = attempt.stopping or Failure(
@@ -298,6 +320,37 @@ class Reconciler:
             self._apply(
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
+
+    def _stop_orphans(self, job_ids: Collection[str]) -> None:
+        """Stop jobs that live on though their attempts have ended.
+
+        A registration whose answer was lost can take effect after its attempt was given up.
+        """
+        suspects = [job_id for job_id in job_ids if job_id and job_id not in self._seen_ended]
+        if not suspects:
+            return
+        ended: dict[str, Attempt] = {}
+        with self._store.read() as uow:
+            for job_id in suspects:
+                with suppress(NotFound):
+                    found = uow.attempts.by_job_id(job_id)
+                    if found.state is AttemptState.ENDED:
+                        ended[job_id] = found
+        for job_id, job in self._cluster.states(list(ended)).items() if ended else ():
+            if job.run is JobRun.ENDED:
+                self._note_ended(job_id)
+                continue
+            logger.warning(
+                "a job outlived its attempt and is stopped",
+                extra={"event": "job.orphaned", "job_id": job_id},
+            )
+            self._cluster.stop(job_id)
+
+    def _note_ended(self, job_id: str) -> None:
+        """Remember that a job has ended, so that late news of it is not looked into."""
+        self._seen_ended[job_id] = None
+        while len(self._seen_ended) > MAX_SEEN_ENDED:
+            self._seen_ended.popitem(last=False)
 
     def _never_ran(self, attempt: Attempt, job: JobState, failure: Failure) -> None:
         now = self._clock.now()

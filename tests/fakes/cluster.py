@@ -39,6 +39,7 @@ class FakeCluster:
         self.host_loads: dict[str, LoadReport] = {}
         self.reachable = True
         self.answers_after_the_effect = True
+        self.index: int | None = None
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
@@ -72,6 +73,9 @@ class FakeCluster:
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         self._reach()
         return {job_id: self.jobs[job_id] for job_id in job_ids if job_id in self.jobs}
+
+    def state_index(self) -> int | None:
+        return self.index
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         if job_id not in self.jobs:

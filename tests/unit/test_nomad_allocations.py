@@ -56,7 +56,9 @@ class TestAnEndedJob:
         ("found", "category", "words"),
         [
             (allocation("failed", terminated(7)), "unknown", "exit status 7"),
-            (allocation("failed", terminated(3)), "unknown", "the runner reported"),
+            (allocation("failed", terminated(3)), "upload", "its report did not arrive"),
+            (allocation("failed", terminated(4)), "upload", "could not upload it"),
+            (allocation("failed", terminated(127)), "board_fault", "could not run the runner"),
             (allocation("failed", terminated(139, 11)), "board_fault", "SIGSEGV"),
             (allocation("failed", terminated(137, 9)), "board_fault", "SIGKILL"),
             (allocation("failed", terminated(137, 9, oom=True)), "out_of_memory", "memory"),
@@ -304,5 +306,7 @@ class TestReadingNodes:
         with pytest.raises(ValueError, match=r"JSON|Expected|truncated"):
             NodeReader(DEVICE).hosts(content)
 
-    def test_no_answer_is_no_node(self) -> None:
-        assert NodeReader(DEVICE).hosts(b"null") == ()
+    def test_a_null_does_not_say_that_there_are_no_nodes(self) -> None:
+        assert NodeReader(DEVICE).hosts(b"[]") == ()
+        with pytest.raises(ValueError, match="null"):
+            NodeReader(DEVICE).hosts(b"null")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -77,12 +78,29 @@ def cluster(nomad: respx.Router) -> Iterator[NomadCluster]:
     cluster.close()
 
 
+class TestEvents:
+    def test_a_registration_is_news_unless_its_answer_told_it(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        late = "benchmark-late"
+        nomad.post("/v1/jobs").mock(return_value=DONE)
+        cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
+        told = [{"Topic": "Job", "Type": "JobRegistered", "Key": job_id} for job_id in (JOB, late)]
+        line = json.dumps({"Index": 5, "Events": told}).encode()
+        nomad.get("/v1/event/stream").respond(content=line + b"\n")
+        stop = threading.Event()
+        hints = cluster.events(stop)
+        assert [next(hints), next(hints)] == ["", late]
+        stop.set()
+        assert list(hints) == []
+
+
 class TestCalls:
     def test_carry_token_namespace_and_region(
         self, client: NomadClient, nomad: respx.Router
     ) -> None:
         listing = nomad.get("/v1/jobs").respond(json=[])
-        nodes = nomad.get("/v1/nodes").respond(text="null")
+        nodes = nomad.get("/v1/nodes").respond(json=[])
         assert client.jobs("benchmark-") == []
         assert client.nodes(NodeReader("daiedge/edgedevice").hosts) == ((), 0)
         for route in (listing, nodes):
@@ -122,6 +140,21 @@ class TestCalls:
         with pytest.raises(ClusterUnreachable, match="403: Permission denied"):
             client.jobs("")
         assert route.call_count == 1
+
+    def test_with_a_null_for_a_list_tell_nothing(
+        self, client: NomadClient, nomad: respx.Router
+    ) -> None:
+        for path in ("jobs", "allocations", "nodes", "evaluations"):
+            nomad.get(f"/v1/{path}").respond(text="null")
+        for call in (
+            lambda: client.jobs("benchmark-"),
+            lambda: client.allocations("JobID matches `^benchmark-`"),
+            lambda: client.nodes(NodeReader("daiedge/edgedevice").hosts),
+            client.holders,
+            lambda: client.blocked(None),
+        ):
+            with pytest.raises(ClusterUnreachable):
+                call()
 
     @pytest.mark.parametrize("odd", [{}, [1], "text", 7])
     def test_with_an_answer_of_another_shape_tell_nothing(

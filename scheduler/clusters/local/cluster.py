@@ -144,6 +144,10 @@ class LocalCluster:
         with self._change:
             return {job_id: self._jobs[job_id].state for job_id in job_ids if job_id in self._jobs}
 
+    def state_index(self) -> int | None:
+        """None: what this cluster does not know is gone."""
+        return None
+
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         """A part of a task's log, also of jobs of a former life of this cluster.
 

@@ -10,6 +10,7 @@ import json
 import logging
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -36,6 +37,7 @@ T = TypeVar("T")
 Json = Mapping[str, object]
 
 _CONNECTIONS = 16
+_KNOWN_REGISTRATIONS = 4096
 _SHOWN_CHARACTERS = 300
 _EXISTS = "job already exists"
 _INVALID = re.compile(r"^\d+ errors? occurred:")  # Nomad answers 500 to a job that is not valid
@@ -78,6 +80,7 @@ class NomadClient:
             trust_env=False,  # settings alone say where Nomad is
             event_hooks={"request": [self._named]},
         )
+        self._registered: OrderedDict[str, None] = OrderedDict()
         self._session = Session(access, headers)
         common = {
             "address": access.address,
@@ -118,6 +121,9 @@ class NomadClient:
         """
         body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
         sent = 0
+        self._registered[job_id] = None
+        while len(self._registered) > _KNOWN_REGISTRATIONS:
+            self._registered.popitem(last=False)
 
         def call() -> object:
             nonlocal sent
@@ -141,7 +147,14 @@ class NomadClient:
         except JobExists:
             if sent == 1:
                 raise
+        except ClusterUnreachable:
+            self._registered.pop(job_id, None)  # it may yet take effect, which is news then
+            raise
         failpoint("nomad:registered")
+
+    def has_registered(self, job_id: str) -> bool:
+        """Whether this process registered a job lately, and the answer told it or is awaited."""
+        return job_id in self._registered
 
     def deregister(self, job_id: str, *, purge: bool = False) -> None:
         """Stop a job, or remove it with all that Nomad knows of it; harmless for unknown ones."""
@@ -152,7 +165,11 @@ class NomadClient:
 
     def jobs(self, prefix: str) -> Sequence[Json]:
         """All jobs whose id begins so, children of periodic ones among them."""
-        return _objects(self._asked(lambda: self._jobs.get_jobs(prefix=prefix)))
+        return self.jobs_at(prefix)[0]
+
+    def jobs_at(self, prefix: str) -> tuple[Sequence[Json], int]:
+        """As `jobs`, with the index of Nomad's state that it was read at."""
+        return self._get("/v1/jobs", {"prefix": prefix}, _list_in)
 
     def job(self, job_id: str) -> Json | None:
         """The whole job, or None."""
@@ -418,10 +435,16 @@ def _object(value: object) -> Json:
 
 
 def _objects(value: object) -> Sequence[Json]:
-    if value is None:
-        return ()
+    # A null is no empty list: Nomad writes [] for that.
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
         raise ClusterUnreachable("Nomad's answer is not a list of objects")
+    return value
+
+
+def _list_in(body: bytes) -> Sequence[Json]:
+    value = json.loads(body)
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise ValueError("it is not a list of objects")
     return value
 
 

@@ -106,6 +106,7 @@ class NomadCluster:
         self._lab = Lab(())
         self._blank = blank
         self._at_home = False
+        self._state_index: int | None = 0
         self._beside = ThreadPoolExecutor(1, "edgeyard-nodes")
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
         self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
@@ -177,7 +178,8 @@ class NomadCluster:
             return {}
         prefix = _common_prefix(wanted)
         # Jobs before allocations: a job that is seen dead has its last word in the second answer.
-        jobs = {str(job["ID"]): job for job in self._client.jobs(prefix)}
+        listed, self._state_index = self._client.jobs_at(prefix)
+        jobs = {str(job["ID"]): job for job in listed}
         found = [job_id for job_id in wanted if job_id in jobs]
         if not found:
             return {}
@@ -208,6 +210,10 @@ class NomadCluster:
                 )
         self._explain(states)
         return states
+
+    def state_index(self) -> int | None:
+        """Return the index of the list of jobs that `states` read last."""
+        return self._state_index
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
         """A part of the task's log, from the host that it ran on.

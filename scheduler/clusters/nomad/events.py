@@ -38,7 +38,7 @@ _LOOK_S = 0.25  # for the stop
 _JOIN_S = 5.0
 _WAITING_EVENTS = 1000
 _TOPICS = ("Job:*", "Allocation:*", "Node:*")
-_REGISTERED = "JobRegistered"  # by ourselves: the call's answer told it
+_REGISTERED = "JobRegistered"
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ def _read(client: NomadClient, connection: _Connection, silence_s: float) -> Non
             _put(connection, EVERYTHING)
             for line in _lines(response):
                 connection.heard = True
-                for hint in _understood(line, connection):
+                for hint in _understood(line, connection, client.has_registered):
                     _put(connection, hint)
             connection.failure = "Nomad closed it"
     except (httpx.HTTPError, httpx.StreamError, CallFailed, EdgeyardError, ValueError) as error:
@@ -163,8 +163,13 @@ def _lines(response: httpx.Response) -> Iterator[bytes]:
             raise ValueError(f"a line of more than {LINE_LIMIT_BYTES >> 20} MiB")
 
 
-def _understood(line: bytes, connection: _Connection) -> Iterator[str]:
+def _understood(
+    line: bytes, connection: _Connection, is_known: Callable[[str], bool]
+) -> Iterator[str]:
     """What one line tells to look at.
+
+    Args:
+        is_known: Whether the registration of a job is no news, because this process made it.
 
     Raises:
         ValueError: It is no JSON: the stream is not to be trusted any more.
@@ -179,18 +184,19 @@ def _understood(line: bytes, connection: _Connection) -> Iterator[str]:
         # Taken as it comes: after a restore it goes back.
         connection.index = index + 1
     for event in frame.get("Events") or ():
-        hint = _hint(event) if isinstance(event, Mapping) else None
+        hint = _hint(event, is_known) if isinstance(event, Mapping) else None
         if hint is not None:
             yield hint
 
 
-def _hint(event: Mapping[str, object]) -> str | None:
+def _hint(event: Mapping[str, object], is_known: Callable[[str], bool]) -> str | None:
     topic, key, payload = event.get("Topic"), event.get("Key"), event.get("Payload")
     if topic == "Node":
         # Nomad also tells here of each allocation on a node; those are told apart below.
         return EVERYTHING if str(event.get("Type")).startswith("Node") else None
     if topic == "Job":
-        return None if event.get("Type") == _REGISTERED else _parent(key)
+        job_id = _parent(key)
+        return None if event.get("Type") == _REGISTERED and is_known(job_id) else job_id
     inner = payload.get(str(topic)) if isinstance(payload, Mapping) else None
     if not isinstance(inner, Mapping):
         return EVERYTHING

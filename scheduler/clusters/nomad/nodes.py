@@ -63,7 +63,7 @@ class _Node(msgspec.Struct):
     NodeResources: _Resources | None = None
 
 
-_TEXTS = msgspec.json.Decoder(list[msgspec.Raw] | None)
+_TEXTS = msgspec.json.Decoder(list[msgspec.Raw])
 _NODE = msgspec.json.Decoder(_Node)
 
 
@@ -79,7 +79,7 @@ class NodeReader:
         """Raises ValueError: it is no list of nodes."""
         found: dict[int, Host] = {}
         known = self._known
-        for text in _TEXTS.decode(content) or ():
+        for text in _TEXTS.decode(content):
             # Not by its ModifyIndex: a server that lost its data counts from the start again.
             key = hash(bytes(text))
             found[key] = known.get(key) or _host(_NODE.decode(text), self._vendor, self._kind)
