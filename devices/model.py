@@ -19,6 +19,10 @@ TARGET_UID_PATTERN = re.compile(r"^[a-z][a-z0-9]{0,31}-[0-9]{4}-[0-9]{4}$")
 """``<family>-NNNN-NNNN``, as in ``rpi4b-0001-0001``."""
 
 
+USED_OUTSIDE = "used by a job outside Edgeyard"
+"""Why a board is busy that a job holds which none of ours is."""
+
+
 @dataclass(frozen=True)
 class BoardEngine:
     """A runtime that a board offers.
@@ -99,6 +103,7 @@ class Board:
         health_reason: Why not, in words; "" when healthy.
         busy: Whether a task holds it now (by allocation, whatever its progress says).
         busy_reason: Who holds it, in words; "" when idle.
+        reports_task: Whether the board itself reports a task, whoever started that; comes late.
         progress: Progress of what it runs, 0-100; 0 when idle, None when it doesn't tell.
         local: Its slice of this machine; None on boards that aren't emulated here.
         ssh: Where it answers by ssh; None where its host itself, or a slice of it, is the board.
@@ -117,6 +122,7 @@ class Board:
     health_reason: str = ""
     busy: bool = False
     busy_reason: str = ""
+    reports_task: bool = False
     progress: Optional[float] = 0.0
     local: Optional[LocalSlice] = None
     ssh: Optional[SshAddress] = None

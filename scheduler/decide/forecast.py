@@ -235,12 +235,21 @@ class _Lab:
                 known = np.where(np.isfinite(ends), ends + self._set_up_s, np.inf)
                 its = slice(int(first[row]), int(first[row + 1]))
                 self.free[:, its] = np.maximum(self.free[:, its], known[:, None])
+                beside = self._beside(row)
+                self.free[:, beside] = np.maximum(self.free[:, beside], known[:, None])
         self._promised = self._promised_pairs()
         self._holds_s = np.zeros(0)
         if self._cut:
             self._holds_s = holds_s(self.batch, self.pairs.rows, self.pairs.boards, decided.policy)
         self._closes_for: dict[str, Floats] = {}
         self._preferred: dict[int, tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
+
+    def _beside(self, board: int) -> NDArray[np.intp]:
+        """Stretches of the boards that must not run beside this one."""
+        conflicts = self.batch.snapshot.conflicts
+        if conflicts is None:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(conflicts[board][self._stretches.boards])
 
     def queue(self, last: str | None) -> NDArray[np.intp]:
         """Who is looked at, up to a number of pairs.
@@ -374,15 +383,35 @@ class _Lab:
         """It runs there until then; what of the board comes later is free no sooner."""
         known = np.flatnonzero(np.isfinite(ends))
         places, until = places[known], ends[known] + self._set_up_s
+        begun, begun_until, boards = known, until, self._stretches.boards[places]
         self.free[known, places] = until
         last = self._stretches.first[self._stretches.boards[places] + 1] - 1
         while self._cut and len(known := known[later := places < last]):
             places, last, until = places[later] + 1, last[later], until[later]
             self.free[known, places] = np.maximum(self.free[known, places], until)
+        if self.batch.snapshot.conflicts is not None:
+            self._hold_beside(begun, begun_until, boards)
         slots = self._slots.get(self._decided.pending[job].user_id)
         if slots is not None:
             started = np.isfinite(ends)
             slots[self.samples[started], slots.argmin(axis=1)[started]] = ends[started]
+
+    def _hold_beside(
+        self, known: NDArray[np.intp], until: Floats, boards: NDArray[np.intp]
+    ) -> None:
+        """Boards that share cores with the one that is held are free no sooner.
+
+        Args:
+            known: Samples in which it runs.
+            until: Shape (known,): when it ends there.
+            boards: Shape (known,): the board that it runs on there.
+        """
+        for board in np.unique(boards).tolist():
+            beside = self._beside(board)
+            if len(beside):
+                here = boards == board
+                cells = np.ix_(known[here], beside)
+                self.free[cells] = np.maximum(self.free[cells], until[here, None])
 
 
 class _Runs:

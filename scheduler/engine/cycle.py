@@ -44,6 +44,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
     Preemption,
 )
+from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
@@ -52,6 +53,9 @@ from edgeyard.scheduler.twin.twin import Twin
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
+
+_RECENT_RUNS = 500
+"""Ended runs whose boards may still report them."""
 
 PLACED_TOGETHER = 100
 """Placements of one commit: while hundreds were written nobody else could write."""
@@ -232,6 +236,7 @@ class Cycle:
         """
         given, result, overdue = self._decide(chosen, now)
         self._commit(given, result, overdue, chosen, hand_over)
+        self._twin.note_held({each.target_uid: now for each in result.placements})
         self._tell(result, chosen.plugins)
         return given, result
 
@@ -264,6 +269,7 @@ class Cycle:
             knowledge = self._scorekeeper.recall(uow, knowledge, chosen.policy, now)
             waiting_room = self._pending(uow, chosen)
             running = self._running(uow)
+        self._note_held(knowledge.runs, holders, now)
         overdue = {
             benchmark_id: why
             for benchmark_id, live in self._live.items()
@@ -281,6 +287,13 @@ class Cycle:
         )
         result = decide(given, chosen.policy, chosen.plugins, monotonic_s=self._clock.monotonic_s)
         return given, result, overdue
+
+    def _note_held(self, runs: History, holders: Mapping[str, str], now: datetime) -> None:
+        """Have the twin know whose the tasks may be that boards report."""
+        held = dict.fromkeys(holders, now)
+        if self._twin.reporting():  # mostly of what runs: few need a look at the past
+            held = {each.target_uid: each.ended_at for each in runs[-_RECENT_RUNS:]} | held
+        self._twin.note_held(held)
 
     def _choose(self, uow: UnitOfWork) -> Chosen | None:
         """Take up the policy that operators want; returns the one to decide beside it."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
-from edgeyard.devices.model import AttributeValue, Board, BoardEngine, Host
+from edgeyard.devices.model import USED_OUTSIDE, AttributeValue, Board, BoardEngine, Host
 
 
 class BoardState(StrEnum):
@@ -101,7 +101,11 @@ class Columns:
 
 
 class Joined:
-    """All boards, expected ones first; a value."""
+    """All boards, expected ones first; a value.
+
+    Attributes:
+        reporting: Boards that report a task although no job is seen that holds them.
+    """
 
     def __init__(
         self,
@@ -113,6 +117,11 @@ class Joined:
         self.columns = _columns(self.boards, unknown)
         others = tuple(each.view.board for each in self.boards if not each.view.expected)
         self.others = others_before if others == others_before else others
+        self.reporting = tuple(
+            each.view.board.target_uid
+            for each in self.boards
+            if each.seen is not None and each.seen.reports_task and not each.seen.busy
+        )
         self._of_uid = {each.view.board.target_uid: each for each in self.boards}
 
     def joined(
@@ -231,8 +240,20 @@ def view_of(
     drained: Mapping[str, str],
     holders: Mapping[str, str],
     unknown: UnknownDevices = UnknownDevices.DENY,
+    *,
+    used_outside: bool = False,
 ) -> BoardView:
-    """A board as it is now: drained, held by an attempt, or as its host says."""
+    """A board as it is now: drained, held by an attempt, or as its host says.
+
+    Args:
+        board: Limited to what the inventory grants.
+        host: Who reports it; None when nobody does.
+        expected: It is on the inventory.
+        drained: Why, by board that an operator took out.
+        holders: Benchmark by board, of every live attempt.
+        unknown: What becomes of boards that are not expected.
+        used_outside: The task that it reports is none of ours.
+    """
     uid = board.target_uid
     online = host is not None and host.ready
     holder = holders.get(uid)
@@ -251,6 +272,8 @@ def view_of(
         state, reason = BoardState.BUSY, "runs a benchmark"
     elif board.busy:
         state, reason = BoardState.BUSY, board.busy_reason or "held by another task"
+    elif used_outside:
+        state, reason = BoardState.BUSY, USED_OUTSIDE
     else:
         state, reason = BoardState.IDLE, ""
         if board.progress:  # of a task that has ended: what a host shows comes late

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from edgeyard.devices.model import Board, Host
+from edgeyard.devices.model import USED_OUTSIDE, Board, Host
 from edgeyard.scheduler.model.decision import Snapshot
 from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.ports import LoadReport
@@ -31,6 +31,10 @@ _NO_LOADS: Mapping[str, LoadReport] = {}
 
 LOAD_MAX_AGE = timedelta(minutes=1)
 """An older load of a host is none."""
+
+REPORT_LAG = timedelta(seconds=30)
+"""A board that reports a task so soon after one of ours held it most likely still shows that one:
+Nomad learns of a board's attributes some 10 s late, later on busy hosts."""
 
 LOAD_STEPS = 20
 """Loads are told in twentieths: what differs by less places nothing otherwise, and would make every
@@ -78,6 +82,7 @@ class Twin:
         self._trouble = "the cluster has not answered yet"
         self._reports = _NO_LOADS
         self._loads: Mapping[str, HostLoad] = {}
+        self._held_at: dict[str, datetime] = {}
         self._lock = threading.Lock()
 
     def refresh(
@@ -100,6 +105,14 @@ class Twin:
                 if not board.healthy
             }
             self._known = _Known(tuple(hosts), at, joined)
+            self._held_at = {
+                uid: held for uid, held in self._held_at.items() if at - held <= REPORT_LAG
+            } | {
+                board.target_uid: at
+                for host in hosts
+                for board in host.boards
+                if board.busy and board.busy_reason != USED_OUTSIDE
+            }
             self._reports = loads
             self._trouble = ""
             new, self._warned = others - self._warned, others
@@ -113,6 +126,30 @@ class Twin:
                         "used": self._unknown is UnknownDevices.WARN,
                     },
                 )
+
+    def reporting(self) -> tuple[str, ...]:
+        """Boards that report a task although no job is seen that holds them."""
+        with self._lock:
+            known = self._known
+        return () if known is None else known.joined.reporting
+
+    def note_held(self, held_at: Mapping[str, datetime]) -> None:
+        """One of our tasks held these boards until then: what they report may be that one."""
+        with self._lock:
+            for uid, at in held_at.items():
+                self._held_at[uid] = max(at, self._held_at.get(uid, at))
+
+    def _used_outside(self, known: _Known | None, holders: Mapping[str, str]) -> frozenset[str]:
+        """Boards that report a task which none of ours can be."""
+        if known is None or not known.joined.reporting:
+            return frozenset()
+        with self._lock:
+            return frozenset(
+                uid
+                for uid in known.joined.reporting
+                if uid not in holders
+                and (uid not in self._held_at or known.at - self._held_at[uid] > REPORT_LAG)
+            )
 
     def comparison(self) -> Comparison | None:
         """What hosts report against the inventory; None before the cluster's first answer."""
@@ -176,8 +213,9 @@ class Twin:
         """
         with self._lock:
             known = self._known
+        outside = self._used_outside(known, holders)
         views = [
-            _now(each, drained, holders, self._unknown)
+            _now(each, drained, holders, self._unknown, outside)
             for each in (known.joined if known else self._nothing).boards
         ]
         return tuple(
@@ -197,12 +235,13 @@ class Twin:
         columns = joined.columns
         reasons = list(columns.reasons)
         busy, taken_out = columns.busy.copy(), np.zeros(len(columns.uids), dtype=np.bool_)
-        for uid in {*drained, *holders}:
+        outside = self._used_outside(known, holders)
+        for uid in {*drained, *holders, *outside}:
             row = columns.row_of_uid.get(uid)
             if row is not None:
-                view = _now(joined.boards[row], drained, holders, self._unknown)
+                view = _now(joined.boards[row], drained, holders, self._unknown, outside)
                 reasons[row], taken_out[row] = view.reason, view.drained
-                busy[row] |= view.holder is not None
+                busy[row] |= view.holder is not None or uid in outside
         conflicts = columns.conflicts
         if conflicts is not None:
             blocked = (conflicts & busy[None, :]).any(axis=1) & ~busy
@@ -245,10 +284,23 @@ def _now(
     drained: Mapping[str, str],
     holders: Mapping[str, str],
     unknown: UnknownDevices,
+    outside: frozenset[str],
 ) -> BoardView:
-    """With drains and holders; most boards have neither."""
+    """With drains, holders and use by others; most boards have none of these."""
     known = joined.view
-    uid = known.board.target_uid
-    if uid not in drained and uid not in holders:
+    board = known.board
+    uid = board.target_uid
+    used_outside = uid in outside
+    if uid not in drained and uid not in holders and not used_outside:
         return known
-    return view_of(known.board, joined.host, known.expected, drained, holders, unknown)
+    if used_outside and joined.seen is not None:
+        board = replace(board, progress=joined.seen.progress)
+    return view_of(
+        board,
+        joined.host,
+        known.expected,
+        drained,
+        holders,
+        unknown,
+        used_outside=used_outside,
+    )

@@ -307,3 +307,39 @@ def test_while_the_cluster_is_silent_the_last_that_is_known_is_rolled_forward() 
 
     assert told(900.0).keys() == told(0.0).keys() == {"a", "b", "c", "on-b"}
     assert told(900.0)["a"].start == told(0.0)["a"].start == NOW
+
+
+class TestSharedCores:
+    """Boards that share cores never run side by side, in no future either."""
+
+    BOARDS = (board(A, busy=True, shares_with=frozenset({B})), board(B, shares_with=frozenset({A})))
+
+    def test_a_start_waits_for_the_board_that_uses_the_cores(self) -> None:
+        runs = past(*(float(seconds) for seconds in range(20, 60)))
+        held = BoardHolder(
+            benchmark_id="r",
+            target_uid=A,
+            priority=50,
+            progress=0.0,
+            preemptible=False,
+            started_at=NOW,
+            kind=kind_of(pending()),
+        )
+        blocked = replace(self.BOARDS[1], busy=True)
+        result = cycle(
+            snapshot_of([self.BOARDS[0], blocked]),
+            [pending("b", target_uid=B)],
+            holders=[held],
+            knowledge=Knowledge(runs=runs),
+        )
+        found = forecasts(result.decided)["b"]
+        assert found.start_low > NOW + timedelta(seconds=10)
+        assert found.start_high > found.start_low + timedelta(seconds=5)
+
+    def test_benchmarks_on_boards_that_share_cores_follow_each_other(self) -> None:
+        free = [replace(each, busy=False) for each in self.BOARDS]
+        jobs = [pending("a", target_uid=A), pending("b", target_uid=B)]
+        result = cycle(snapshot_of(free), jobs, knowledge=Knowledge(runs=STEADY))
+        rolled = roll(result.decided)
+        first, second = sorted(range(2), key=lambda number: rolled.starts[number].max())
+        assert (rolled.starts[second] >= rolled.finishes[first]).all()

@@ -281,13 +281,18 @@ class TestHosts:
 
     def test_an_allocation_makes_a_board_busy_whatever_it_tells_itself(self) -> None:
         hosts = hosts_of([node(device(), device("rpi4b-0001-0002"))], DEVICE)
-        first, second = with_holders(hosts, [allocation("running")], DEVICE)[0].boards
+        first, second = with_holders(
+            hosts, [allocation("running")], DEVICE, lambda each: "runs a job"
+        )[0].boards
         assert (first.busy, first.busy_reason) == (True, "runs a job")
         assert not second.busy
-        (elsewhere,) = with_holders(hosts[:1], [allocation(NodeID="node-2")], DEVICE)
+        (elsewhere,) = with_holders(
+            hosts[:1], [allocation(NodeID="node-2")], DEVICE, lambda each: "runs a job"
+        )
         assert not any(board.busy for board in elsewhere.boards)
         (told,) = hosts_of([node(device(UID, {"dynamic.status": "busy"}))], DEVICE)
         assert not told.boards[0].busy
+        assert told.boards[0].reports_task
 
 
 class TestReadingNodes:

@@ -22,7 +22,7 @@ def lab(**changes: object) -> Lab:
 
 def test_a_freed_board_that_still_shows_its_last_progress_is_named_so() -> None:
     said = lab(progress=97.0).why_not((FAMILY, BELOW_90))
-    assert f"{UID} still shows 97 % of a task that has ended" in said
+    assert f"{UID} reports a task at 97 %" in said
     assert lab(progress=0.0).why_not((FAMILY, BELOW_90)) == ""
 
 

@@ -536,6 +536,30 @@ class TestAnEmptyDatabase:
         cluster.close()
 
 
+class TestUseByOthers:
+    """Jobs that are none of ours hold boards."""
+
+    def boards(self, cluster: NomadCluster, nomad: respx.Router, *holders: Json, **told: object):  # type: ignore[no-untyped-def]
+        nomad.get("/v1/nodes").respond(json=[node(device(further=told))])
+        nomad.get("/v1/allocations").respond(json=list(holders))
+        (host,) = cluster.hosts()
+        return host.boards[0]
+
+    def test_a_job_of_another_namespace_is_named_as_such(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        other = allocation("running", job_id="train-7", Namespace="vision")
+        board = self.boards(cluster, nomad, other)
+        assert (board.busy, board.busy_reason) == (True, "used by a job outside Edgeyard")
+
+    def test_one_that_our_token_may_not_see_is_known_by_what_the_board_reports(
+        self, cluster: NomadCluster, nomad: respx.Router
+    ) -> None:
+        told = {"dynamic.status": "busy", "dynamic.progress": 40}
+        board = self.boards(cluster, nomad, **told)
+        assert (board.busy, board.reports_task, board.progress) == (False, True, 40)
+
+
 class TestHousekeeping:
     NOW = datetime.fromisoformat(STARTED)
     OLD_NS = int((NOW - timedelta(days=8)).timestamp() * 1e9)

@@ -175,3 +175,39 @@ def test_a_board_that_was_freed_is_idle_whatever_progress_it_still_shows() -> No
     freed, taken = twin.views(drained={}, holders={})
     assert (freed.state, freed.board.progress) == (BoardState.IDLE, 0.0)
     assert (taken.state, taken.board.progress) == (BoardState.BUSY, 97.0)
+
+
+class TestUseByOthers:
+    """A board reports a task, and no job is seen that holds it: another namespace's, say."""
+
+    def test_a_board_that_works_for_somebody_else_is_busy_and_says_so(self) -> None:
+        twin = Twin([board(A), board(B)])
+        twin.refresh([host("h", board(A, reports_task=True, progress=40.0), board(B))], NOW)
+        view = twin.views(drained={}, holders={})[0]
+        assert (view.state, view.reason) == (BoardState.BUSY, "used by a job outside Edgeyard")
+        assert view.board.progress == 40.0
+        assert twin.snapshot(NOW, drained={}, holders={}).busy.tolist() == [True, False]
+        twin.refresh([host("h", board(A), board(B))], NOW)
+        assert twin.views(drained={}, holders={})[0].state is BoardState.IDLE
+        assert not twin.snapshot(NOW, drained={}, holders={}).busy.any()
+
+    def test_the_late_news_of_a_task_of_ours_is_nobody_else_s(self) -> None:
+        twin = Twin([board(A)])
+        working = host("h", board(A, reports_task=True))
+        twin.note_held({A: NOW})
+        for age_s, state in ((5, BoardState.IDLE), (31, BoardState.BUSY)):
+            at = NOW + timedelta(seconds=age_s)
+            twin.refresh([working], at)
+            assert twin.views(drained={}, holders={})[0].state is state
+            assert twin.snapshot(at, drained={}, holders={}).busy[0] == (state is BoardState.BUSY)
+        # While a benchmark of ours is there, it is ours.
+        (view,) = twin.views(drained={}, holders={A: "benchmark-1"})
+        assert view.reason == "runs a benchmark"
+
+    def test_who_waits_for_it_is_told_whose_it_is(self) -> None:
+        twin = Twin([board(A)])
+        twin.refresh([host("h", board(A, reports_task=True))], NOW)
+        result = cycle(twin.snapshot(NOW, drained={}, holders={}), [pending("b")])
+        waiting = result.waiting["b"]
+        assert waiting.reason is WaitingReason.BOARD_BUSY
+        assert "used by a job outside Edgeyard" in waiting.sentence

@@ -50,8 +50,8 @@ class Lab:
             ):
                 return board.busy_reason
             return (
-                f"still shows {board.progress or 0:.0f} % of a task that has ended: its host tells "
-                "Nomad some 10 s late"
+                f"reports a task at {board.progress or 0:.0f} %: one of a job outside Edgeyard, or "
+                "one that has just ended, since hosts report some 10 s late"
             )
 
         return choose(self._boards, lasting, unavailable, self._attributes_of)[1]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from edgeyard.devices.model import Host
+from edgeyard.devices.model import USED_OUTSIDE, Host
 from edgeyard.errors import (
     ClusterUnreachable,
     HclError,
@@ -267,7 +267,7 @@ class NomadCluster:
         self._be_at_home()
         nodes = self._beside.submit(self._all_nodes)
         holders = self._client.holders()
-        hosts = with_holders(nodes.result(), holders, self._access.device)
+        hosts = with_holders(nodes.result(), holders, self._access.device, self._busy_reason)
         with self._lock:
             self._hosts, self._hosts_read_s = hosts, time.monotonic()
         return hosts
@@ -298,6 +298,14 @@ class NomadCluster:
         return hosts
 
     # --- inside ---
+
+    def _busy_reason(self, allocation: Json) -> str:
+        """Why a board is busy that this allocation holds."""
+        namespace = allocation.get("Namespace") or self._access.namespace
+        ours = namespace == self._access.namespace
+        if ours and str(allocation.get("JobID")).startswith(PREFIX):
+            return "runs a job"
+        return USED_OUTSIDE
 
     def _be_at_home(self) -> None:
         """Refuse to begin with an empty database where an earlier one's jobs still run.

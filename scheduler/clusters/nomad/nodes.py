@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -103,16 +103,19 @@ def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:
 
 
 def with_holders(
-    hosts: Sequence[Host], allocations: Sequence[Json], device: str
+    hosts: Sequence[Host], allocations: Sequence[Json], device: str, reason: Callable[[Json], str]
 ) -> tuple[Host, ...]:
-    """The hosts, with every board marked busy that an allocation holds, whatever it tells itself.
+    """The hosts, with every board marked busy that an allocation holds, whatever it reports itself.
 
     Args:
+        hosts: All of them.
         allocations: Those whose task may run, with their resources.
+        device: ``vendor/type`` of the plugin.
+        reason: Why a board is busy that this allocation holds, in words.
     """
     vendor, _, kind = device.partition("/")
     holders = {
-        (str(allocation.get("NodeID")), uid): str(allocation.get("JobID"))
+        (str(allocation.get("NodeID")), uid): reason(allocation)
         for allocation in allocations
         for uid in devices_of(allocation, vendor, kind)
     }
@@ -191,14 +194,16 @@ def _boards(group: _Group, host: str) -> list[Board]:
                 extra={"event": "board.misnamed", "host": host, "board": uid},
             )
             continue
-        # Who holds it is Nomad's to say: the board's own word comes late.
-        found.append(replace(board, busy=False) if board.busy else board)
+        # Who holds it is Nomad's to say: the board's own word comes late. But where our token may
+        # not see the job, that word is all there is.
+        working = board.busy or bool(board.progress)
+        found.append(replace(board, busy=False, reports_task=True) if working else board)
     return found
 
 
 def _held(board: Board, host: Host, holders: Mapping[tuple[str, str], str]) -> Board:
-    job_id = holders.get((host.host_id, board.target_uid))
-    return board if job_id is None else replace(board, busy=True, busy_reason="runs a job")
+    reason = holders.get((host.host_id, board.target_uid))
+    return board if reason is None else replace(board, busy=True, busy_reason=reason)
 
 
 def _at(value: object, *path: str) -> object:
