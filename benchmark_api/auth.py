@@ -8,6 +8,7 @@ import hmac
 import re
 import secrets
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -55,10 +56,15 @@ def present_role(token: Role, user: Role) -> Role | None:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what the token allows."""
+    """Who calls, and what the token allows.
+
+    Attributes:
+        expires_at: When the token stops being good; None: never.
+    """
 
     user: User
     role: Role
+    expires_at: datetime | None = None
 
     @property
     def user_id(self) -> str:
@@ -138,7 +144,7 @@ class Authenticator:
         if role is None:
             self._recent.pop(sha256, None)
             raise NotAuthenticated(f"the token is a {known.role.value}'s, which its user is not")
-        caller = Caller(user, role)
+        caller = Caller(user, role, known.expires_at)
         if len(self._recent) >= CACHE_SIZE:
             self._recent = {}
         self._recent[sha256] = (asked_at, caller)

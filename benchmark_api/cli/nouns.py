@@ -245,6 +245,13 @@ _TOKEN_COLUMNS = (
     Column(title="EXPIRES", of=lambda row: local_time(row.get("expires_at")), always=False),
     Column(title="REVOKED", of=lambda row: local_time(row.get("revoked_at")), always=False),
 )
+
+
+def _serving(row: Row) -> str:
+    boards = row.get("boards")
+    return " ".join(plain(each) for each in boards) if isinstance(boards, list) else ""
+
+
 _USER_COLUMNS = (
     Column(title="USER", of=field("user_id"), whole=True),
     Column(title="ROLE", of=field("role")),
@@ -252,6 +259,7 @@ _USER_COLUMNS = (
     Column(title="MAX BUDGET", of=field("max_budget"), right=True, always=False),
     Column(title="MAX RUNNING", of=field("max_running"), right=True, always=False),
     Column(title="SHARE", of=field("share"), right=True, from_width=100),
+    Column(title="BOARDS", of=_serving, always=False),
     Column(title="DISABLED", of=field("disabled")),
 )
 
@@ -315,6 +323,16 @@ MaxLease = Annotated[
     str | None, typer.Option(help="How long it may keep boards for itself, e.g. '8 h'.")
 ]
 
+HostBoards = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--board",
+        metavar="TARGET_UID",
+        help="Of a host's account: a board whose results it may upload; may be repeated, "
+        'and end with *; "" for none.',
+    ),
+]
+
 
 def users_create(
     session: Session,
@@ -325,6 +343,7 @@ def users_create(
     max_running: MaxRunning = None,
     share: Share = None,
     max_lease: MaxLease = None,
+    board: HostBoards = None,
 ) -> None:
     """Make an account."""
     from edgeyard.benchmark_api.cli import asking
@@ -337,6 +356,7 @@ def users_create(
         "max_running": max_running,
         "share": share,
         "max_lease_s": asking.seconds(max_lease, "--max-lease"),
+        "boards": None if board is None else [each for each in board if each],
     }
     asked = {name: value for name, value in body.items() if value is not None}
     made = session.client.api.post("/v1/users", asked)
@@ -352,6 +372,7 @@ def users_update(
     max_running: MaxRunning = None,
     share: Share = None,
     max_lease: MaxLease = None,
+    board: HostBoards = None,
     disabled: Annotated[
         bool | None, typer.Option("--disable/--enable", help="Whether its tokens are good.")
     ] = None,
@@ -376,6 +397,7 @@ def users_update(
         "max_running": max_running,
         "share": share,
         "max_lease_s": asking.seconds(max_lease, "--max-lease"),
+        "boards": None if board is None else [each for each in board if each],
         "disabled": disabled,
     }
     asked = {name: value for name, value in body.items() if value is not None}

@@ -71,6 +71,7 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         max_running=asked.max_running,
         share=asked.share,
         max_lease_s=asked.max_lease_s,
+        boards=tuple(asked.boards),
     )
 
     def add(uow: UnitOfWork) -> None:
@@ -102,6 +103,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
             max_running=asked.max_running if "max_running" in named else user.max_running,
             share=user.share if asked.share is None else asked.share,
             max_lease_s=user.max_lease_s if asked.max_lease_s is None else asked.max_lease_s,
+            boards=user.boards if asked.boards is None else tuple(asked.boards),
             disabled=user.disabled if asked.disabled is None else asked.disabled,
         )
         uow.accounts.save_user(changed)
@@ -187,6 +189,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
         raise NotFound("user", user_id)
     if asked.expires_at is not None and asked.expires_at <= now:
         raise InvalidInput.at("/expires_at", "is in the past", "a time to come")
+    expires_at = _no_later(asked.expires_at, caller)
     secret = new_token()
 
     def add(uow: UnitOfWork) -> ApiToken:
@@ -201,7 +204,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
             sha256=token_hash(secret),
             label=asked.label,
             created_at=now,
-            expires_at=asked.expires_at,
+            expires_at=expires_at,
         )
         uow.accounts.add_token(token)
         uow.log.append(_event(now, "token.added", caller, token_id=token.token_id))
@@ -221,6 +224,8 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
         token = next((each for each in mine if each.token_id == token_id), None)
         if token is None:
             raise NotFound("token", token_id)
+        if not allows(caller.role, token.role):
+            raise Forbidden(f"a {caller.role.value}'s token can't revoke a {token.role.value}'s")
         if token.revoked_at is None:
             uow.accounts.save_token(replace(token, revoked_at=now))
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
@@ -242,6 +247,23 @@ def _webhook(uow: UnitOfWork, user_id: str) -> JsonObject:
         "waiting": uow.webhooks.waiting(user_id),
         "trouble": hook.trouble,
     }
+
+
+def _no_later(expires_at: datetime | None, caller: Caller) -> datetime | None:
+    """When a new token expires: a token makes none that outlives it.
+
+    Raises:
+        InvalidInput: A later time is asked for.
+    """
+    if caller.expires_at is None:
+        return expires_at
+    if expires_at is not None and expires_at > caller.expires_at:
+        raise InvalidInput.at(
+            "/expires_at",
+            "is after the end of the token that you use",
+            f"at most {time_to_json(caller.expires_at)}",
+        )
+    return expires_at or caller.expires_at
 
 
 def _default_role(user: User, caller: Caller) -> Role:

@@ -124,12 +124,20 @@ class _Door:
     authenticator: Authenticator
     trusted_network: bool
 
+    def sender(self, attempt: Attempt) -> str:
+        """Who sends, as events name it; for somebody who was admitted."""
+        if self.token is None:
+            return "anybody on the trusted network"
+        if is_upload_token(attempt, self.token):
+            return lifecycle.OWN_TASK
+        return self.authenticator.caller(self.token).user_id
+
     def admit(self, attempt: Attempt | None) -> Attempt:
         """The attempt that the token may write to.
 
         Raises:
             NotAuthenticated: No token, a bad one, or that of an attempt that has ended.
-            Forbidden: A token of somebody who is neither host nor operator.
+            Forbidden: A token of an account that does not serve the attempt's board.
             NotFound: No such job, for those who may know.
         """
         if self.token is None:
@@ -140,9 +148,12 @@ class _Door:
                 raise NotAuthenticated("the attempt has ended, and its token with it")
         else:
             # Unknown jobs and wrong tokens look the same to those who have no account.
-            role = self.authenticator.caller(self.token).role
-            if role is Role.SUBMITTER:
-                raise Forbidden("results come from the attempt's own task")
+            caller = self.authenticator.caller(self.token)
+            serves = attempt is None or caller.user.serves(attempt.target_uid)
+            if caller.role is not Role.HOST or not serves:
+                raise Forbidden(
+                    "results come with the attempt's own token, or from the account of its board"
+                )
         if attempt is None:
             raise NotFound("job", self.job)
         if attempt.state not in LIVE_ATTEMPTS:
@@ -244,7 +255,8 @@ def _record(
             )
         if report is not None and attempt.result_at is None:
             _refuse_broken(report, attempt)
-            lifecycle.result_received(uow, attempt, report, now)
+            sender = _door(context, job, token).sender(attempt)
+            lifecycle.result_received(uow, attempt, report, now, sender)
         return attempt, new
 
     attempt, new = services.store.transact(record)

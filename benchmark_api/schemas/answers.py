@@ -650,6 +650,7 @@ class User(TypedDict):
     max_running: int | None
     share: float
     max_lease_s: float
+    boards: list[str]
     disabled: bool
 
 

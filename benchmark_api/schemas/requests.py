@@ -44,6 +44,16 @@ MoreCredits = Annotated[float, Field(strict=False, ge=-1e9, le=1e9)]
 Rate = Annotated[float, Field(strict=False, ge=0, le=1e6)]
 Running = Annotated[int, Field(ge=0, le=1_000_000)]
 Share = Annotated[float, Field(strict=False, ge=0.001, le=1000)]
+BoardPattern = Annotated[
+    str,
+    StringConstraints(strict=True),
+    pattern(
+        re.compile(r"^(?:[A-Za-z0-9][A-Za-z0-9._-]{0,126}\*?|\*)$"),
+        "a board or a beginning of boards' names",
+        "a target_uid, or the beginning of some and a *",
+    ),
+]
+Boards = Annotated[list[BoardPattern], Field(max_length=1000)]
 LeaseTime = Annotated[float, Field(strict=False, ge=0, le=3.2e8)]
 
 
@@ -86,6 +96,9 @@ class UserIn(BaseModel):
     max_lease_s: LeaseTime = Field(
         0.0, description="Longest that it may keep boards for itself; 0: not at all."
     )
+    boards: Boards = Field(
+        [], description="Of a host's account: boards whose results it may upload (a* is allowed)."
+    )
 
 
 class UserChange(BaseModel):
@@ -99,6 +112,7 @@ class UserChange(BaseModel):
     max_running: Running | None = None
     share: Share | None = None
     max_lease_s: LeaseTime | None = None
+    boards: Boards | None = None
     disabled: bool | None = None
 
 

@@ -50,6 +50,9 @@ MAX_PREEMPTED_ATTEMPTS = 10
 """Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
 before (``[preemption] most_preemptions`` of the policy); a cluster that preempts can't be told."""
 
+OWN_TASK = "task"
+"""Sender of what came with an attempt's own token."""
+
 _MANY_EVENTS = 10_000
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
@@ -525,9 +528,16 @@ def progress_received(
 
 
 def result_received(
-    uow: UnitOfWork, attempt: Attempt, report: Mapping[str, object], now: datetime
+    uow: UnitOfWork,
+    attempt: Attempt,
+    report: Mapping[str, object],
+    now: datetime,
+    sender: str = OWN_TASK,
 ) -> None:
     """The report of an attempt has arrived and is safe.
+
+    Args:
+        sender: Who sent it: the attempt's own task, or the account of its board.
 
     Raises:
         Conflict: Another report of it is there, or the attempt has ended.
@@ -547,7 +557,7 @@ def result_received(
         attempt = task_started(uow, attempt, None, now, now)
     on_board = attempt.on_board(reported=_board_of(report))
     attempt = _save_board(uow, attempt, replace(on_board, result_at=now), now)
-    _log(uow, benchmark, now, "result.received", {"attempt": attempt.number})
+    _log(uow, benchmark, now, "result.received", {"attempt": attempt.number, "sender": sender})
     if attempt.task_ended_at is not None:
         settle(uow, attempt, now)
 

@@ -73,7 +73,7 @@ class Role(StrEnum):
 
     SUBMITTER = "submitter"  # own benchmarks and files
     OPERATOR = "operator"  # everything
-    HOST = "host"  # download and upload for any attempt
+    HOST = "host"  # progress and results of attempts on the account's own boards
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +87,8 @@ class User:
         share: Weight in fair sharing, above 0.
         max_lease_s: Longest that it may keep boards for itself, all its leases together;
             0: not at all. Operators are not bound.
+        boards: Of a host's account: the boards whose results it may upload, by ``target_uid``; a
+            ``*`` at the end stands for any ending.
     """
 
     user_id: str
@@ -98,6 +100,14 @@ class User:
     max_running: int | None = None
     share: float = 1.0
     max_lease_s: float = 0.0
+    boards: tuple[str, ...] = ()
+
+    def serves(self, target_uid: str | None) -> bool:
+        """Whether a board is one of the account's `boards`."""
+        return target_uid is not None and any(
+            target_uid.startswith(board[:-1]) if board.endswith("*") else target_uid == board
+            for board in self.boards
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

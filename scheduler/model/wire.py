@@ -516,6 +516,7 @@ def user_to_json(user: User) -> JsonObject:
         "max_running": user.max_running,
         "share": user.share,
         "max_lease_s": user.max_lease_s,
+        "boards": list(user.boards),
         "disabled": user.disabled,
     }
 

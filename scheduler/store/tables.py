@@ -61,6 +61,21 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else _EPOCH + value * _MICROSECOND
 
 
+class Words(TypeDecorator[tuple[str, ...]]):
+    """Words without spaces, as one text."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
+        """Join them."""
+        return None if value is None else " ".join(value)
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
+        """Split them."""
+        return None if value is None else tuple(value.split())
+
+
 metadata = MetaData(
     naming_convention={
         "pk": "pk_%(table_name)s",
@@ -336,6 +351,7 @@ users = Table(
     Column("max_running", Integer),
     Column("share", Float, nullable=False, server_default="1"),
     Column("max_lease_s", Float, nullable=False, server_default="0"),
+    Column("boards", Words, nullable=False, server_default=""),
 )
 
 balances = Table(

@@ -55,6 +55,9 @@ BOARDS = (
 MODEL = b"a model's bytes" * 100
 
 
+FREE_BOARDS = tuple(f"rpi4b-0001-{number:04}" for number in range(1, 10_000))
+
+
 class MovableClock:
     """Real durations; a time of day that tests can move."""
 
@@ -264,11 +267,12 @@ class Api:
         return str(answer.json()["benchmark_id"])
 
     def dispatched(self, benchmark_id: str, token: str = "upload-token-1") -> Attempt:
-        """As if the engine had dispatched it."""
+        """As if the engine had dispatched it, to the first of `FREE_BOARDS` that nobody holds."""
         now = self.clock.now()
         with self.store.write() as uow:
             benchmark = uow.benchmarks.get(benchmark_id)
             number = len(uow.attempts.of(benchmark_id)) + 1
+            held = {attempt.target_uid for attempt in uow.attempts.live()}
             attempt = Attempt(
                 benchmark_id=benchmark_id,
                 number=number,
@@ -278,7 +282,7 @@ class Api:
                 priority=50,
                 created_at=now,
                 family="rpi4b",
-                target_uid="rpi4b-0001-0001",
+                target_uid=next(uid for uid in FREE_BOARDS if uid not in held),
                 hcl='job "x" { token = "******" }\n',
                 upload_token_sha256=token_hash(token),
             )
@@ -386,8 +390,9 @@ def running(folder: Path, **settings: Any) -> Iterator[Api]:
             ("host", Role.HOST),
         ):
             priority = 10 if role is Role.OPERATOR else 5
+            boards = ("rpi4b-*",) if role is Role.HOST else ()
             api.tokens[user_id] = add_account(
-                made.store, user_id, role, clock.now(), max_priority=priority
+                made.store, user_id, role, clock.now(), max_priority=priority, boards=boards
             )
         with _served(app, listener):
             try:

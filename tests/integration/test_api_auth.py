@@ -94,22 +94,22 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("DELETE", "/v1/tokens/{token_id}"): {"alice": 200, "operator": 200, "bob": 404, "host": 404},
     ("POST", "/v1/runs/{job}/progress"): {
         "upload": 200,
-        "operator": 200,
-        "host": 200,
+        "operator": 403,
+        "host": 200,  # its account serves the board
         "alice": 403,
         "bob": 403,
     },
     ("PUT", "/upload/{job}/{filename}"): {
         "upload": 200,
-        "operator": 200,
-        "host": 200,
+        "operator": 403,
+        "host": 200,  # its account serves the board
         "alice": 403,
         "bob": 403,
     },
     ("POST", "/upload/{job}/"): {
         "upload": 200,
-        "operator": 200,
-        "host": 200,
+        "operator": 403,
+        "host": 200,  # its account serves the board
         "alice": 403,
         "bob": 403,
     },
@@ -376,6 +376,63 @@ def test_nobody_makes_themselves_more_than_they_are(api: Api) -> None:
     locked = api.as_("operator").patch("/v1/users/operator", json={"disabled": True})
     assert locked.status_code == 409
     assert api.as_("operator").post("/v1/users", json={"user_id": "bob"}).status_code == 409
+
+
+def test_a_host_writes_results_of_its_own_boards_only(api: Api) -> None:
+    operator = api.as_("operator")
+    for pattern, status in (
+        ("{uid}0", 403),
+        ("rpi4b-0001", 403),
+        ("rpi5*", 403),
+        ("rpi4b-0001-*", 201),
+        ("{uid}", 201),
+        ("*", 201),
+    ):
+        _, attempt = names(api)
+        boards = ["x", pattern.format(uid=attempt.target_uid)]
+        job = attempt.job_id.removeprefix("benchmark-")
+        user_id = f"host-{secrets.token_hex(4)}"
+        made = operator.post(
+            "/v1/users", json={"user_id": user_id, "role": "host", "boards": boards}
+        )
+        assert made.json()["boards"] == boards
+        token = operator.post("/v1/tokens", json={"user_id": user_id}).json()["token"]
+        headers = {"Authorization": f"Bearer {token}"}
+        sent = api.as_(None).put(f"/upload/{job}/report.json", content=b"{}", headers=headers)
+        assert sent.status_code == status, boards
+        progress = api.as_(None).post(
+            f"/v1/runs/{job}/progress", json={"progress": 1}, headers=headers
+        )
+        assert progress.status_code == (204 if status == 201 else 403)
+        events = operator.get(f"/v1/benchmarks/{attempt.benchmark_id}/events").json()["items"]
+        senders = [e["data"]["sender"] for e in events if e["kind"] == "result.received"]
+        assert senders == ([user_id] if status == 201 else [])
+
+
+def test_a_token_makes_none_that_outlives_it(api: Api) -> None:
+    soon = _soon(api)
+    short = api.as_().post("/v1/tokens", json={"expires_at": soon}).json()["token"]
+    headers = {"Authorization": f"Bearer {short}"}
+    made = api.as_(None).post("/v1/tokens", json={}, headers=headers)
+    assert made.status_code == 201
+    assert made.json()["expires_at"] is not None
+    assert made.json()["expires_at"][:19] == soon[:19]
+    late = (api.clock.now() + timedelta(days=1)).isoformat()
+    refused = api.as_(None).post("/v1/tokens", json={"expires_at": late}, headers=headers)
+    assert refused.status_code == 422
+    assert refused.json()["errors"][0]["pointer"] == "/expires_at"
+
+
+def test_a_lesser_token_does_not_revoke_a_greater_one(api: Api) -> None:
+    operator = api.as_("operator")
+    lesser = operator.post("/v1/tokens", json={"role": "submitter"}).json()
+    greater = operator.post("/v1/tokens", json={"role": "operator"}).json()
+    headers = {"Authorization": f"Bearer {lesser['token']}"}
+    path = f"/v1/tokens/{greater['token_id']}"
+    assert api.as_(None).delete(path, headers=headers).status_code == 403
+    own = f"/v1/tokens/{lesser['token_id']}"
+    assert api.as_(None).delete(own, headers=headers).status_code == 204
+    assert operator.delete(path).status_code == 204
 
 
 def test_a_token_is_stored_only_as_its_hash(api: Api) -> None:
