@@ -127,7 +127,7 @@ class Authenticator:
                 what the token is for.
         """
         sha256 = token_hash(token)
-        now = self._clock.now()
+        now = self._clock.certain()
         asked_at = self._clock.monotonic_s()
         try:
             with self._store.read() as uow:

@@ -8,11 +8,10 @@ import os
 import secrets
 import socket
 import sys
-import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -33,6 +32,7 @@ from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryPro
 from edgeyard.errors import ConfigError, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.clock import SteadyClock
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
@@ -58,7 +58,7 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
-from edgeyard.scheduler.ports import Cluster, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -67,18 +67,6 @@ from edgeyard.scheduler.workers.isolated import Workers
 ADMIN = "admin"
 ADMIN_TOKEN_FILE = "admin.token"
 SERVER_ID_FILE = "server.id"
-
-
-class SystemClock:
-    """The machine's."""
-
-    def now(self) -> datetime:
-        """Aware UTC."""
-        return datetime.now(UTC)
-
-    def monotonic_s(self) -> float:
-        """For durations."""
-        return time.monotonic()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +123,11 @@ def build(settings: Settings, port: int) -> System:
     Raises:
         ConfigError: A file or a setting can't be used, or another server has this data folder.
     """
-    clock = SystemClock()
+    clock = SteadyClock()
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(settings.data_dir)
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
-    store = open_store(settings)
+    store = open_store(settings, clock)
     files = open_files(settings)
     inventory = inventory_provider(settings).load()
     workers = Workers()
@@ -157,7 +145,7 @@ def build(settings: Settings, port: int) -> System:
     policy = policies.configured.policy
     store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
     metrics = Metrics()
-    inner, verify = build_cluster(settings, inventory, store)
+    inner, verify = build_cluster(settings, inventory, store, clock)
     cluster = ObservedCluster(inner, metrics.observe)
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
@@ -272,7 +260,7 @@ def build(settings: Settings, port: int) -> System:
 
 
 def build_cluster(
-    settings: Settings, inventory: Inventory, store: Store
+    settings: Settings, inventory: Inventory, store: Store, clock: Clock
 ) -> tuple[ClusterWithNodes, Verify]:
     """Where jobs run, and who says what their text means.
 
@@ -281,7 +269,8 @@ def build_cluster(
     """
     if settings.cluster == "embedded":
         boards = tuple(board for board in inventory.boards if board.local is not None)
-        return LocalCluster(boards, settings.data_dir / "embedded"), check_round_trip
+        local = LocalCluster(boards, settings.data_dir / "embedded", now=clock.now)
+        return local, check_round_trip
 
     def ended(job_ids: Collection[str]) -> Collection[str]:
         with store.read() as uow:
@@ -292,7 +281,11 @@ def build_cluster(
             return uow.attempts.none_yet()
 
     nomad = NomadCluster(
-        nomad_access(settings), purge_age_s=settings.nomad_purge_age_s, ended=ended, blank=blank
+        nomad_access(settings),
+        purge_age_s=settings.nomad_purge_age_s,
+        ended=ended,
+        blank=blank,
+        now=clock.now,
     )
     return nomad, nomad.verify
 
@@ -350,12 +343,18 @@ def nomad_findings(
     )
 
 
-def open_store(settings: Settings) -> SqlStore:
-    """The database that the settings name, brought to this version's schema."""
+def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
+    """The database that the settings name, brought to this version's schema.
+
+    Args:
+        settings: Of the server.
+        clock: The server's; None: of a command that only reads.
+    """
     url = settings.database_url
-    if url is not None:
-        return SqlStore(url.get_secret_value())
-    return SqlStore(f"sqlite:///{settings.data_dir / 'edgeyard.db'}")
+    where = (
+        f"sqlite:///{settings.data_dir / 'edgeyard.db'}" if url is None else url.get_secret_value()
+    )
+    return SqlStore(where, now=(clock or SteadyClock()).now)
 
 
 def open_files(settings: Settings) -> FileStore:

@@ -48,11 +48,26 @@ class Clock(Protocol):
     """Time, as an argument."""
 
     def now(self) -> datetime:
-        """Aware UTC."""
+        """Return the time of day, aware UTC; it runs on evenly while the machine's clock is set."""
         ...
 
     def monotonic_s(self) -> float:
-        """For durations."""
+        """Return seconds for durations; nobody can set them."""
+        ...
+
+    def certain(self) -> datetime:
+        """Return the time of day that has surely come.
+
+        It is `now` while wall and monotonic time agree, and stands still while they do not: what
+        can't be taken back, such as an expiry, compares with it.
+        """
+        ...
+
+    def disagreement_s(self) -> float:
+        """Return how far the machine's clock is ahead of `now`; 0.0 while they agree.
+
+        Meanwhile nothing that can't be taken back is done because of a time.
+        """
         ...
 
 
@@ -74,6 +89,9 @@ class JobState:
     Attributes:
         target_uid: Board that it was placed on; None before it was.
         reason: Why it is queued, in words; "" otherwise.
+        started_at: By the server's clock: the cluster corrects what a host says by how far that
+            host's clock is off, or gives the time at which it learnt of it.
+        ended_at: In the same way.
         failure: Why it ended, None when it ended well; ``preempted`` where the cluster itself
             gave its board to a more urgent job.
         stopped: It ended because it was asked to.

@@ -92,7 +92,7 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
         found = uow.keeping.lease(lease_id)
         if not caller.may_see(found.user_id or ""):
             raise Forbidden("only who has the board, or an operator, can release it")
-        ended = uow.keeping.end_lease(lease_id, services.clock.now())
+        ended = uow.keeping.end_lease(lease_id, services.clock.certain())
         if ended != found:
             uow.log.append(_event(context, caller, "board.released", ended))
         return ended

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TypeVar
 
 from edgeyard.errors import ClusterUnreachable, ConcurrentUpdate, Conflict
+from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.decided import Decided
@@ -157,7 +158,7 @@ class Cycle:
         self._clock = clock
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
-        self._pins = Pins(pin_grace_s)
+        self._pins = Pins(pin_grace_s, clock)
         self._most_run_s = most_run_s
         self._past = past or PastRuns()
         self._policies = policies
@@ -171,6 +172,7 @@ class Cycle:
         self._last_seq: int | None = None
         self._beside: _Beside | None = None
         self._seed = 0
+        self._waits: Stopwatches[str] = Stopwatches(clock)
         self._looking = threading.Lock()
         self.queue = QueueView("", policy.name, ())
         self.decided: Decided | None = None
@@ -273,7 +275,7 @@ class Cycle:
         overdue = {
             benchmark_id: why
             for benchmark_id, live in self._live.items()
-            if (why := _overdue(live, now)) is not None
+            if (why := self._overdue(live)) is not None
         }
         pending = [each for each in waiting_room if each.benchmark_id not in overdue]
         self._seed += 1
@@ -372,9 +374,25 @@ class Cycle:
             monotonic_s=self._clock.monotonic_s,
         )
 
+    def _overdue(self, live: _Live) -> tuple[str, bool] | None:
+        """Why the benchmark's time is up, and whether its deadline is why; None while it is not."""
+        benchmark, asked = live.benchmark, live.benchmark.description
+        if asked.deadline is not None and self._clock.certain() >= asked.deadline:
+            when = asked.deadline.isoformat()
+            return f"its deadline {when} passed while it was {benchmark.status}", True
+        waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
+        if not waits or asked.queue_timeout_s is None or self._clock.disagreement_s():
+            return None
+        due = max(live.queued_at, asked.start_time or live.queued_at)
+        if self._waits.elapsed_s(benchmark.benchmark_id, due) < asked.queue_timeout_s:
+            return None
+        return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False
+
     def _gathered(self, uow: UnitOfWork, now: datetime) -> Knowledge:
         runs = self._past.read(uow, now)
-        return gather(uow, now, runs, self._most_run_s, self._twin.loads(now))
+        return gather(
+            uow, now, runs, self._most_run_s, self._twin.loads(now), self._clock.certain()
+        )
 
     def _reload(self, uow: UnitOfWork) -> None:
         """Bring the cache of live benchmarks up to date: only what changed is read."""
@@ -391,6 +409,7 @@ class Cycle:
         # One assignment: `preview` reads this from other threads.
         self._live = live
         self._explained = {key: value for key, value in self._explained.items() if key in live}
+        self._waits.retain(live.__contains__)
 
     def _remember(self, changed: Sequence[_Live]) -> None:
         """Our own changes, committed: the next cycle need not read them."""
@@ -507,7 +526,7 @@ class Cycle:
             benchmark = self._live[benchmark_id].benchmark
             pin = PinView(waiting=found)
             if benchmark_id not in result.never:
-                pin = self._pins.look(benchmark, found, now)
+                pin = self._pins.look(benchmark, found)
             if pin.over:
                 missed[benchmark_id] = found
             if pin.since != benchmark.unavailable_since:
@@ -785,20 +804,6 @@ def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:
         # also a board that never took the job: the cluster may know more than the twin
         and (attempt.counts or (attempt.queued_at is not None and attempt.started_at is None))
     )
-
-
-def _overdue(live: _Live, now: datetime) -> tuple[str, bool] | None:
-    """Why the benchmark's time is up, and whether its deadline is why; None while it is not."""
-    benchmark, asked = live.benchmark, live.benchmark.description
-    if asked.deadline is not None and now >= asked.deadline:
-        when = asked.deadline.isoformat()
-        return f"its deadline {when} passed while it was {benchmark.status}", True
-    waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
-    if waits and asked.queue_timeout_s is not None:
-        due = max(live.queued_at, asked.start_time or live.queued_at)
-        if now >= due + timedelta(seconds=asked.queue_timeout_s):
-            return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False
-    return None
 
 
 def _shape(given: CycleInput) -> tuple[object, ...]:

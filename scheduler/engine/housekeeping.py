@@ -11,14 +11,16 @@ logger = logging.getLogger(__name__)
 
 
 def keep_house(store: Store, files: FileStore, clock: Clock, retention_s: float) -> None:
-    """Sweep once.
+    """Sweep once; while the clocks disagree nothing is dropped, because nobody knows how old it is.
 
     Args:
         retention_s: Age at which events and explanations of ended benchmarks go. Benchmarks, their
             attempts, outcomes and results stay.
     """
+    if clock.disagreement_s():
+        return
     swept = files.sweep_temporary()
-    pruned = store.prune(clock.now() - timedelta(seconds=retention_s))
+    pruned = store.prune(clock.certain() - timedelta(seconds=retention_s))
     removed = 0
     for stored in files.contents():
         with store.write() as uow:

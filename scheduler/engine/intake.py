@@ -258,7 +258,7 @@ def fire_due(store: Store, clock: Clock) -> int:
     Raises:
         Unavailable: The store can't take it now.
     """
-    now = clock.now()
+    now = clock.certain()
     with store.read() as uow:
         due = uow.lab.due_schedules(now)
     made = 0

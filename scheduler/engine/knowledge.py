@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import replace
+from datetime import datetime, timedelta
 
 from edgeyard.scheduler.engine.entitlements import entitlements
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
 from edgeyard.scheduler.ports import UnitOfWork
+
+_A_MOMENT = timedelta(seconds=1)
 
 
 def gather(
@@ -17,15 +20,28 @@ def gather(
     runs: History,
     most_run_s: float,
     host_loads: Mapping[str, HostLoad],
+    certain: datetime,
 ) -> Knowledge:
-    """As of now, with the past, the bound on runs that state none, and hosts' loads by name."""
+    """Gather what a cycle knows now.
+
+    Args:
+        now: The time that the cycle decides at.
+        runs: The past.
+        most_run_s: Bound on runs that state none.
+        host_loads: By name of the host.
+        certain: The time that has surely come: a lease that ends between it and ``now`` still
+            holds, because the clocks disagree.
+    """
     return Knowledge(
         runs=runs,
         host_loads=host_loads,
         most_run_s=most_run_s,
         entitlements=entitlements(uow, now),
         rates=uow.credits.rates(),
-        leases=tuple(uow.keeping.leases(now)),
+        leases=tuple(
+            each if each.until > now else replace(each, until=now + _A_MOMENT)
+            for each in uow.keeping.leases(min(certain, now))
+        ),
         quarantined={
             uid: each.reason for uid, each in uow.keeping.quarantines().items() if each.active
         },

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.model.benchmark import Benchmark, IfUnavailable, Waiting, WaitingReason
+from edgeyard.scheduler.ports import Clock
 
 _GONE = frozenset(
     {WaitingReason.BOARD_OFFLINE, WaitingReason.BOARD_UNHEALTHY, WaitingReason.RESERVED}
@@ -40,26 +42,32 @@ class PinView:
 class Pins:
     """Judges benchmarks that name a board. One thread."""
 
-    def __init__(self, grace_s: float) -> None:
-        self._grace = timedelta(seconds=grace_s)
+    def __init__(self, grace_s: float, clock: Clock) -> None:
+        self._grace_s = grace_s
+        self._clock = clock
+        self._absent: Stopwatches[str] = Stopwatches(clock)
         self._reported: set[str] = set()  # their owners know; asked for once in a process
 
-    def look(self, benchmark: Benchmark, waiting: Waiting, now: datetime) -> PinView:
+    def look(self, benchmark: Benchmark, waiting: Waiting) -> PinView:
         """Judge a benchmark by the reason why it waits now."""
         asked = benchmark.description
         if asked.target_uid is None or benchmark.unpinned:
             return PinView(waiting=waiting)
         if waiting.reason is WaitingReason.CLUSTER_UNREACHABLE:  # says nothing of the board
             return PinView(waiting=waiting, since=benchmark.unavailable_since)
-        due = asked.start_time is not None and now >= asked.start_time
+        due = asked.start_time is not None and self._clock.certain() >= asked.start_time
         if waiting.reason not in _GONE and not (due and waiting.reason in _TAKEN):
             self._reported.discard(benchmark.benchmark_id)
             return PinView(waiting=waiting)
-        since = benchmark.unavailable_since or now
-        over = benchmark.benchmark_id not in self._reported and now >= since + self._grace
+        since = benchmark.unavailable_since or self._clock.now()
+        over = (
+            benchmark.benchmark_id not in self._reported
+            and not self._clock.disagreement_s()
+            and self._absent.elapsed_s(benchmark.benchmark_id, since) >= self._grace_s
+        )
         if over:
             self._reported.add(benchmark.benchmark_id)
-        grace = f"{self._grace.total_seconds():g} s"
+        grace = f"{self._grace_s:g} s"
         if asked.if_unavailable is IfUnavailable.RESCHEDULE:
             outlook = f"if that lasts for {grace}, another board that fits may run it"
         elif benchmark.benchmark_id in self._reported:
@@ -71,4 +79,5 @@ class Pins:
 
     def forget_all_but(self, benchmark_ids: Container[str]) -> None:
         """Drop what is remembered of others."""
+        self._absent.retain(benchmark_ids.__contains__)
         self._reported = {each for each in self._reported if each in benchmark_ids}

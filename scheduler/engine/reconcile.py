@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, NotFound, Unavailable
+from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.absence import Absences
 from edgeyard.scheduler.engine.backoff import Backoff
@@ -105,6 +106,7 @@ class Reconciler:
         self._absences = Absences(rules.lost_grace_s)
         self._seen_ended: OrderedDict[str, None] = OrderedDict()
         self._failing = Backoff(REPAIR_BACKOFF_S, MAX_REPAIR_BACKOFF_S)
+        self._stopwatches: Stopwatches[tuple[str, str]] = Stopwatches(clock)
 
     def failing(self) -> Mapping[str, str]:
         """Why the last repair of an attempt failed, by job id. Any thread."""
@@ -148,6 +150,7 @@ class Reconciler:
             live = {attempt.job_id for attempt in attempts}
             self._failing.retain(live)
             self._absences.retain(live)
+            self._stopwatches.retain(lambda key: key[0] in live)
         else:
             self._stop_orphans(set(job_ids) - {attempt.job_id for attempt in attempts})
         now_s = self._clock.monotonic_s()
@@ -255,6 +258,7 @@ class Reconciler:
                 self._unknown_to_the_cluster(attempt, lost_by_restart)
             return
         self._absences.present(attempt.job_id, index)
+        job = _with_possible_times(job, attempt, now)
         if job.run is JobRun.ENDED:
             self._note_ended(attempt.job_id)
             failure = job.failure
@@ -287,7 +291,7 @@ class Reconciler:
                         started_at=job.started_at,
                     ),
                 )
-            elif benchmark.status in TERMINAL or self._grace_over(attempt, now):
+            elif benchmark.status in TERMINAL or self._grace_over(attempt):
                 self._apply(
                     attempt,
                     lambda uow, it: lifecycle.settle(uow, it, now, upload_grace_over=True),
@@ -297,7 +301,7 @@ class Reconciler:
             # Where it is as assumed, the start or the end notes it without a commit of its own.
             self._apply(attempt, lambda uow, it: lifecycle.placed(uow, it, job.target_uid, now))
             attempt = attempt.on_board(placed=job.target_uid)
-        why = self._stop_reason(attempt, benchmark, job, now)
+        why = self._stop_reason(attempt, benchmark, job)
         if why is not None:
             if attempt.stopping is None:
                 self._apply(attempt, lambda uow, it: uow.attempts.save(replace(it, stopping=why)))
@@ -390,9 +394,7 @@ class Reconciler:
         )
         self._apply(attempt, lambda uow, it: lifecycle.lost(uow, it, sentence, now, counts=counts))
 
-    def _stop_reason(
-        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
-    ) -> Failure | None:
+    def _stop_reason(self, attempt: Attempt, benchmark: Benchmark, job: JobState) -> Failure | None:
         """Why a job that has not ended has to; None: let it go on."""
         if attempt.stopping is not None:
             return attempt.stopping
@@ -400,27 +402,29 @@ class Reconciler:
             return Failure(
                 category=FailureCategory.TIMEOUT, sentence=f"it is {benchmark.status.value}"
             )
+        if self._clock.disagreement_s():
+            return None  # a clock is wrong, perhaps ours: no time is up
         if job.run is JobRun.QUEUED:
-            return self._start_overdue(attempt, benchmark, job, now)
+            return self._start_overdue(attempt, benchmark, job)
         asked = benchmark.description
         bound_s = attempt.time_limit_s or asked.user_time_s or self._limits.user_time_s
-        if attempt.started_at is not None and now > attempt.started_at + timedelta(
-            seconds=bound_s + RUN_TIME_MARGIN_S
+        if attempt.started_at is not None and (
+            self._elapsed_s(attempt, "run", attempt.started_at) > bound_s + RUN_TIME_MARGIN_S
         ):
             return Failure(
                 category=FailureCategory.TIMEOUT,
                 sentence=f"it ran longer than its time limit of {bound_s:g} s",
             )
-        return self._board_fault(attempt, job, now)
+        return self._board_fault(attempt, job)
 
-    def _board_fault(self, attempt: Attempt, job: JobState, now: datetime) -> Failure | None:
+    def _board_fault(self, attempt: Attempt, job: JobState) -> Failure | None:
         """Why its board is not to be waited for; a task may not notice that its board is gone."""
         uid = job.target_uid or attempt.target_uid
         trouble = self._board_trouble(uid) if uid and job.run is JobRun.RUNNING else None
         if trouble is None:
             return None
         since, reason = trouble
-        if now < since + timedelta(seconds=self._rules.board_grace_s):
+        if self._elapsed_s(attempt, "unusable", since) < self._rules.board_grace_s:
             return None
         return Failure(
             category=FailureCategory.BOARD_FAULT,
@@ -433,19 +437,18 @@ class Reconciler:
         if job.run is not JobRun.QUEUED or job.target_uid is not None or not job.reason:
             return False
         told = benchmark.waiting
-        return self._clock.now() > _due(attempt, benchmark) + timedelta(
-            seconds=BLOCKED_TOLD_S
-        ) and (told is None or told.sentence != job.reason)
+        waits_s = self._elapsed_s(attempt, "start", _due(attempt, benchmark))
+        return waits_s > BLOCKED_TOLD_S and (told is None or told.sentence != job.reason)
 
     def _start_overdue(
-        self, attempt: Attempt, benchmark: Benchmark, job: JobState, now: datetime
+        self, attempt: Attempt, benchmark: Benchmark, job: JobState
     ) -> Failure | None:
         """Why a job that the cluster has not started in its grace time is taken back."""
         if attempt.state is not AttemptState.QUEUED:
             return None
         placed = job.target_uid is not None  # it is set up there, and downloads its files
         grace_s = self._rules.setup_grace_s if placed else self._rules.start_grace_s
-        if now <= _due(attempt, benchmark) + timedelta(seconds=grace_s):
+        if self._elapsed_s(attempt, "start", _due(attempt, benchmark)) <= grace_s:
             return None
         if placed:
             sentence = f"its task did not start on {job.target_uid} within {grace_s:g} s"
@@ -458,9 +461,14 @@ class Reconciler:
             sentence=f"{sentence}: {job.reason}" if job.reason else sentence,
         )
 
-    def _grace_over(self, attempt: Attempt, now: datetime) -> bool:
+    def _grace_over(self, attempt: Attempt) -> bool:
         ended = attempt.task_ended_at
-        return ended is not None and now > ended + timedelta(seconds=self._rules.upload_grace_s)
+        if ended is None or self._clock.disagreement_s():
+            return False
+        return self._elapsed_s(attempt, "upload", ended) > self._rules.upload_grace_s
+
+    def _elapsed_s(self, attempt: Attempt, what: str, since: datetime) -> float:
+        return self._stopwatches.elapsed_s((attempt.job_id, what), since)
 
     def _tell(self, blocked: Sequence[tuple[Benchmark, Attempt, str]]) -> None:
         """Why each of these jobs does not start: of many at once where a lab is full."""
@@ -491,6 +499,17 @@ class Reconciler:
                 "attempt changed meanwhile",
                 extra={"event": "reconcile.conflict", "job_id": attempt.job_id},
             )
+
+
+def _with_possible_times(job: JobState, attempt: Attempt, now: datetime) -> JobState:
+    """Replace a time that can't be, because some clock was wrong, by that of its receipt."""
+
+    def possible(at: datetime | None, earliest: datetime) -> datetime | None:
+        return at if at is None or earliest <= at <= now else now
+
+    started_at = possible(job.started_at, attempt.created_at)
+    ended_at = possible(job.ended_at, attempt.started_at or started_at or attempt.created_at)
+    return replace(job, started_at=started_at, ended_at=ended_at)
 
 
 def _never_began(attempt: Attempt, job: JobState) -> bool:

@@ -70,6 +70,12 @@ class MovableClock:
     def monotonic_s(self) -> float:
         return time.monotonic() + self.ahead.total_seconds()
 
+    def certain(self) -> datetime:
+        return self.now()
+
+    def disagreement_s(self) -> float:
+        return 0.0
+
 
 @dataclass(frozen=True)
 class FakePreview:

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.clock import SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
@@ -28,6 +29,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
+from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.store import SqlStore
@@ -83,8 +85,9 @@ class Lab:
         clock: FixedClock | None = None,
     ) -> None:
         self.clock = clock or FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
-        self.store = store or SqlStore(database_in(folder), now=self.clock.now)
-        self.cluster = cluster or FakeCluster(self.clock.now, *(board(uid) for uid in boards))
+        self.time = SteadyClock(self.clock.now, self.clock.monotonic_s)
+        self.store = store or SqlStore(database_in(folder), now=self.time.now)
+        self.cluster = cluster or FakeCluster(self.time.now, *(board(uid) for uid in boards))
         self._engine_cluster = engine_cluster or self.cluster
         self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s
         self._start_grace_s, self._setup_grace_s = start_grace_s, setup_grace_s
@@ -102,7 +105,7 @@ class Lab:
             self.cluster,
             policy,
             self._plugins or registry().resolve(policy),
-            self.clock,
+            self.time,
             lambda name, value, labels: None,
             self._start_lead_s,
             self._pin_grace_s,
@@ -117,7 +120,7 @@ class Lab:
                 public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner"
             ),
             limits,
-            self.clock,
+            self.time,
         )
         self.reconciler = Reconciler(
             self.store,
@@ -130,7 +133,7 @@ class Lab:
                 board_grace_s=30,
             ),
             limits,
-            self.clock,
+            self.time,
             twin.unusable,
         )
 
@@ -145,7 +148,7 @@ class Lab:
                 replace(description, **changes),  # type: ignore[arg-type]
                 user_id,
                 [file],
-                self.clock.now(),
+                self.time.now(),
             )
         return made.benchmark_id
 
@@ -185,12 +188,30 @@ class Lab:
 
     def upload(self, job_id: str, report: Mapping[str, object] = GOOD) -> None:
         with self.store.write() as uow:
-            lifecycle.result_received(uow, uow.attempts.by_job_id(job_id), report, self.clock.now())
+            lifecycle.result_received(uow, uow.attempts.by_job_id(job_id), report, self.time.now())
 
     def progress(self, job_id: str, progress: float, phase: str = "measuring") -> None:
         with self.store.write() as uow:
             attempt = uow.attempts.by_job_id(job_id)
-            lifecycle.progress_received(uow, attempt, progress, phase, self.clock.now())
+            lifecycle.progress_received(uow, attempt, progress, phase, self.time.now())
+
+    def attempt(self, job_id: str) -> Attempt:
+        with self.store.read() as uow:
+            return uow.attempts.by_job_id(job_id)
+
+    def lease(self, uid: str, seconds: float) -> None:
+        """Reserve a board for maintenance from now on."""
+        now = self.time.now()
+        with self.store.write() as uow:
+            uow.keeping.add_lease(
+                Lease(
+                    lease_id=f"lease-{uid}",
+                    target_uid=uid,
+                    since=now,
+                    until=now + timedelta(seconds=seconds),
+                    reason="a new fan",
+                )
+            )
 
     def events(self, benchmark_id: str, kind: str) -> list[Event]:
         with self.store.read() as uow:

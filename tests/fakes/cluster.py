@@ -95,19 +95,26 @@ class FakeCluster:
     def close(self) -> None:
         pass
 
-    def start(self, job_id: str, uid: str) -> None:
+    def start(self, job_id: str, uid: str, *, at: datetime | None = None) -> None:
         self.jobs[job_id] = replace(
-            self.jobs[job_id], run=JobRun.RUNNING, target_uid=uid, started_at=self._now()
+            self.jobs[job_id], run=JobRun.RUNNING, target_uid=uid, started_at=at or self._now()
         )
 
-    def end(self, job_id: str, failure: Failure | None = None, *, began: bool = True) -> None:
+    def end(
+        self,
+        job_id: str,
+        failure: Failure | None = None,
+        *,
+        began: bool = True,
+        at: datetime | None = None,
+    ) -> None:
         job = self.jobs[job_id]
         self.jobs[job_id] = replace(
             job,
             run=JobRun.ENDED,
             failure=failure,
             started_at=job.started_at or (self._now() if began else None),
-            ended_at=self._now(),
+            ended_at=at or self._now(),
         )
 
     def _reach(self) -> None:

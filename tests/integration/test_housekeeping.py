@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import NotFound
+from edgeyard.scheduler.clock import SteadyClock
 from edgeyard.scheduler.engine.housekeeping import keep_house
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.records import UserFile
@@ -36,6 +37,21 @@ def test_only_content_without_a_name_goes(tmp_path: Path) -> None:
     assert files.path(kept).read_bytes() == b"named"
     with pytest.raises(NotFound):
         files.path(dropped)
+
+
+def test_nothing_is_dropped_while_the_clocks_disagree(tmp_path: Path) -> None:
+    machine = FixedClock(datetime.now(UTC))
+    clock = SteadyClock(machine.now, machine.monotonic_s)
+    store = SqlStore(f"sqlite:///{tmp_path}/lab.db")
+    files = ContentFiles(tmp_path / "files")
+    nameless = _stored(files, b"nameless")
+    machine.step(3600)
+    keep_house(store, files, clock, 3600)
+    assert files.path(nameless).read_bytes() == b"nameless"
+    machine.step(-3600)
+    keep_house(store, files, clock, 3600)
+    with pytest.raises(NotFound):
+        files.path(nameless)
 
 
 def _stored(files: ContentFiles, content: bytes) -> str:

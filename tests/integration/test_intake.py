@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import Cancelled, InvalidInput, RunFailed, UrlRefused
+from edgeyard.scheduler.clock import SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.downloads import Download, DownloadQueue
 from edgeyard.scheduler.engine.intake import (
@@ -296,3 +297,15 @@ def test_content_that_only_a_schedule_names_stays(store: SqlStore, clock: FixedC
 def test_what_is_no_crontab_is_refused(cron: str) -> None:
     with pytest.raises(InvalidInput, match="/cron"):
         next_fire(cron, datetime(2026, 11, 21, tzinfo=UTC))
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_schedule_does_not_fire_because_somebody_set_the_clock(
+    store: SqlStore, clock: FixedClock, step_s: float
+) -> None:
+    steady = SteadyClock(clock.now, clock.monotonic_s)
+    scheduled(store, clock)
+    clock.step(step_s)
+    assert fire_due(store, steady) == 0
+    clock.step(-step_s)
+    assert fire_due(store, steady) == 0
