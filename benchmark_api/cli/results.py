@@ -280,6 +280,9 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["top-5"] = _share(row.get("top5"))
     facts |= _training_facts(found)
     facts["peak memory"] = size(row.get("ram_peak_bytes"))
+    own = size(row.get("ram_model_bytes"))
+    if own:
+        facts["peak memory"] += f" (the model's own: {own})"
     return {name: value for name, value in facts.items() if value}
 
 

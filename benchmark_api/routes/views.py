@@ -109,6 +109,7 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
         "top5": _number(accuracy, "top5"),
         "final_loss": _number(training, "final_loss"),
         "ram_peak_bytes": _number(told, "ram_peak"),
+        "ram_model_bytes": _number(told, "ram_model"),
         "verdict": verdict.get("verdict"),
         "reasons": reasons if isinstance(reasons, list) else [],
         "ended_at": time_to_json(benchmark.ended_at),

@@ -361,6 +361,7 @@ class ResultRow(TypedDict):
     top5: float | None
     final_loss: float | None
     ram_peak_bytes: float | None
+    ram_model_bytes: float | None
     verdict: str | None
     reasons: list[Any]
     ended_at: str | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from pathlib import Path
-from typing import BinaryIO, Dict, Sequence, cast
+from typing import BinaryIO, Dict, Sequence, Tuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,62 @@ def read_arrays(
         raise _wrong(path, f"is not a readable .npz: {error}") from error
     except OSError as error:
         raise _wrong(path, f"can't be read: {error}") from error
+
+
+def converted(
+    values: NDArray[np.generic], dtype: np.dtype[np.generic], what: str
+) -> NDArray[np.generic]:
+    """The same values in another type, or an error where that type cannot hold them.
+
+    Whole numbers and booleans become floats or other whole numbers; floats become other floats.
+
+    Args:
+        what: What takes the values, for the error: "input 'x'".
+
+    Raises:
+        RunFailed: ``user_input``, naming the value and what is accepted.
+    """
+    given = values.dtype
+    if given == dtype:
+        return values
+    if given.kind not in "biuf" or dtype.kind not in "biuf":
+        raise RunFailed("user_input", f"{what} takes {dtype}, and not {given}")
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            result = values.astype(dtype)
+        lost = np.isinf(result) & np.isfinite(values)
+        if lost.any():
+            limit = float(np.finfo(dtype).max)  # type: ignore[type-var]
+            raise RunFailed(
+                "user_input",
+                f"{what} takes {dtype}, which cannot hold {values[lost][0]}; "
+                f"accepted are values from {-limit:g} to {limit:g}",
+            )
+        return result
+    low, high = (0, 1) if dtype.kind == "b" else _bounds(dtype)
+    if given.kind == "f":
+        odd = values[~(np.isfinite(values) & (values == np.floor(values)))]
+        example = f", such as {odd[0]}" if odd.size else ""
+        raise RunFailed(
+            "user_input",
+            f"{what} takes {dtype}, and not {given}{example}; accepted are whole numbers from "
+            f"{low} to {high}, in an array of whole numbers",
+        )
+    if values.size:
+        # as Python's numbers: NumPy would compare int64 and uint64 as floats
+        for extreme in (int(values.min()), int(values.max())):
+            if not low <= extreme <= high:
+                raise RunFailed(
+                    "user_input",
+                    f"{what} takes {dtype}, which cannot hold {extreme}; accepted are whole "
+                    f"numbers from {low} to {high}",
+                )
+    return values.astype(dtype)
+
+
+def _bounds(dtype: np.dtype[np.generic]) -> Tuple[int, int]:
+    found = np.iinfo(dtype)  # type: ignore[type-var]
+    return int(found.min), int(found.max)
 
 
 def _read(

@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.arrays import array_names, read_arrays
+from edgeyard.devices.runner.arrays import array_names, converted, read_arrays
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
 from edgeyard.devices.runner.preprocessing import Preprocessing, parse_preprocessing
@@ -293,7 +293,7 @@ def _labels(y: NDArray[np.generic], path: Path) -> NDArray[np.int64]:
             path,
             f"has 'y' of shape {y.shape} and type {y.dtype}; expected class numbers, shape (rows,)",
         )
-    labels = y.astype(np.int64)
+    labels = converted(y, np.dtype(np.int64), f"dataset {path.name!r}: 'y'").astype(np.int64)
     if labels.min() < 0:
         raise _wrong(path, "has a class number below 0 in 'y'")
     return labels
@@ -311,12 +311,7 @@ def _fit(rows: NDArray[np.generic], spec: TensorSpec, what: str, path: Path) -> 
             f"has {what} with rows of shape {list(rows.shape[1:])}; "
             f"input {spec.name!r} expects rows of {_show(spec)}",
         )
-    want = np.dtype(spec.dtype)
-    if rows.dtype == want:
-        return rows
-    if not np.can_cast(rows.dtype, want, casting="same_kind") and rows.dtype.kind not in "iub":
-        raise _wrong(path, f"has {what} of type {rows.dtype}; input {spec.name!r} takes {want}")
-    return rows.astype(want)
+    return converted(rows, np.dtype(spec.dtype), f"dataset {path.name!r}: input {spec.name!r}")
 
 
 def _show(spec: TensorSpec) -> str:

@@ -138,6 +138,10 @@ def _range(
         bounds = np.iinfo(dtype)  # type: ignore[type-var]
         if low < bounds.min or high > float(bounds.max):
             raise _wrong(spec, f"{spec.dtype} holds {bounds.min} to {bounds.max}")
+    else:
+        limit = float(np.finfo(dtype).max)  # type: ignore[type-var]
+        if low < -limit or high > limit or high - low > limit:
+            raise _wrong(spec, f"{spec.dtype} holds {-limit:g} to {limit:g}")
     return low, high, integral or bool(wish.get("integers"))
 
 

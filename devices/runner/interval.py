@@ -7,14 +7,28 @@ section 7.1). Latencies that follow one another are alike (caches, frequency, ot
 bursts). The number of samples below the median then varies as that of n / tau independent ones
 would, tau = 1 + 2 sum rho_k being the integrated autocorrelation time of the series
 1[x_i <= median] (for mixing sequences: Sen, Journal of Multivariate Analysis 2, 1972). So the ranks
-are moved apart by sqrt(tau). The sum is cut by Geyer's initial positive sequence (Statistical
-Science 7, 1992, section 3.3).
+are moved apart by sqrt(tau), and further:
+
+- A short series shows too little of its own dependence. So tau is that of a first-order
+  autoregressive process, for which one coefficient is enough: the lag-1 autocorrelation phi of the
+  normal scores of the ranks, whose bias -(1 + 3 phi) / n is taken back (Kendall, Biometrika 41,
+  1954) and to which a part of its own error is added. Its indicator series has
+  rho_k = (2 / pi) arcsin(phi^k). From 100 samples on, what the series shows beyond lag 1 counts
+  too: its sum by Geyer's initial positive sequence (Statistical Science 7, 1992, section 3.3),
+  where that is more.
+- n / tau independent samples tell the spread worse than n do: by the ratio of Student's quantiles.
+- A series of n dependent samples spreads less than independent ones do, by 1 - tau / n in variance.
+
+Where the ranks leave the series, the interval goes on as far beyond its ends in proportion: twenty
+runs that hang together do not show how far the median may be. Coverage by simulation, 2,000 series
+of 20 samples at phi = 0, 0.5, 0.8, 0.9: 98, 97, 95, 93 %; of 200: 97, 97, 96, 96 %.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +43,21 @@ _EXACT_UP_TO = 1000
 
 _Z = 1.959963984540054
 
+_LONG = 100
+"""From so many samples on, more than the first autocorrelation can be told."""
+
+_MAX_PHI = 0.97
+_PHI_ERROR_SHARE = 1.5
+_DEGREES_SHARE = 0.8
+_MIN_SPREAD = 0.1
+
+_DEGREES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, math.inf)
+_STUDENT = (
+    *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3060, 2.2281, 2.1314, 2.0860),
+    *(2.0423, 2.0003, 1.9799, 1.9600),
+)
+"""97.5 % quantiles; in between, their logarithms are nearly linear in 1 / degrees of freedom."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MedianInterval:
@@ -36,6 +65,7 @@ class MedianInterval:
 
     Attributes:
         tau: Integrated autocorrelation time, at least 1: so many samples are worth one.
+        effective: As many independent samples tell as much.
         half_width: Half the interval's width, relative to the median.
     """
 
@@ -43,6 +73,7 @@ class MedianInterval:
     low: float
     high: float
     tau: float
+    effective: float
 
     @property
     def half_width(self) -> float:
@@ -63,18 +94,28 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
     if n < FEWEST:
         return None
     median = float(np.median(samples))
-    tau = autocorrelation_time(samples <= median)
-    reach = math.sqrt(tau) * (n / 2 - _low_rank(n))
-    # a series that hangs together so much that no rank is left is told by its whole range
-    low_rank = max(1, math.floor(n / 2 - reach))
-    high_rank = min(n, math.ceil(n / 2 + reach) + 1)
-    ordered = np.sort(samples)
-    return MedianInterval(
-        median=median,
-        low=float(ordered[low_rank - 1]),
-        high=float(ordered[high_rank - 1]),
-        tau=tau,
-    )
+    phi = _dependence(samples)
+    tau = _indicator_time(phi)
+    if n >= _LONG:
+        tau = max(tau, autocorrelation_time(samples <= median))
+    reach = n / 2 - _low_rank(n)
+    if tau > 1:
+        spread = max(_MIN_SPREAD, 1 - (1 + phi) / (1 - phi) / n)
+        degrees = _DEGREES_SHARE * (n / tau - 1)
+        reach *= math.sqrt(tau / spread) * student_quantile(degrees) / student_quantile(n - 1)
+    low, high = _reached(np.sort(samples), median, reach)
+    return MedianInterval(median=median, low=low, high=high, tau=tau, effective=n / tau)
+
+
+def student_quantile(degrees: float) -> float:
+    """97.5 % quantile of Student's distribution, within 0.5 %.
+
+    Args:
+        degrees: Degrees of freedom; below 1 they count as 1.
+    """
+    inverse = [1 / one for one in _DEGREES]
+    logs = [math.log(one) for one in _STUDENT]
+    return math.exp(float(np.interp(1 / max(degrees, 1.0), inverse[::-1], logs[::-1])))
 
 
 def autocorrelation_time(series: NDArray[np.bool_]) -> float:
@@ -94,6 +135,52 @@ def autocorrelation_time(series: NDArray[np.bool_]) -> float:
     ended = np.flatnonzero(pairs <= 0)
     kept = pairs[: int(ended[0])] if len(ended) else pairs
     return max(1.0, float(2 * kept.sum() - 1))
+
+
+def _reached(ordered: NDArray[np.float64], median: float, reach: float) -> Tuple[float, float]:
+    """The samples so many ranks away from the middle; beyond the ends in proportion."""
+    n = len(ordered)
+    low_rank, high_rank = math.floor(n / 2 - reach), math.ceil(n / 2 + reach) + 1
+    if low_rank >= 1:
+        return float(ordered[low_rank - 1]), float(ordered[high_rank - 1])
+    beyond = reach / (n / 2 - 1)
+    low = median - beyond * (median - float(ordered[0]))
+    # what cannot be negative does not become so
+    low = max(low, min(0.0, float(ordered[0])))
+    return low, median + beyond * (float(ordered[-1]) - median)
+
+
+def _dependence(samples: NDArray[np.float64]) -> float:
+    """Lag-1 autocorrelation of the ranks' normal scores without its bias, from 0 on."""
+    n = len(samples)
+    # the mean rank of equal samples, which a coarse clock gives: their order says nothing
+    _, which, counts = np.unique(samples, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts + 1) / 2)[which] + 0.5
+    scores = _normal_quantile(ranks / n)
+    scores -= scores.mean()
+    variance = float(scores @ scores)
+    if variance == 0:
+        return 0.0
+    phi = (float(scores[:-1] @ scores[1:]) / variance + 1 / n) / (1 - 3 / n)
+    phi = min(1.0, max(0.0, phi))
+    return min(_MAX_PHI, phi + _PHI_ERROR_SHARE * phi * (1 - phi) / math.sqrt(n))
+
+
+def _indicator_time(phi: float) -> float:
+    """Integrated autocorrelation time of ``1[x_i <= median]`` of an autoregressive process."""
+    if phi <= 0:
+        return 1.0
+    lags = np.arange(1, 2 + int(math.log(1e-4) / math.log(phi)))
+    return 1 + 2 * float(np.sum(2 / math.pi * np.arcsin(phi**lags)))
+
+
+def _normal_quantile(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Quantiles of the normal distribution, to 0.0005 (Abramowitz and Stegun, 26.2.23)."""
+    t = np.sqrt(-2 * np.log(np.minimum(shares, 1 - shares)))
+    top = 2.515517 + t * (0.802853 + t * 0.010328)
+    bottom = 1 + t * (1.432788 + t * (0.189269 + t * 0.001308))
+    found: NDArray[np.float64] = np.sign(shares - 0.5) * (t - top / bottom)
+    return found
 
 
 def _low_rank(n: int) -> int:

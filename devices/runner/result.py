@@ -82,6 +82,8 @@ def build_report(
         "inference_engine": spec.engine,
         "nb_inference": 0,
         "ram_peak": peak_rss_bytes or None,
+        "ram_baseline": None,
+        "ram_model": None,
         "flash_usage": size,
         "load_cpu": None,
         "temperature": None,

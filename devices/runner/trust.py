@@ -29,6 +29,9 @@ DRIFT = 0.05
 WIDEST_INTERVAL = 0.05
 """Half-width of the p50's interval, relative: differences below 10 % could not be told apart."""
 
+ALIKE = 2.0
+"""Autocorrelation time from which on a wide interval is explained by it."""
+
 CLOCK_ERROR = 0.01
 CLOCK_READ_SHARE = 0.05
 """Reading the clock takes about 50 ns; a p50 of which that is more than 5 % is mostly clock."""
@@ -137,13 +140,13 @@ def _of_the_runs(
         yield Reason(
             code="precision_not_reached",
             sentence=f"Time was up at ±{interval.half_width:.1%} after {runs} runs; "
-            f"±{precision:.1%} was asked for.",
+            f"±{precision:.1%} was asked for{_alike(runs, interval)}.",
         )
     elif interval.half_width > WIDEST_INTERVAL:
         yield Reason(
             code="wide_interval",
-            sentence=f"The p50 is known to ±{interval.half_width:.1%} only; more runs would "
-            "narrow it.",
+            sentence=f"The p50 is known to ±{interval.half_width:.1%} only"
+            f"{_alike(runs, interval)}; more runs would narrow it.",
         )
     drift = _drift(latencies_ms)
     if drift is not None:
@@ -152,6 +155,16 @@ def _of_the_runs(
             sentence=f"The second half of the runs was {abs(drift):.1%} "
             f"{'slower' if drift > 0 else 'faster'} than the first.",
         )
+
+
+def _alike(runs: int, interval: MedianInterval) -> str:
+    """Says so where runs that follow one another are alike, so that fewer count."""
+    if interval.tau < ALIKE:
+        return ""
+    return (
+        f", because runs that follow one another were alike: {runs} of them are worth "
+        f"{max(1, round(interval.effective))} independent ones"
+    )
 
 
 def _of_the_conditions(found: Conditions) -> Iterator[Reason]:

@@ -6,6 +6,10 @@ series is noisier than that. The standard error of a window's median is 1.2533 s
 s = 1.4826 MAD (Kendall and Stuart, The Advanced Theory of Statistics, vol. 1, section 10.12;
 Rousseeuw and Croux, JASA 88, 1993). A trend of more than 3 % a window is never taken for noise: it
 moves medians by n times its slope, and the error by less than that for every n from 2 on.
+
+A model that takes a second or more has a rule of its own, since windows of it would take minutes:
+it is warm when three consecutive runs after the first lie within 3 % of each other, or when its
+last nine runs pass as three windows. Its warm-up is bounded in runs, not in seconds.
 """
 
 from __future__ import annotations
@@ -18,18 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 RULE = "the medians of the last three windows agree within 3 % or twice their standard error"
+RULE_OF_SLOW = "three consecutive runs after the first lie within 3 %, or the last nine as windows"
 
 TOLERANCE = 0.03
 WINDOWS = 3
 MOST_WINDOWS = 40
 LONGEST_S = 30.0
-"""A model that is not steady after half a minute won't be, or is so slow that it has no warm-up."""
+"""A model of less than a second a run that is not steady after half a minute won't be."""
+
+SLOW_S = 1.0
+"""A run of so long is a window of its own."""
+
+_RUNS_OF_SLOW = 3
+_MAX_RUNS_OF_SLOW = 12
 
 _WINDOW_S = 0.02
 """Two kernel ticks: shorter windows would see a tick or none."""
 
 _SMALLEST, _LARGEST = 5, 500
-_SMALLEST_OF_SLOW, _SLOW_S = 3, 1.0
 _KEPT = 500
 
 Timed = Callable[[int], Sequence[int]]
@@ -43,7 +53,7 @@ class WarmUp:
     Attributes:
         settled: The latencies became steady within the bounds.
         seconds: Sum of the runs.
-        window: Runs a window.
+        window: Runs a window; 1 for a slow model.
         latencies_ms: Of the runs, in order.
     """
 
@@ -52,6 +62,7 @@ class WarmUp:
     seconds: float
     window: int
     latencies_ms: Sequence[float]
+    rule: str = RULE
 
     def as_json(self) -> Mapping[str, object]:
         """As the report has it."""
@@ -60,45 +71,67 @@ class WarmUp:
             "runs": self.runs,
             "seconds": round(self.seconds, 6),
             "window": self.window,
-            "rule": RULE,
+            "rule": self.rule,
             "latencies_ms": [round(one, 6) for one in self.latencies_ms[:_KEPT]],
         }
 
 
-def warm_up(timed: Timed, longest_s: float = LONGEST_S) -> WarmUp:
+def warm_up(timed: Timed, longest_s: float = math.inf) -> WarmUp:
     """Run until the latencies are steady, or a bound is reached.
 
     Args:
-        longest_s: No further window begins after this time.
+        longest_s: No further window begins after this time. A model of less than a second a run
+            gets half a minute at most, and a slow one at least four runs.
     """
     first = list(timed(1))
     # the first run pays for allocations: how long a run takes is told by the ones after it
-    trial = list(timed(_SMALLEST_OF_SLOW if first[0] >= _SLOW_S * 1e9 else _SMALLEST))
+    trial = list(timed(1)) if first[0] >= SLOW_S * 1e9 else list(timed(_SMALLEST))
+    if min(trial) >= SLOW_S * 1e9:
+        return _warm_up_slow(timed, first + trial, longest_s)
     window = _window(min(trial) / 1e9)
     latencies = first + trial
     windows: List[NDArray[np.float64]] = []
     if len(trial) >= window:
         windows.append(np.array(trial, dtype=np.float64))
     spent_ns = sum(latencies)
+    bound_ns = min(LONGEST_S, longest_s) * 1e9
     settled = False
-    while not settled and len(windows) < MOST_WINDOWS and spent_ns < longest_s * 1e9:
+    while not settled and len(windows) < MOST_WINDOWS and spent_ns < bound_ns:
         taken = timed(window)
         latencies += taken
         spent_ns += sum(taken)
         windows.append(np.array(taken, dtype=np.float64))
         settled = len(windows) >= WINDOWS and _agree(windows[-WINDOWS:])
+    return _result(latencies, window, settled, RULE)
+
+
+def _warm_up_slow(timed: Timed, latencies: List[int], longest_s: float) -> WarmUp:
+    settled = False
+    while not settled and len(latencies) <= _MAX_RUNS_OF_SLOW:
+        if len(latencies) > _RUNS_OF_SLOW and sum(latencies) >= longest_s * 1e9:
+            break
+        latencies += timed(1)
+        warm = np.array(latencies[1:], dtype=np.float64)
+        if len(warm) >= _RUNS_OF_SLOW:
+            last = warm[-_RUNS_OF_SLOW:]
+            settled = bool(last.max() <= (1 + TOLERANCE) * last.min())
+        if len(warm) >= WINDOWS * _RUNS_OF_SLOW and not settled:
+            settled = _agree(np.split(warm[-WINDOWS * _RUNS_OF_SLOW :], WINDOWS))
+    return _result(latencies, 1, settled, RULE_OF_SLOW)
+
+
+def _result(latencies: Sequence[int], window: int, settled: bool, rule: str) -> WarmUp:
     return WarmUp(
         settled=settled,
         runs=len(latencies),
-        seconds=spent_ns / 1e9,
+        seconds=sum(latencies) / 1e9,
         window=window,
         latencies_ms=[one / 1e6 for one in latencies],
+        rule=rule,
     )
 
 
 def _window(run_s: float) -> int:
-    if run_s >= _SLOW_S:
-        return _SMALLEST_OF_SLOW
     return min(_LARGEST, max(_SMALLEST, math.ceil(_WINDOW_S / max(run_s, 1e-9))))
 
 

@@ -120,6 +120,8 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     assert report["load"]["cold_ms"] > 0
     assert report["load"]["warm_ms"] > 0
     assert report["ram_peak"] > 10_000_000
+    assert report["ram_peak"] == report["ram_baseline"] + report["ram_model"]
+    assert report["ram_model"] > SQUEEZENET.stat().st_size / 2
     assert report["target"] == "rpi4b"
     assert report["target_id"] == "rpi4b-0001-0001"
     assert report["warmup"]["runs"] > 0
@@ -128,6 +130,19 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     assert not (task.local / "results").exists(), "what is safe need not be kept"
     assert float((tmp_path / "progress").read_text()) == 0.0, "the board is idle again"
     assert server.progress[0]["phase"] == "loading"
+
+
+def test_peak_memory_shows_what_the_model_itself_needs(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    found = {}
+    for name, model in (("small", linear_model(np.eye(4))), ("large", bomb_model(64 * 2**20))):
+        task = make_task(tmp_path / name, server, model, nb_inference=6)
+        code, output = task.run()
+        assert code == 0, output
+        found[name] = report_of(server)["ram_model"]
+    assert found["small"] < 24 * 2**20, "Python and the engine are no part of the model"
+    assert 256 * 2**20 < found["large"] < 600 * 2**20, "its output alone has 256 MiB"
 
 
 def test_a_host_that_sets_only_the_eleven_variables_is_served(

@@ -116,6 +116,36 @@ def test_the_warm_up_is_bounded_in_windows_and_time() -> None:
     assert found.runs < 12
 
 
+@pytest.mark.parametrize("run_s", [1.1, 4.3, 60.0])
+def test_a_slow_but_steady_model_is_comparable(machine: Path, run_s: float) -> None:
+    session = Scripted(lambda run: int(run_s * 1e9 * (1 + 0.01 * jitter(run))))
+    found = measured(session, Until(runs=20), machine)
+    assert found.verdict.verdict == "comparable", found.verdict.reasons
+    assert found.warmup is not None
+    assert found.warmup.runs == 4, "one that is cold, and three that agree"
+
+
+def test_a_slow_model_that_still_gets_faster_is_warmed_up_for_longer(machine: Path) -> None:
+    session = Scripted(lambda run: int(4.3e9 * max(1.0, 2.0 - 0.2 * run)))
+    found = measured(session, Until(runs=20), machine)
+    assert found.verdict.verdict == "comparable", found.verdict.reasons
+    assert found.latencies_ms.max() == 4300.0
+
+
+def test_a_slow_noisy_but_level_model_settles(machine: Path) -> None:
+    noisy = Scripted(lambda run: int(4.3e9 * (1 + 0.2 * jitter(run))))
+    found = warm_up(lambda count: timed_runs(noisy.run, {}, count, noisy.clock), math.inf)
+    assert found.settled
+
+
+def test_a_first_run_that_is_slow_makes_no_slow_model(machine: Path) -> None:
+    session = Scripted(lambda run: 5_000_000 if run > 1 else 3_000_000_000)
+    found = measured(session, Until(runs=20), machine)
+    assert found.warmup is not None
+    assert found.warmup.window >= 5
+    assert found.verdict.verdict == "comparable"
+
+
 def test_a_noisy_but_level_series_settles() -> None:
     noisy = Scripted(lambda run: 5_000_000 + int(2_000_000 * jitter(run)))
     assert warm_up(lambda count: timed_runs(noisy.run, {}, count, noisy.clock)).settled

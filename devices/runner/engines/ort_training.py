@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner import onnx_file as onnx
+from edgeyard.devices.runner.arrays import converted
 from edgeyard.devices.runner.engine import (
     Progress,
     Session,
@@ -141,11 +142,7 @@ def fitted(x: NDArray[np.generic], inputs: Iterable[TensorSpec]) -> dict[str, ND
             f"an example in x has the shape {given}, but the model's input {spec.name!r} takes "
             f"{wanted}",
         )
-    if x.dtype.kind == "f" and np.dtype(spec.dtype).kind != "f":
-        raise RunFailed(
-            "user_input", f"x holds {x.dtype}, but the model's input {spec.name!r} {spec.dtype}"
-        )
-    return {spec.name: x.astype(spec.dtype, copy=False)}
+    return {spec.name: converted(x, np.dtype(spec.dtype), f"x: the model's input {spec.name!r}")}
 
 
 @dataclass

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.runner.arrays import converted
 from edgeyard.devices.runner.engine import Progress, TrainingConfig, TrainingResult
 from edgeyard.devices.runner.engines.litert import (
     Options,
@@ -255,12 +256,7 @@ def _fitted(name: str, array: Array, detail: Mapping[str, Any]) -> Array:
             "user_input",
             f"a row of {name} has the shape {given}, but the train signature takes {shape}",
         )
-    target = np.dtype(detail["dtype"])
-    if array.dtype.kind == "f" and target.kind != "f":
-        raise RunFailed(
-            "user_input", f"{name} holds {array.dtype}, but the train signature takes {target}"
-        )
-    return array.astype(target, copy=False)
+    return converted(array, np.dtype(detail["dtype"]), f"{name}: the train signature")
 
 
 def _same(before: Mapping[str, Array], after: Mapping[str, Array], label: str) -> bool:
