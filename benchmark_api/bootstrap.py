@@ -44,7 +44,7 @@ from edgeyard.scheduler.engine.election import Election
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.history import PastRuns
-from edgeyard.scheduler.engine.housekeeping import keep_house
+from edgeyard.scheduler.engine.housekeeping import Retention, collect_garbage
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
@@ -58,6 +58,7 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
+from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
@@ -227,7 +228,7 @@ def build(settings: Settings, port: int) -> System:
                 files=files,
                 clock=clock,
                 observe=metrics.observe,
-                sweep=partial(keep_house, its_store, files, clock, settings.retention_s),
+                sweep=partial(collect_garbage, its_store, files, clock, retention(settings)),
                 file_limits={
                     FileRole.MODEL: settings.model_limit_bytes,
                     FileRole.DATASET: settings.dataset_limit_bytes,
@@ -341,6 +342,18 @@ def nomad_findings(
         boards=partial(board_findings, inventory.boards, settings.unknown_devices),
         probe=probe,
     )
+
+
+def retention(settings: Settings) -> Retention:
+    """How long each class of records is kept."""
+    return {
+        RetentionClass.EVENTS: settings.retain_events_s,
+        RetentionClass.CYCLES: settings.retain_cycles_s,
+        RetentionClass.HCL: settings.retain_hcl_s,
+        RetentionClass.RESULTS: settings.retain_results_s,
+        RetentionClass.FILES: settings.retain_files_s,
+        RetentionClass.BENCHMARKS: settings.retain_benchmarks_s,
+    }
 
 
 def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:

@@ -66,6 +66,10 @@ Seconds = Annotated[float, BeforeValidator(duration_s)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
 
+_DAY_S = 86400.0
+_EVER = "none: for ever"
+
+
 class Settings(BaseSettings):
     """What an operator can set. Sizes take ``4 GiB``, durations ``15 min``."""
 
@@ -242,11 +246,37 @@ class Settings(BaseSettings):
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )
 
-    retention_s: Seconds = Field(
-        90 * 86400.0,
+    # retention: what is live, or needed by what is live, stays whatever its age
+    retain_events_s: Seconds = Field(
+        90 * _DAY_S, gt=0, description="How long events of ended benchmarks are kept, s."
+    )
+    retain_cycles_s: Seconds = Field(
+        90 * _DAY_S,
         gt=0,
-        description="Age at which events and explanations of ended benchmarks are dropped, s; "
-        "benchmarks and their results stay.",
+        description="How long recorded decisions and explanations of ended benchmarks are kept, s.",
+    )
+    retain_hcl_s: Seconds | None = Field(
+        None,
+        ge=_DAY_S,
+        description=f"How long the Nomad jobs of ended attempts are kept as text, s; {_EVER}.",
+    )
+    retain_results_s: Seconds | None = Field(
+        None,
+        ge=_DAY_S,
+        description="How long files that tasks uploaded are kept (raw latencies, logs, trained "
+        f"models), s; reports stay with their benchmarks; {_EVER}.",
+    )
+    retain_files_s: Seconds | None = Field(
+        None,
+        ge=_DAY_S,
+        description="How long models and data sets are kept after they were uploaded and after the "
+        f"last benchmark with them ended, s; {_EVER}.",
+    )
+    retain_benchmarks_s: Seconds | None = Field(
+        None,
+        ge=_DAY_S,
+        description="How long ended benchmarks are kept with their attempts, reports, files and "
+        f"charges, s; balances and run times that were learned stay; {_EVER}.",
     )
 
     # dispatch

@@ -42,6 +42,7 @@ from edgeyard.scheduler.model.records import (
     UserFile,
     Webhook,
 )
+from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
 
 
 class Clock(Protocol):
@@ -520,8 +521,13 @@ class Files(Protocol):
         """All reports of all of them, in no order; for tables."""
         ...
 
-    def referenced(self, sha256: str) -> bool:
-        """Whether any name, grant, result or benchmark still uses the content."""
+    def referenced(self, sha256: str, *, before: datetime | None = None) -> bool:
+        """Whether any name, grant, result or benchmark still uses the content.
+
+        Args:
+            sha256: Of the content.
+            before: Benchmarks that ended earlier count no longer; None: all count.
+        """
         ...
 
 
@@ -971,8 +977,8 @@ class Store(Protocol):
         """Raises Unavailable."""
         ...
 
-    def prune(self, before: datetime) -> int:
-        """Drop old events and explanations of what has ended; returns how many rows went."""
+    def prune(self, limits: Limits, *, dry_run: bool = False) -> Mapping[RetentionClass, Pruned]:
+        """Delete what is past its limit and not needed; returns what went of each class."""
         ...
 
     def close(self) -> None: ...

@@ -17,6 +17,7 @@ from edgeyard.benchmark_api.cli import (
     exporting,
     nouns,
     policies,
+    pruning,
     rendering,
     replaying,
     results,
@@ -62,7 +63,7 @@ def _root(
 
 _MODULES = (
     *(submitting, watching, benchmarks, results, nouns, policies, scorers),
-    *(rendering, checkup, server, replaying, exporting, testbed),
+    *(rendering, checkup, server, pruning, replaying, exporting, testbed),
 )
 for _module in _MODULES:
     _module.add_to(app)

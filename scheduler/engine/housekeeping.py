@@ -1,34 +1,88 @@
-"""What is dropped, and when: files that nothing names, records that are past their retention."""
+"""Garbage collection: records past their retention, and content that nothing names."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
+from edgeyard.scheduler.model.retention import Pruned, RetentionClass
 from edgeyard.scheduler.ports import Clock, FileStore, Store
 
 logger = logging.getLogger(__name__)
 
+Retention = Mapping[RetentionClass, float | None]
+"""Seconds for which each class is kept; None: for ever."""
 
-def keep_house(store: Store, files: FileStore, clock: Clock, retention_s: float) -> None:
-    """Sweep once; while the clocks disagree nothing is dropped, because nobody knows how old it is.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """What went, or would go.
+
+    Attributes:
+        pruned: Rows of the store, by class.
+        content: Files of which no name is left.
+        temporary: Uploads that were begun and left.
+    """
+
+    pruned: Mapping[RetentionClass, Pruned]
+    content: Pruned
+    temporary: int = 0
+
+
+def collect_garbage(
+    store: Store,
+    files: FileStore,
+    clock: Clock,
+    retention: Retention,
+    *,
+    dry_run: bool = False,
+) -> Collected:
+    """Prune the store once, then remove content that nothing names.
+
+    While the clocks disagree nothing goes, because nobody knows how old it is.
 
     Args:
-        retention_s: Age at which events and explanations of ended benchmarks go. Benchmarks, their
-            attempts, outcomes and results stay.
+        store: Has the records.
+        files: Has the content.
+        clock: Tells how old things are.
+        retention: How long each class is kept.
+        dry_run: Only count: names that would go still count as names of their content.
     """
     if clock.disagreement_s():
-        return
-    swept = files.sweep_temporary()
-    pruned = store.prune(clock.certain() - timedelta(seconds=retention_s))
-    removed = 0
+        return Collected(pruned={}, content=Pruned())
+    now = clock.certain()
+    limits = {
+        kind: now - timedelta(seconds=kept_s)
+        for kind, kept_s in retention.items()
+        if kept_s is not None
+    }
+    temporary = 0 if dry_run else files.sweep_temporary()
+    pruned = store.prune(limits, dry_run=dry_run)
+    content, before = Pruned(), limits.get(RetentionClass.FILES)
     for stored in files.contents():
-        with store.write() as uow:
-            named = uow.files.referenced(stored.sha256)
-        if not named and files.remove(stored.sha256):
-            removed += 1
-    if swept or pruned or removed:
+        with store.read() as uow:
+            if uow.files.referenced(stored.sha256, before=before):
+                continue
+        if not dry_run:
+            # Asked again as nobody else writes: it may have been named meanwhile.
+            with store.write() as uow:
+                if uow.files.referenced(stored.sha256, before=before):
+                    continue
+                if not files.remove(stored.sha256):
+                    continue
+        content += Pruned(1, stored.size_bytes)
+    rows = sum(each.rows for each in pruned.values())
+    if not dry_run and (rows or content.rows or temporary):
         logger.info(
-            "house kept",
-            extra={"event": "swept", "temporary": swept, "rows": pruned, "files": removed},
+            "garbage collected",
+            extra={
+                "event": "garbage.collected",
+                "temporary": temporary,
+                "rows": rows,
+                "files": content.rows,
+                "files_bytes": content.size_bytes,
+            },
         )
+    return Collected(pruned=pruned, content=content, temporary=temporary)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, delete, exists, or_, select, text, update
+from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.records import DownloadGrant, Report, ResultFile, UserFile
+from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
 from edgeyard.scheduler.store.tables import (
     LIVE_STATES,
     attempts,
-    benchmark_files,
     grants,
     reports,
     result_files,
-    schedules,
     user_files,
 )
 from edgeyard.scheduler.store.transaction import Transaction
@@ -39,16 +39,17 @@ _NAMED = (
     .order_by(*_NEWEST)
     .limit(1)
 )
+_SHA256 = bindparam("sha256", type_=Text)
 _REFERENCED = select(
     or_(
         *(
-            exists().where(table.c.sha256 == bindparam("sha256"))
-            for table in (user_files, benchmark_files, grants, result_files)
+            exists().where(table.c.sha256 == _SHA256)
+            for table in (user_files, grants, result_files)
         ),
-        # A schedule names its files inside its description; a hash is found there as it is.
-        exists().where(schedules.c.active, schedules.c.description.contains(bindparam("sha256"))),
+        content_in_use(_SHA256),
     )
 )
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
@@ -192,9 +193,14 @@ class SqlFiles:
             found += [report_of(row) for row in self._tx.rows(query)]
         return found
 
-    def referenced(self, sha256: str) -> bool:
-        """Whether any name, grant, result or benchmark still uses the content."""
-        return bool(self._tx.value(_REFERENCED, {"sha256": sha256}))
+    def referenced(self, sha256: str, *, before: datetime | None = None) -> bool:
+        """Whether any name, grant, result or benchmark still uses the content.
+
+        Args:
+            sha256: Of the content.
+            before: Benchmarks that ended earlier count no longer; None: all count.
+        """
+        return bool(self._tx.value(_REFERENCED, {"sha256": sha256, "before": before or _EVER}))
 
 
 def _user_file(row: Row | None, name: str) -> UserFile:

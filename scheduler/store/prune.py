@@ -1,79 +1,401 @@
-"""Retention: what is dropped, a little at a time."""
+"""Retention: old rows are found by reading along an index, and removed a few at a time.
+
+Nothing is searched for in a transaction that writes. Each such transaction removes a handful of
+rows by their keys, so that others who write wait for some milliseconds at most, however much is
+stored.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
+from typing import Any, cast
 
-from sqlalchemy import delete, exists, func, or_, select, text
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Select,
+    Table,
+    Text,
+    Update,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    false,
+    func,
+    literal,
+    or_,
+    select,
+    text,
+    tuple_,
+    update,
+)
 
-from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
+from edgeyard.scheduler.model.retention import Limits, RetentionClass
 from edgeyard.scheduler.store.cycles import PARTS_LOCK
 from edgeyard.scheduler.store.log import KEY_LIFE
 from edgeyard.scheduler.store.tables import (
+    HAS_HCL,
     LIVE_STATES,
     LIVE_STATUSES,
+    UtcTime,
     attempts,
+    benchmark_files,
     benchmarks,
+    campaigns,
     cycle_parts,
     cycles,
     events,
     explanations,
     grants,
+    metadata,
+    outcomes,
     part_contents,
+    placement_ratings,
     policy_overrides,
     remembered,
+    result_files,
     reward_rounds,
+    schedules,
+    user_files,
 )
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.transaction import Row, Transaction, among
 
-_STEP = 5_000  # rows of a table in one transaction: some tens of milliseconds
+PAGE = 1000
+"""Rows that are looked at in one transaction that reads."""
+
+_STEP = 100  # rows that go in one transaction
+_FEW = 5  # benchmarks or cycles, with all that belongs to each
+
+MIN_OUTCOME_AGE = timedelta(days=366)
+"""Outcomes of deleted benchmarks stay as long: run times are learned from them."""
+
+_OTHER = benchmarks.alias("other")
+_LIVE_OTHER = _OTHER.c.status.in_([status.value for status in LIVE])
+# What a live benchmark is a retry of, and the campaigns of live benchmarks, are still needed.
+_NEEDED = or_(
+    exists().where(_OTHER.c.retry_of == benchmarks.c.benchmark_id, _LIVE_OTHER),
+    exists().where(_OTHER.c.campaign_id == benchmarks.c.campaign_id, _LIVE_OTHER),
+)
+
+_FIRST = {Text: "", UtcTime: datetime(1, 1, 1, tzinfo=UTC)}
+
+_BEFORE = bindparam("before", type_=UtcTime)
+_ENDED = benchmarks.c.status.in_([status.value for status in TERMINAL])
+_LONG_ENDED = and_(_ENDED, benchmarks.c.ended_at < _BEFORE)
+
+Remove = Callable[[Transaction, Sequence[Row], datetime], int]
 
 
-def prune_step(tx: Transaction, before: datetime, now: datetime) -> int:
-    """Drop at most `_STEP` rows of each table; returns how many went."""
-    live = exists().where(benchmarks.c.benchmark_id == events.c.benchmark_id, text(LIVE_STATUSES))
-    old_events = (
-        select(events.c.seq)
-        .where(events.c.at < before, or_(events.c.benchmark_id.is_(None), ~live))
-        .order_by(events.c.seq)
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One table's rows that go by age.
+
+    Attributes:
+        limit: Class whose limit applies.
+        page: Rows after ``after0``, ``after1``, ... in the order of an index, with the columns
+            ``k0``, ``k1``, ... (the cursor), ``size``, ``young`` (so are all that follow) and
+            ``kept``.
+        first: Cursor before all rows.
+        remove: Removes the rows of these keys, if nothing speaks against it any more.
+        step: Rows that go in one transaction.
+    """
+
+    limit: RetentionClass
+    page: Select[Any]
+    first: tuple[object, ...]
+    remove: Remove
+    step: int = _STEP
+
+
+def doomed(
+    rule: Rule, before: datetime, read: Callable[[Select[Any], Row], Sequence[Row]]
+) -> Iterator[list[Row]]:
+    """Find what is to go, a page at a time.
+
+    Args:
+        rule: What to look for.
+        before: What is older goes.
+        read: Answers a statement in a transaction of its own.
+    """
+    cursor = rule.first
+    while True:
+        values = {f"after{place}": value for place, value in enumerate(cursor)}
+        rows = read(rule.page, {**values, "before": before, "limit": PAGE})
+        old = list(takewhile(lambda row: not row["young"], rows))
+        yield [row for row in old if not row["kept"]]
+        if len(old) < PAGE:
+            return
+        cursor = tuple(rows[-1][f"k{place}"] for place in range(len(cursor)))
+
+
+def limit_of(name: str, limits: Limits, now: datetime) -> datetime | None:
+    """What is older goes of a table; None: nothing does."""
+    kind = RULES[name].limit
+    if kind is RetentionClass.EXPIRED:
+        return now - KEY_LIFE
+    before = limits.get(kind)
+    return min(before, now - MIN_OUTCOME_AGE) if before and name == "outcomes" else before
+
+
+def _rule(
+    limit: RetentionClass,
+    keys: Sequence[ColumnElement[Any]],
+    remove: Remove,
+    *,
+    where: ColumnElement[bool] | None = None,
+    young: ColumnElement[bool] | None = None,
+    kept: ColumnElement[bool] | None = None,
+    size: ColumnElement[int] | None = None,
+    step: int = _STEP,
+) -> Rule:
+    marks = [bindparam(f"after{place}", type_=key.type) for place, key in enumerate(keys)]
+    later = keys[0] > marks[0] if len(keys) == 1 else tuple_(*keys) > tuple_(*marks)
+    page = (
+        select(
+            *(key.label(f"k{place}") for place, key in enumerate(keys)),
+            (literal(0) if size is None else size).label("size"),
+            (false() if young is None else young).label("young"),
+            (false() if kept is None else kept).label("kept"),
+        )
+        .where(later, *([] if where is None else [where]))
+        .order_by(*keys)
+        .limit(bindparam("limit"))
     )
-    long_ended = select(benchmarks.c.benchmark_id).where(
-        benchmarks.c.ended_at < before,
-        benchmarks.c.status.in_([status.value for status in TERMINAL]),
+    first = tuple(_FIRST.get(type(key.type), -1) for key in keys)
+    return Rule(limit, page, first, remove, step)
+
+
+def _each(statement: Delete | Update) -> Remove:
+    """Remove row by row: ``k0``, ``k1``, ... are its keys."""
+
+    def remove(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
+        names = [name for name in rows[0] if name.startswith("k") and name[1:].isdigit()]
+        return tx.run(statement, [{f"key{n[1:]}": row[n] for n in names} for row in rows]).rowcount
+
+    return remove
+
+
+def _by(table: Table, *keys: ColumnElement[Any]) -> Remove:
+    """Delete rows of which these columns are the cursor's from ``k0`` on."""
+    return _each(delete(table).where(*_are(*keys)))
+
+
+def _are(*keys: ColumnElement[Any]) -> list[ColumnElement[bool]]:
+    return [key == bindparam(f"key{place}", type_=key.type) for place, key in enumerate(keys)]
+
+
+def _of_live(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    return exists().where(benchmarks.c.benchmark_id == column, text(LIVE_STATUSES))
+
+
+def _not_long_ended(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    return ~exists().where(benchmarks.c.benchmark_id == column, _LONG_ENDED)
+
+
+def _remove_cycles(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
+    """Cycles that explain nobody, with the parts that no other cycle has."""
+    if tx.dialect == "postgresql":
+        tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
+    named = tx.rows(
+        select(explanations.c.seq).where(among(explanations.c.seq)),
+        {"ids": [row["k1"] for row in rows]},
     )
-    old_explanations, old_overrides = (
-        select(each.c.benchmark_id).where(each.c.benchmark_id.in_(long_ended))
-        for each in (explanations, policy_overrides)
+    seqs = sorted({row["k1"] for row in rows} - {row["seq"] for row in named})  # type: ignore[type-var]
+    if not seqs:
+        return 0
+    parts = tx.rows(
+        select(cycle_parts.c.sha256).distinct().where(among(cycle_parts.c.seq)), {"ids": seqs}
     )
-    dead_grants = select(grants.c.name).where(
-        ~exists().where(
+    tx.run(delete(cycle_parts).where(among(cycle_parts.c.seq)), {"ids": seqs})
+    tx.run(
+        delete(part_contents).where(
+            among(part_contents.c.sha256),
+            ~exists().where(cycle_parts.c.sha256 == part_contents.c.sha256),
+        ),
+        {"ids": [row["sha256"] for row in parts]},
+    )
+    return tx.run(delete(cycles).where(among(cycles.c.seq)), {"ids": seqs}).rowcount
+
+
+_BENCHMARK_PARTS = (
+    *(
+        table
+        for table in reversed(metadata.sorted_tables)
+        if any(key.column.table is benchmarks for key in table.foreign_keys)
+    ),
+    placement_ratings,
+    events,
+)
+"""Tables of which a benchmark's rows go with it."""
+
+
+def _remove_benchmarks(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
+    """Benchmarks with all that belongs to them, but not what was learned of their runs."""
+    found = tx.rows(
+        select(benchmarks.c.benchmark_id, benchmarks.c.status, benchmarks.c.campaign_id)
+        .where(among(benchmarks.c.benchmark_id), _LONG_ENDED, ~_NEEDED)
+        .with_for_update(),
+        {"ids": [row["k1"] for row in rows], "before": before},
+    )
+    if not found:
+        return 0
+    ids = [row["benchmark_id"] for row in found]
+    for table in _BENCHMARK_PARTS:
+        tx.run(delete(table).where(among(table.c.benchmark_id)), {"ids": ids})
+    gone = tx.run(delete(benchmarks).where(among(benchmarks.c.benchmark_id)), {"ids": ids})
+    for row in found:
+        tx.count_gone(Status(cast(str, row["status"])))
+    left = sorted({cast(str, row["campaign_id"]) for row in found if row["campaign_id"]})
+    if left:
+        member = exists().where(benchmarks.c.campaign_id == campaigns.c.campaign_id)
+        tx.run(delete(campaigns).where(among(campaigns.c.campaign_id), ~member), {"ids": left})
+    return gone.rowcount
+
+
+def content_in_use(sha256: ColumnElement[str]) -> ColumnElement[bool]:
+    """Whether a benchmark that is live, or ended not before ``before``, runs with the content.
+
+    Or a schedule: it names its files inside its description; a hash is found there as it is.
+    """
+    return or_(
+        exists()
+        .where(benchmark_files.c.sha256 == sha256)
+        .where(_not_long_ended(benchmark_files.c.benchmark_id)),
+        exists().where(schedules.c.active, schedules.c.description.contains(sha256)),
+    )
+
+
+_OLD_CYCLE = (
+    select(cycles.c.seq)
+    .where(cycles.c.decided_at < _BEFORE)
+    .order_by(cycles.c.decided_at.desc())
+    .limit(1)
+    .scalar_subquery()
+)
+_EXPLAINS = exists().where(
+    explanations.c.seq == cycles.c.seq, _not_long_ended(explanations.c.benchmark_id)
+)
+_FIRST_KNOWN = select(func.min(cycles.c.runs_first)).scalar_subquery()
+_LAST_OUTCOME = select(func.max(outcomes.c.seq)).scalar_subquery()
+
+_KINDS = RetentionClass
+RULES: Mapping[str, Rule] = {
+    "grants": _rule(
+        _KINDS.EXPIRED,
+        [grants.c.name],
+        _by(grants, grants.c.name),
+        kept=exists().where(
             attempts.c.benchmark_id == grants.c.benchmark_id,
             attempts.c.number == grants.c.attempt,
             text(LIVE_STATES),
-        )
-    )
-    if tx.dialect == "postgresql":
-        tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
-    # A cycle is kept as long as it explains somebody.
-    old_cycles = select(cycles.c.seq).where(
-        cycles.c.decided_at < before, ~exists().where(explanations.c.seq == cycles.c.seq)
-    )
-    cut_parts = select(cycle_parts.c.seq).where(~exists().where(cycles.c.seq == cycle_parts.c.seq))
-    unused_parts = select(part_contents.c.sha256).where(
-        ~exists().where(cycle_parts.c.sha256 == part_contents.c.sha256)
-    )
-    old_rounds = select(reward_rounds.c.seq).where(reward_rounds.c.at < before)
-    gone = 0
-    for table, key, old in (
-        (events, events.c.seq, old_events),
-        (explanations, explanations.c.benchmark_id, old_explanations),
-        (policy_overrides, policy_overrides.c.benchmark_id, old_overrides),
-        (grants, grants.c.name, dead_grants),
-        (cycles, cycles.c.seq, old_cycles),
-        (cycle_parts, cycle_parts.c.seq, cut_parts),
-        (part_contents, part_contents.c.sha256, unused_parts),
-        (reward_rounds, reward_rounds.c.seq, old_rounds),
-    ):
-        gone += tx.run(delete(table).where(key.in_(old.limit(_STEP)))).rowcount
-    gone += tx.run(delete(remembered).where(remembered.c.at < now - KEY_LIFE)).rowcount
-    return gone
+        ),
+        size=func.coalesce(func.length(grants.c.content), 0),
+    ),
+    "remembered": _rule(
+        _KINDS.EXPIRED,
+        [remembered.c.at, remembered.c.user_id, remembered.c.key],
+        _by(remembered, remembered.c.at, remembered.c.user_id, remembered.c.key),
+        where=remembered.c.at < _BEFORE,
+    ),
+    "events": _rule(
+        _KINDS.EVENTS,
+        [events.c.seq],
+        _by(events, events.c.seq),
+        young=events.c.at >= _BEFORE,
+        kept=and_(events.c.benchmark_id.is_not(None), _of_live(events.c.benchmark_id)),
+        size=func.length(events.c.data),
+    ),
+    "explanations": _rule(
+        _KINDS.CYCLES,
+        [explanations.c.seq, explanations.c.benchmark_id],
+        _by(explanations, explanations.c.seq, explanations.c.benchmark_id),
+        where=explanations.c.seq <= _OLD_CYCLE,
+        kept=_not_long_ended(explanations.c.benchmark_id),
+    ),
+    "policy_overrides": _rule(
+        _KINDS.CYCLES,
+        [policy_overrides.c.benchmark_id],
+        _by(policy_overrides, policy_overrides.c.benchmark_id),
+        kept=_not_long_ended(policy_overrides.c.benchmark_id),
+    ),
+    "cycles": _rule(
+        _KINDS.CYCLES,
+        [cycles.c.decided_at, cycles.c.seq],
+        _remove_cycles,
+        where=cycles.c.decided_at < _BEFORE,
+        kept=_EXPLAINS,
+        size=cycles.c.size_bytes,
+        step=_FEW,
+    ),
+    "reward_rounds": _rule(
+        _KINDS.CYCLES,
+        [reward_rounds.c.at, reward_rounds.c.seq],
+        _by(reward_rounds, reward_rounds.c.at, reward_rounds.c.seq),
+        where=reward_rounds.c.at < _BEFORE,
+    ),
+    "hcl": _rule(
+        _KINDS.HCL,
+        [attempts.c.ended_at, attempts.c.benchmark_id, attempts.c.number],
+        _each(
+            update(attempts)
+            .where(
+                text(HAS_HCL),
+                *_are(attempts.c.ended_at, attempts.c.benchmark_id, attempts.c.number),
+            )
+            .values(hcl="")
+        ),
+        where=and_(text(HAS_HCL), attempts.c.ended_at < _BEFORE),
+        kept=_of_live(attempts.c.benchmark_id),
+        size=func.length(attempts.c.hcl),
+    ),
+    "result_files": _rule(
+        _KINDS.RESULTS,
+        [
+            result_files.c.received_at,
+            result_files.c.benchmark_id,
+            result_files.c.attempt,
+            result_files.c.name,
+        ],
+        _by(
+            result_files,
+            result_files.c.received_at,
+            result_files.c.benchmark_id,
+            result_files.c.attempt,
+            result_files.c.name,
+        ),
+        where=result_files.c.received_at < _BEFORE,
+        kept=_not_long_ended(result_files.c.benchmark_id),
+        size=result_files.c.size_bytes,
+    ),
+    "user_files": _rule(
+        _KINDS.FILES,
+        [user_files.c.created_at, user_files.c.file_id],
+        _by(user_files, user_files.c.created_at, user_files.c.file_id),
+        where=user_files.c.created_at < _BEFORE,
+        kept=content_in_use(user_files.c.sha256),
+        size=user_files.c.size_bytes,
+    ),
+    "benchmarks": _rule(
+        _KINDS.BENCHMARKS,
+        [benchmarks.c.ended_at, benchmarks.c.benchmark_id],
+        _remove_benchmarks,
+        where=benchmarks.c.ended_at < _BEFORE,
+        kept=_NEEDED,
+        step=_FEW,
+    ),
+    "outcomes": _rule(
+        _KINDS.BENCHMARKS,
+        [outcomes.c.seq],
+        _by(outcomes, outcomes.c.seq),
+        # the last one stays: the next gets the number after it
+        where=outcomes.c.seq < func.coalesce(_FIRST_KNOWN, _LAST_OUTCOME),
+        young=outcomes.c.ended_at >= _BEFORE,
+        kept=exists().where(benchmarks.c.benchmark_id == outcomes.c.benchmark_id),
+    ),
+}
+"""By table, in the order in which they are applied."""

@@ -7,16 +7,18 @@ import logging
 import random
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from edgeyard.errors import ConcurrentUpdate, ConfigError, Unavailable
 from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
@@ -28,9 +30,9 @@ from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.leadership import SqlLeadership
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
-from edgeyard.scheduler.store.prune import prune_step
+from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
 from edgeyard.scheduler.store.scoring import SqlScoring
-from edgeyard.scheduler.store.transaction import Transaction, translated
+from edgeyard.scheduler.store.transaction import Row, Transaction, translated
 from edgeyard.scheduler.store.turns import Turns
 from edgeyard.scheduler.store.webhooks import SqlWebhooks
 
@@ -60,6 +62,8 @@ _SQLITE_PRAGMAS = (
 
 
 _LOCKED_S = 0.02
+_MIN_FREE_PAGES = 256  # 1 MiB: new rows take these before long
+_PAGES_GIVEN_BACK = 64
 
 _Result = TypeVar("_Result")
 
@@ -68,6 +72,7 @@ class SqlUnitOfWork:
     """`edgeyard.scheduler.ports.UnitOfWork` on one transaction."""
 
     def __init__(self, tx: Transaction, now: Callable[[], datetime], runs: RunCache) -> None:
+        self.tx = tx
         self.benchmarks = SqlBenchmarks(tx)
         self.attempts = SqlAttempts(tx)
         self.files = SqlFiles(tx)
@@ -205,24 +210,60 @@ class SqlStore:
         with translated(), self._reader.connect() as connection:
             connection.execute(text("SELECT 1 FROM event_counter"))
 
-    def prune(self, before: datetime) -> int:
-        """Drop what nobody asks for any more; in small transactions, so that others get on.
+    def prune(self, limits: Limits, *, dry_run: bool = False) -> Mapping[RetentionClass, Pruned]:
+        """Delete what is past its limit, a little at a time, so that others get on.
 
-        Events older than ``before`` unless their benchmark is live, explanations of benchmarks
-        that ended before it, download names of attempts that have ended, and expired
-        idempotency keys. Returns how many rows went.
+        What is live, what something live refers to, and what is younger stays.
+
+        Args:
+            limits: What is older goes, by class.
+            dry_run: Only count it.
+
+        Returns:
+            What went, or would go, of each class that has a limit.
         """
-        total = 0
+        now = self._now()
+        found: dict[RetentionClass, Pruned] = {}
+        for name, rule in RULES.items():
+            before = limit_of(name, limits, now)
+            if before is None:
+                continue
+            found.setdefault(rule.limit, Pruned())
+            for rows in doomed(rule, before, self._rows):
+                size = sum(cast(int, row["size"]) for row in rows)
+                if dry_run:
+                    found[rule.limit] += Pruned(len(rows), size)
+                    continue
+                gone = 0
+                for start in range(0, len(rows), rule.step):
+                    few = rows[start : start + rule.step]
+                    gone += self.transact(partial(_remove, rule, few, before))
+                found[rule.limit] += Pruned(gone, size if gone else 0)
+        if not dry_run:
+            self._give_back_pages()
+        return found
+
+    def _rows(self, statement: Executable, values: Row) -> Sequence[Row]:
+        with self.read() as uow:
+            return uow.tx.rows(statement, values)
+
+    def _give_back_pages(self) -> None:
+        """Shrink an SQLite file by its free pages, a few at a time; PostgreSQL does so itself."""
+        if self._turns is None:
+            return
         while True:
             with self._turn_to_write(), _connected(self._writer) as connection:
-                gone = prune_step(self._transaction(connection), before, self._now())
-                failpoint("commit:before")
                 with translated():
+                    free = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
+                    if free < _MIN_FREE_PAGES:
+                        return
+                    driver = cast(sqlite3.Connection, connection.connection.driver_connection)
+                    few = f"PRAGMA incremental_vacuum({_PAGES_GIVEN_BACK})"
+                    driver.execute(few).fetchall()  # a page a step
+                    left = connection.exec_driver_sql("PRAGMA freelist_count").scalar() or 0
                     connection.commit()
-                failpoint("commit:after")
-            if not gone:
-                return total
-            total += gone
+                if left >= free:  # a file that was made before its pages could be given back
+                    return
 
     def close(self) -> None:
         """Close all connections."""
@@ -242,6 +283,10 @@ class SqlStore:
 
     def _turn_to_write(self) -> AbstractContextManager[None]:
         return nullcontext() if self._turns is None else self._turns.turn()
+
+
+def _remove(rule: Rule, rows: Sequence[Row], before: datetime, uow: SqlUnitOfWork) -> int:
+    return rule.remove(uow.tx, rows, before)
 
 
 @contextmanager
@@ -283,6 +328,8 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: object) -> None:
+        if writes:  # heeded while the database is new, before its first page is written
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _set_wal(connection, wait_s)
         for pragma in _SQLITE_PRAGMAS:
             connection.execute(pragma)

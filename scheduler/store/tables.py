@@ -96,6 +96,10 @@ HOLDS_BOARD = "state <> 'ended' AND binding = 'strict'"
 the cluster reports it, the recorded board is an assumption, which others may share."""
 
 
+HAS_HCL = "state = 'ended' AND hcl <> ''"
+"""As `LIVE_STATUSES`: ended attempts whose job's text was not pruned yet."""
+
+
 def _of_benchmark(*, primary_key: bool = False) -> Column[str]:
     return Column(
         "benchmark_id",
@@ -134,6 +138,13 @@ benchmarks = Table(
     Column("ended_at", UtcTime),
     Column("version", BigInteger, nullable=False),
     Column("user_priority", Integer),
+)
+Index("ix_benchmarks_ended_at", benchmarks.c.ended_at)
+Index(
+    "ix_benchmarks_retry_of",
+    benchmarks.c.retry_of,
+    sqlite_where=text("retry_of IS NOT NULL"),
+    postgresql_where=text("retry_of IS NOT NULL"),
 )
 Index("ix_benchmarks_page", benchmarks.c.submit_time, benchmarks.c.benchmark_id)
 for _column in ("status", "model", "family", "engine"):
@@ -208,6 +219,8 @@ benchmark_tags = Table(
     sqlite_with_rowid=False,
 )
 
+Index("ix_benchmark_tags_benchmark_id", benchmark_tags.c.benchmark_id)
+
 status_counts = Table(
     "status_counts",
     metadata,
@@ -262,6 +275,13 @@ Index(
     unique=True,
     sqlite_where=text(HOLDS_BOARD),
     postgresql_where=text(HOLDS_BOARD),
+)
+
+Index(
+    "ix_attempts_hcl",
+    attempts.c.ended_at,
+    sqlite_where=text(HAS_HCL),
+    postgresql_where=text(HAS_HCL),
 )
 
 outcomes = Table(
@@ -327,7 +347,7 @@ result_files = Table(
     Column("name", Text, primary_key=True),
     Column("sha256", Text, nullable=False, index=True),
     Column("size_bytes", BigInteger, nullable=False),
-    Column("received_at", UtcTime, nullable=False),
+    Column("received_at", UtcTime, nullable=False, index=True),
 )
 
 reports = Table(

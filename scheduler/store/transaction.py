@@ -261,6 +261,11 @@ class Transaction:
             self._moves[old] -= count
         self._moves[new] += count
 
+    def count_gone(self, status: Status) -> None:
+        """A benchmark of this status was deleted."""
+        self._writable()
+        self._moves[status] -= 1
+
     def add_event(self, row: dict[str, object]) -> None:
         """Keep an event until `flush` numbers it."""
         self._writable()

@@ -27,6 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.model.records import Delivery, KeptPolicy, Role, Webhook
+from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -854,9 +855,15 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         uow.attempts.add_all([make.an_attempt("live")])
         uow.files.add_grants([make.a_grant("dead", benchmark_id="done")])
         uow.files.add_grants([make.a_grant("open", benchmark_id="live")])
-    # two events, an explanation, a grant; then the cycle that explains nobody, and its parts
-    assert store.prune(make.NOW) == 9
-    assert store.prune(make.NOW) == 0
+    limits = {RetentionClass.EVENTS: make.NOW, RetentionClass.CYCLES: make.NOW}
+    # two events, a grant; an explanation, and the cycle that explains nobody any more
+    expected = {RetentionClass.EXPIRED: 1, RetentionClass.EVENTS: 2, RetentionClass.CYCLES: 2}
+    would, went, again = (
+        {kind: pruned.rows for kind, pruned in store.prune(limits, dry_run=dry_run).items()}
+        for dry_run in (True, False, False)
+    )
+    assert would == went == expected
+    assert again == dict.fromkeys(expected, 0)
     with store.read() as uow:
         assert [(e.seq, e.kind) for e in uow.log.events(after=0, limit=9)] == [
             (2, "done"), (4, "fresh"), (5, "live"), (6, "live")

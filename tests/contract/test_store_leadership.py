@@ -13,6 +13,7 @@ from edgeyard.errors import LeadershipLost, NotFound
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.records import Lead
+from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import attempts
 from tests.builders import records as make
@@ -60,11 +61,12 @@ def test_a_transaction_of_an_epoch_that_is_over_writes_nothing(store: SqlStore) 
     stale = store.fenced(_take(store, "a").epoch)
     with stale.write() as uow:
         uow.benchmarks.add(make.a_benchmark("b-1"))
+        uow.log.append(make.an_event("board", benchmark_id=None))
     leader = store.fenced(_take(store, "b").epoch)
     with pytest.raises(LeadershipLost), stale.write() as uow:
         uow.benchmarks.add(make.a_benchmark("b-2"))
     with pytest.raises(LeadershipLost):
-        stale.prune(make.NOW)
+        stale.prune({RetentionClass.EVENTS: make.at(1)})
     with leader.write() as uow:
         uow.benchmarks.add(make.a_benchmark("b-3"))
     with stale.read() as uow:

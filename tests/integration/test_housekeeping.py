@@ -11,7 +11,7 @@ import pytest
 
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.clock import SteadyClock
-from edgeyard.scheduler.engine.housekeeping import keep_house
+from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.records import UserFile
 from edgeyard.scheduler.store import SqlStore
@@ -33,7 +33,7 @@ def test_only_content_without_a_name_goes(tmp_path: Path) -> None:
                 created_at=datetime.now(UTC),
             )
         )
-    keep_house(store, files, FixedClock(datetime.now(UTC)), 3600)
+    collect_garbage(store, files, FixedClock(datetime.now(UTC)), {})
     assert files.path(kept).read_bytes() == b"named"
     with pytest.raises(NotFound):
         files.path(dropped)
@@ -46,10 +46,10 @@ def test_nothing_is_dropped_while_the_clocks_disagree(tmp_path: Path) -> None:
     files = ContentFiles(tmp_path / "files")
     nameless = _stored(files, b"nameless")
     machine.step(3600)
-    keep_house(store, files, clock, 3600)
+    collect_garbage(store, files, clock, {})
     assert files.path(nameless).read_bytes() == b"nameless"
     machine.step(-3600)
-    keep_house(store, files, clock, 3600)
+    collect_garbage(store, files, clock, {})
     with pytest.raises(NotFound):
         files.path(nameless)
 

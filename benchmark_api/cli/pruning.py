@@ -1,0 +1,78 @@
+"""``server prune``: delete what is past its retention, or count it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.replaying import AsJson, opened
+
+DataDir = Annotated[
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Of the server that is pruned.")
+]
+Config = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="The server's settings, where it has some.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; delete nothing.")]
+
+_COLUMNS = (
+    Column(title="CLASS", of=field("class"), whole=True),
+    Column(title="KEPT", of=lambda row: _age(row.get("kept_s"))),
+    Column(title="ROWS", of=field("rows"), right=True),
+    Column(title="MB", of=lambda row: f"{float(str(row['size_bytes'])) / 1e6:,.1f}", right=True),
+)
+
+
+def prune(
+    dry_run: DryRun = False,
+    data_dir: DataDir = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Delete what is older than the settings retain_..._s say.
+
+    The server does so every hour by itself, and may go on running meanwhile. What is live, or
+    needed by what is live, stays whatever its age. "content" is what no name is left of; with
+    --dry-run, names that would go still count.
+    """
+
+    from edgeyard.benchmark_api.bootstrap import open_files, retention
+    from edgeyard.scheduler.clock import SteadyClock
+    from edgeyard.scheduler.engine.housekeeping import collect_garbage
+
+    with opened(data_dir, config) as (store, settings):
+        kept = retention(settings)
+        found = collect_garbage(store, open_files(settings), SteadyClock(), kept, dry_run=dry_run)
+    rows: list[dict[str, object]] = [
+        {
+            "class": kind.value,
+            "kept_s": kept.get(kind),
+            "rows": pruned.rows,
+            "size_bytes": pruned.size_bytes,
+        }
+        for kind, pruned in found.pruned.items()
+    ]
+    content = found.content
+    rows.append(
+        {"class": "content", "kept_s": None, "rows": content.rows, "size_bytes": content.size_bytes}
+    )
+    if as_json:
+        emit_json({"dry_run": dry_run, "classes": rows})
+        return
+    show(table(rows, _COLUMNS, console().width))
+    if dry_run:
+        typer.echo("dry run: nothing was deleted", err=True)
+
+
+def _age(kept_s: object) -> str:
+    return "" if kept_s is None else f"{float(str(kept_s)) / 86400:g} days"
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the noun."""
+    group = typer.Typer(help="The server's own data.", no_args_is_help=True, rich_markup_mode=None)
+    group.command("prune")(prune)
+    app.add_typer(group, name="server")

@@ -1,0 +1,39 @@
+"""What is stored only for a time, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class RetentionClass(StrEnum):
+    """What is pruned together; in the order in which it is pruned."""
+
+    EXPIRED = "expired"  # download names of ended attempts, idempotency keys of yesterday
+    EVENTS = "events"
+    CYCLES = "cycles"  # recorded cycles, explanations, rewards of scorers
+    HCL = "hcl"  # texts of jobs
+    RESULTS = "results"  # files that tasks uploaded; the reports stay
+    FILES = "files"  # files of users, and content that benchmarks were run with
+    BENCHMARKS = "benchmarks"  # whole benchmarks with all that belongs to them
+
+
+Limits = Mapping[RetentionClass, datetime]
+"""What is older goes; classes that are not named stay for ever. `EXPIRED` needs no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What went of a class, or would go.
+
+    Attributes:
+        size_bytes: Of texts and files; what several share counts for each.
+    """
+
+    rows: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: Pruned) -> Pruned:
+        return Pruned(self.rows + other.rows, self.size_bytes + other.size_bytes)

@@ -1,0 +1,312 @@
+"""Old records go by class, in short steps; what is live or needed stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from typer.testing import CliRunner
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.errors import NotFound
+from edgeyard.scheduler.engine.housekeeping import collect_garbage
+from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.history import History, past_run
+from edgeyard.scheduler.model.record import Explained
+from edgeyard.scheduler.model.retention import RetentionClass
+from edgeyard.scheduler.ports import BenchmarkFilter, Store
+from edgeyard.scheduler.store import SqlStore
+from tests.builders import records as make
+from tests.fakes.clock import FixedClock
+
+DAY_S = 86400.0
+ALL = dict.fromkeys(RetentionClass, make.NOW)
+
+
+def add(store: Store, name: str, *, age_s: float, live: bool = False, **changes: object) -> None:
+    """A benchmark with all that belongs to one, ended so long before NOW."""
+    ended = make.at(-age_s)
+    status = Status.RUNNING if live else Status.COMPLETED
+    with store.write() as uow:
+        uow.benchmarks.add(
+            make.a_benchmark(
+                name,
+                status=status,
+                ended_at=None if live else ended,
+                description=make.a_description(tags=("nightly",)),
+                **changes,
+            )
+        )
+        state = AttemptState.RUNNING if live else AttemptState.ENDED
+        attempt = make.an_attempt(
+            name, state=state, hcl="job {}" * 100, ended_at=None if live else ended
+        )
+        uow.attempts.add_all([attempt])
+        uow.attempts.add_outcome(make.an_outcome(name, ended_at=ended))
+        uow.files.add_grants([make.a_grant(f"grant-{name}", benchmark_id=name)])
+        uow.files.add_result(make.a_result(f"{name}.npy", benchmark_id=name, received_at=ended))
+        uow.files.add_report(make.a_report(benchmark_id=name, received_at=ended))
+        uow.log.append(make.an_event("benchmark.status", benchmark_id=name, at=ended))
+        uow.log.remember(f"key-{name}", "ada", "hash", {})
+        record = make.a_record(decided_at=ended, outcome=name.encode())
+        uow.cycles.explain(name, Explained(seq=uow.cycles.keep(record)))
+
+
+def test_a_class_goes_when_its_time_is_over_and_no_other(store: Store) -> None:
+    add(store, "old", age_s=10)
+    add(store, "young", age_s=-10)
+    add(store, "live", age_s=10, live=True)
+
+    store.prune({RetentionClass.HCL: make.NOW})
+    with store.read() as uow:
+        texts = {name: uow.attempts.of(name)[0].hcl for name in ("old", "young", "live")}
+        assert len(uow.files.results("old")) == 1
+    assert [bool(texts[name]) for name in ("old", "young", "live")] == [False, True, True]
+
+    store.prune({RetentionClass.RESULTS: make.NOW})
+    with store.read() as uow:
+        assert [len(uow.files.results(n)) for n in ("old", "young", "live")] == [0, 1, 1]
+        assert uow.files.reports("old")  # the numbers stay
+
+    store.prune({RetentionClass.BENCHMARKS: make.NOW})
+    with store.read() as uow:
+        with pytest.raises(NotFound):
+            uow.benchmarks.get("old")
+        page, _ = uow.benchmarks.page(BenchmarkFilter(tag="nightly"), limit=9, cursor=None)
+        assert {each.benchmark_id for each in page} == {"young", "live"}
+        assert uow.benchmarks.counts_by_status()[Status.COMPLETED] == 1
+        assert not uow.log.events(after=0, limit=9, benchmark_id="old")
+        assert len(uow.attempts.outcomes()) == 3  # run times are still learned from it
+    assert any(pruned.rows for pruned in store.prune(ALL).values())
+    assert all(not pruned.rows for pruned in store.prune(ALL).values())
+
+
+def test_a_dry_run_counts_what_would_go_and_deletes_nothing(store: Store) -> None:
+    for name, age_s in (("older", 20), ("old", 10), ("young", -10)):
+        add(store, name, age_s=age_s)
+    would = store.prune(ALL, dry_run=True)
+    assert store.prune(ALL, dry_run=True) == would
+    with store.read() as uow:
+        assert uow.benchmarks.get("old")
+    went = store.prune(ALL)
+    assert would[RetentionClass.BENCHMARKS].rows == went[RetentionClass.BENCHMARKS].rows == 2
+    assert would[RetentionClass.HCL] == went[RetentionClass.HCL]
+    assert would[RetentionClass.HCL].size_bytes == 2 * 600
+    assert would[RetentionClass.CYCLES] == went[RetentionClass.CYCLES]
+
+
+def test_what_a_live_benchmark_needs_stays(store: Store) -> None:
+    with store.write() as uow:
+        uow.lab.add_campaign(make.a_campaign("c-live"))
+        uow.lab.add_campaign(make.a_campaign("c-over"))
+    add(store, "first", age_s=10)
+    add(store, "again", age_s=10, live=True, retry_of="first")
+    add(store, "member", age_s=10, campaign_id="c-live")
+    add(store, "running", age_s=10, live=True, campaign_id="c-live")
+    add(store, "over", age_s=10, campaign_id="c-over")
+    store.prune(ALL)
+    with store.read() as uow:
+        for name in ("first", "again", "member", "running"):
+            assert uow.benchmarks.get(name)
+        assert uow.files.grant("grant-running")
+        for name in ("running", "again"):
+            assert uow.cycles.get(uow.cycles.explained(name).seq)
+        with pytest.raises(NotFound):
+            uow.benchmarks.get("over")
+        assert uow.lab.campaign("c-live")
+        with pytest.raises(NotFound):
+            uow.lab.campaign("c-over")
+
+
+def test_runs_that_a_recorded_cycle_knew_stay_as_long_as_it(store: Store) -> None:
+    far = 400 * DAY_S
+    for name in ("b-1", "b-2", "b-3"):
+        add(store, name, age_s=far)
+    with store.write() as uow:
+        known = uow.attempts.outcomes_after(1, newest=9)[:1]
+        runs = History(map(past_run, known))
+        seq = uow.cycles.keep(make.a_record(runs=runs))
+    store.prune(ALL)
+    with store.read() as uow:
+        assert [each.seq for each in uow.attempts.outcomes_after(0, newest=9)] == [2, 3]
+        assert [run.seq for run in uow.cycles.get(seq).runs] == [2]
+    store.prune(dict.fromkeys(RetentionClass, make.at(1)))
+    with store.read() as uow:  # but the last: its number must not be given twice
+        assert [each.seq for each in uow.attempts.outcomes_after(0, newest=9)] == [3]
+
+
+def test_content_goes_when_nothing_young_or_live_runs_with_it(tmp_path: Path) -> None:
+    store = SqlStore(f"sqlite:///{tmp_path}/lab.db")
+    files = ContentFiles(tmp_path / "files")
+    clock = FixedClock(make.NOW)
+
+    def stored(content: bytes) -> str:
+        writer = files.writer(1000)
+        writer.write(content)
+        sha256 = writer.commit().sha256
+        os.utime(files.path(sha256), (1, 1))
+        return sha256
+
+    contents = {name: stored(name.encode()) for name in ("old", "young", "live", "planned")}
+    for name, sha256 in contents.items():
+        with store.write() as uow:
+            uow.files.add_user_file(
+                make.a_user_file(f"f-{name}", sha256=sha256, created_at=make.at(-30 * DAY_S))
+            )
+    for name in ("old", "young", "live"):
+        add(
+            store,
+            name,
+            age_s=DAY_S if name == "young" else 20 * DAY_S,
+            live=name == "live",
+            files=(make.a_benchmark_file(sha256=contents[name]),),
+        )
+    with store.write() as uow:
+        described = {"model": "net.onnx", "sha256": contents["planned"]}
+        uow.lab.add_schedule(make.a_schedule(description=described))
+
+    def collect(**options: bool) -> int:
+        kept = {RetentionClass.FILES: 10 * DAY_S}
+        return (
+            collect_garbage(store, files, clock, kept, **options).pruned[RetentionClass.FILES].rows
+        )
+
+    collect_garbage(store, files, clock, {})
+    assert all(files.path(sha256) for sha256 in contents.values())  # kept for ever
+    assert collect(dry_run=True) == 1
+    assert files.path(contents["old"])
+    assert collect() == 1
+    with pytest.raises(NotFound):
+        files.path(contents["old"])
+    for name in ("young", "live", "planned"):
+        assert files.path(contents[name])
+    store.close()
+
+
+# --- what pruning costs others -----------------------------------------------------------------
+
+
+@contextmanager
+def steps_of_writes(store: SqlStore) -> Iterator[list[int]]:
+    """Instructions of SQLite's machine in each transaction that writes, in hundreds."""
+    taken: list[int] = []
+
+    def tick() -> int:
+        taken[-1] += 1
+        return 0
+
+    def begin(connection: object) -> None:
+        taken.append(0)
+
+    with store._writer.connect() as connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.set_progress_handler(tick, 100)
+        connection.rollback()
+    event.listen(store._writer, "begin", begin)
+    yield taken
+    event.remove(store._writer, "begin", begin)
+    driver.set_progress_handler(None, 0)
+
+
+def test_with_nothing_to_drop_nobody_waits(sqlite_store: SqlStore) -> None:
+    for number in range(30):
+        add(sqlite_store, f"b-{number}", age_s=-10)
+    sqlite_store.prune({})
+    with steps_of_writes(sqlite_store) as taken:
+        sqlite_store.prune(dict.fromkeys(RetentionClass, make.at(-DAY_S)))
+    assert sum(taken) < 5, taken  # one look at the free pages
+
+
+@pytest.mark.parametrize("dropped", [40])
+def test_a_step_costs_the_same_however_much_is_stored(sqlite_store: SqlStore, dropped: int) -> None:
+    longest = []
+    for kept in (20, 200):
+        for number in range(kept):
+            add(sqlite_store, f"kept-{kept}-{number}", age_s=-10)
+            if number % 5 == 0:
+                add(sqlite_store, f"live-{kept}-{number}", age_s=10, live=True)
+        for number in range(dropped):
+            add(sqlite_store, f"old-{kept}-{number}", age_s=10)
+        with steps_of_writes(sqlite_store) as taken:
+            went = sqlite_store.prune(ALL)
+        assert went[RetentionClass.BENCHMARKS].rows == dropped
+        longest.append(max(taken))
+    assert longest[1] <= longest[0] * 1.25 + 5, longest
+
+
+def test_old_rows_are_found_along_an_index(sqlite_store: SqlStore) -> None:
+    add(sqlite_store, "old", age_s=10)
+    seen: list[tuple[str, object]] = []
+
+    def note(c: object, cursor: object, statement: str, values: object, *_: object) -> None:
+        if statement.startswith(("SELECT", "DELETE", "UPDATE")):
+            seen.append((statement, values))
+
+    for engine in (sqlite_store._reader, sqlite_store._writer):
+        event.listen(engine, "before_cursor_execute", note)
+    sqlite_store.prune(ALL)
+    for engine in (sqlite_store._reader, sqlite_store._writer):
+        event.remove(engine, "before_cursor_execute", note)
+    connection = sqlite3.connect(str(sqlite_store._reader.url).removeprefix("sqlite:///"))
+    for statement, values in seen:
+        given: Any = values[0] if isinstance(values, list) else values
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", given)]
+        # schedules are few, and searched for the hashes that they name
+        scans = [line for line in plan if line.startswith("SCAN") and "schedules" not in line]
+        assert all("SCAN CONSTANT ROW" in line for line in scans), (statement, plan)
+        assert not any("TEMP B-TREE FOR ORDER BY" in line for line in plan), (statement, plan)
+    connection.close()
+
+
+def test_an_sqlite_file_shrinks(tmp_path: Path) -> None:
+    path = tmp_path / "lab.db"
+    store = SqlStore(f"sqlite:///{path}")
+    for number in range(20):
+        name = f"old-{number}"
+        add(store, name, age_s=10)
+        with store.write() as uow:
+            uow.log.append(
+                make.an_event(benchmark_id=name, at=make.at(-9), data={"x": "y" * 200_000})
+            )
+    store.prune({})
+    store.close()
+    before = path.stat().st_size
+    store = SqlStore(f"sqlite:///{path}")
+    store.prune(ALL)
+    store.close()
+    assert path.stat().st_size < before - 3_000_000
+
+
+def test_the_command_counts_first_and_deletes_when_told(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
+    add(store, "old", age_s=400 * DAY_S)
+    store.close()
+    settings = tmp_path / "server.toml"
+    settings.write_text("retain_hcl_s = '30 d'\n")
+
+    def run(*options: str) -> dict[str, int]:
+        told = CliRunner().invoke(
+            app,
+            ["server", "prune", "--data-dir", str(tmp_path), "--config", str(settings), *options],
+        )
+        assert told.exit_code == 0, told.output
+        return {each["class"]: each["rows"] for each in json.loads(told.stdout)["classes"]}
+
+    assert run("--dry-run", "--json")["hcl"] == 1
+    assert run("--json")["hcl"] == 1
+    assert run("--json")["hcl"] == 0
+    people = CliRunner().invoke(app, ["server", "prune", "--data-dir", str(tmp_path), "--dry-run"])
+    assert "benchmarks" not in people.stdout  # kept for ever
+    assert "90 days" in people.stdout
+    assert "nothing was deleted" in people.stderr
