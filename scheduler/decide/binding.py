@@ -99,6 +99,7 @@ class AllowLists:
                 | self._kept_out[self._decided.feasibility.codes[row]]
                 | self._decided.promised.late_of(row)
                 | self._firm
+                | self._sharing
             )
             self._masks[row, binding] = matching, matching & kept_out
         return self._masks[row, binding]
@@ -124,6 +125,18 @@ class AllowLists:
                 if row is not None:
                     firm[row] = True
         return firm
+
+    @cached_property
+    def _sharing(self) -> NDArray[np.bool_]:
+        """Shape (boards,): it shares cores with another board.
+
+        Of these a job may get the chosen one alone: until it has started nobody knows which board
+        the cluster took, and only around the chosen one are the boards that share cores kept free.
+        """
+        conflicts = self._batch.snapshot.conflicts
+        if conflicts is None:
+            return np.zeros(self._batch.shape[1], dtype=np.bool_)
+        return np.asarray(conflicts.any(axis=0) | conflicts.any(axis=1), dtype=np.bool_)
 
     def _matching(self, row: int, binding: Binding) -> NDArray[np.bool_]:
         batch, snapshot = self._batch, self._batch.snapshot

@@ -185,7 +185,8 @@ class Placement:
     Attributes:
         target_uid: The chosen board (also when bound loosely: the one that is expected to be free).
         allowed_uids: Boards that the job must be limited to because a matching board is excluded
-            (unknown, drained, unhealthy); empty where no limit is needed or the binding is strict.
+            (unknown, drained, unhealthy, or sharing cores with another one); empty where no limit
+            is needed or the binding is strict.
         priority: 1-100.
     """
 
