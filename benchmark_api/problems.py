@@ -24,6 +24,7 @@ from edgeyard.errors import (
     InvalidInput,
     NotAuthenticated,
     NotFound,
+    OutOfSpace,
     RunFailed,
     TooLarge,
     Unavailable,
@@ -45,6 +46,7 @@ _KINDS: tuple[tuple[type[EdgeyardError], int, str], ...] = (
     (Conflict, 409, "conflict"),
     (TooLarge, 413, "too_large"),
     (WrongMediaType, 415, "wrong_media_type"),
+    (OutOfSpace, 507, "out_of_space"),
     (Unavailable, 503, "unavailable"),
     (ClusterError, 503, "cluster_unreachable"),
     (RunFailed, 422, "run_failed"),
@@ -112,7 +114,7 @@ def problem_of(error: EdgeyardError) -> Response:
     headers = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="edgeyard"'
-    if status == 503:
+    if status in (503, 507):
         wait_s = error.retry_after_s if isinstance(error, Unavailable) else 5.0
         headers["Retry-After"] = str(max(1, round(wait_s)))
     errors = error.errors if isinstance(error, InvalidInput) else ()

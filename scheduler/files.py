@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeyard.errors import NotFound, TooLarge, Unavailable
+from edgeyard.errors import NotFound, OutOfSpace, TooLarge, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.records import StoredFile
 
@@ -210,9 +210,9 @@ def _translated(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         logger.error("the file store failed", extra={"event": "files.failed", "cause": str(error)})
-        room = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = "no room is left" if room else "the file system refused"
-        raise Unavailable(f"{doing}: {reason}", retry_after_s=60.0) from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OutOfSpace(doing) from error
+        raise Unavailable(f"{doing}: the file system refused", retry_after_s=60.0) from error
 
 
 def _sync_folder(folder: Path) -> None:

@@ -28,8 +28,9 @@ TRIES = 6
 """With the delays below about 12 s: a server that restarts is back by then."""
 FIRST_DELAY_S = 0.2
 LONGEST_DELAY_S = 5.0
-LONGEST_RETRY_AFTER_S = 60.0
-"""A server that asks for more is not waited for: the caller is told instead."""
+MAX_WAIT_S = 30.0
+"""Of all waits before further tries of one call: a server that asks for more is not waited for, and
+the caller gets its answer. One that has no room left (507) will not have it within that."""
 _RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 
@@ -103,6 +104,7 @@ class Api:
             ApiError: The server said no.
             ServerNotReached: No answer after all tries.
         """
+        waited_s = 0.0
         again = method in ("GET", "HEAD", "PUT") if idempotent is None else idempotent
         for number in range(1, tries + 1):
             try:
@@ -121,10 +123,11 @@ class Api:
             retried = response.status_code == 429 or (
                 again and response.status_code in _RETRIED_STATUSES
             )
-            too_long = (problem.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S
-            if number == tries or not retried or too_long:
+            wait_s = max(problem.retry_after_s or 0.0, _delay_s(number))
+            if number == tries or not retried or waited_s + wait_s > MAX_WAIT_S:
                 raise problem
-            self._sleep(max(problem.retry_after_s or 0.0, _delay_s(number)))
+            waited_s += wait_s
+            self._sleep(wait_s)
         raise AssertionError("unreachable")
 
     def ready(self) -> Mapping[str, object]:

@@ -27,7 +27,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 CALL_TIMEOUT_S = 60.0
 """Of one socket operation, not of the whole upload."""
 
-_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 _DAMAGED = 400
 _DAMAGED_TRIES = 3
 """The server found another hash: the way there damaged the body, or our file is damaged."""

@@ -34,7 +34,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.dml import ReturningInsert
 
-from edgeyard.errors import ConcurrentUpdate, InvalidInput, Unavailable
+from edgeyard.errors import ConcurrentUpdate, InvalidInput, OutOfSpace, Unavailable
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store.tables import (
@@ -125,9 +125,9 @@ def _unavailable(error: DBAPIError) -> Exception:
     full = (code is not None and code & 0xFF == _SQLITE_FULL) or getattr(
         error.orig, "sqlstate", None
     ) == _POSTGRES_DISK_FULL
-    return Unavailable(
-        "the database has no room left" if full else "the database is locked or does not answer"
-    )
+    if full:
+        return OutOfSpace("the database can't grow")
+    return Unavailable("the database is locked or does not answer")
 
 
 def among(column: ColumnElement[Any]) -> ColumnElement[bool]:

@@ -128,6 +128,16 @@ class Unavailable(EdgeyardError):
         super().__init__(reason)
 
 
+class OutOfSpace(Unavailable):
+    """No room is left where the service keeps its data: an operator has to make some."""
+
+    def __init__(self, doing: str) -> None:
+        super().__init__(
+            f"{doing}: no room is left on the server; its operator has to make some",
+            retry_after_s=60.0,
+        )
+
+
 class LeadershipLost(Unavailable):
     """Another server has taken the lead since: nothing of this epoch may be written any more."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -532,3 +533,18 @@ def test_a_token_that_expired_or_was_revoked_is_none(api: Api) -> None:
     assert api.as_().delete(f"/v1/tokens/{made['token_id']}").status_code == 204
     assert client.get("/v1/me", headers=headers).status_code == 401
     assert made["token"] not in api.as_().get("/v1/tokens").text
+
+
+def test_a_full_disk_is_told_at_once_with_what_to_do(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> object:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as broken:
+        broken.setattr("tempfile.mkstemp", full)
+        answer = api.as_().post("/v1/files", files={"file": ("net.onnx", b"net of a full disk")})
+    assert answer.status_code == 507
+    assert answer.json()["code"] == "out_of_space"
+    assert "its operator has to make some" in answer.json()["detail"]
+    assert answer.headers["retry-after"]

@@ -145,13 +145,30 @@ def test_retry_after_is_honoured() -> None:
     assert time.slept == [7.0]
 
 
-def test_a_server_that_asks_for_more_patience_than_a_minute_is_not_waited_for() -> None:
+def test_a_server_that_asks_for_more_patience_than_half_a_minute_is_not_waited_for() -> None:
     time = Time()
     busy = httpx.Response(429, json=problem(429, "x", "later"), headers={"Retry-After": "3600"})
     with pytest.raises(ApiError) as caught:
         client_of(Server(busy), time).benchmark(ID)
     assert caught.value.retry_after_s == 3600
     assert time.slept == []
+
+
+def test_a_server_without_room_is_not_waited_for() -> None:
+    time = Time()
+    told = problem(507, "out_of_space", "storing the file: no room is left on the server")
+    full = httpx.Response(507, json=told, headers={"Retry-After": "60"})
+    with pytest.raises(ApiError, match="no room is left on the server"):
+        client_of(Server(full), time).benchmark(ID)
+    assert time.slept == []
+
+
+def test_waits_for_one_call_have_a_limit_all_together() -> None:
+    time = Time()
+    busy = httpx.Response(503, json=problem(503, "unavailable"), headers={"Retry-After": "12"})
+    with pytest.raises(ApiError):
+        client_of(Server(busy), time).benchmark(ID)
+    assert time.slept == [12.0, 12.0]
 
 
 def test_tries_end_with_an_error_that_says_where_and_what() -> None:
