@@ -187,10 +187,16 @@ class Cluster(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """How busy a host was, and when that was measured."""
+    """How busy a host was, and when that was measured.
+
+    Attributes:
+        at: By the server's clock.
+        clock_offset_s: How far the host's clock is ahead of the server's; None: not measured.
+    """
 
     load: HostLoad
     at: datetime
+    clock_offset_s: float | None = None
 
 
 class NodeSource(Protocol):

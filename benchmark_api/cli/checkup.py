@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -266,6 +266,7 @@ _READY_FIXES = {
     "cluster": "check that the cluster runs and that the server may reach it",
     "leader": "start a server of role all or engine on this database: edgeyard up",
     "repair": "see repair.attempt_failed in the server's log; all other attempts go on",
+    "clock": "let the server's machine follow NTP, and see who sets its clock",
     "twin": "dispatch is held until the cluster answers again",
 }
 
@@ -319,6 +320,7 @@ def _boards(client: Client) -> Iterator[Finding]:
     for board in boards:
         if board.get("state") in ("offline", "unhealthy", "unknown"):
             yield _board(board)
+    yield from _host_clocks(boards)
     supported: dict[str, set[str]] = {}
     for board in usable:
         engines = board.get("engines")
@@ -341,6 +343,28 @@ def _boards(client: Client) -> Iterator[Finding]:
         found=f"{_counted(count, 'board')} expected",
         fix="" if count else "name the boards in the inventory: unknown ones are never used",
     )
+
+
+def _host_clocks(boards: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
+    """Hosts whose clocks differ from the server's, as the server measured them."""
+    from edgeyard.benchmark_api.cli.pictures import MAX_CLOCK_DIFFERENCE_S, clock_difference
+
+    offsets = {
+        plain(board.get("host")): offset
+        for board in boards
+        if isinstance(offset := board.get("host_clock_offset_s"), int | float)
+    }
+    wrong = {host: each for host, each in offsets.items() if abs(each) > MAX_CLOCK_DIFFERENCE_S}
+    for host, offset in sorted(wrong.items()):
+        yield Finding(
+            check="host clock",
+            state="warning",
+            found=f"{host} is {clock_difference(offset)}; the server corrects its times by that",
+            fix="let the host follow NTP",
+        )
+    if offsets and not wrong:
+        hosts = _counted(len(offsets), "host")
+        yield Finding(check="host clock", state="ok", found=f"of {hosts}: as the server's")
 
 
 def _board(board: Mapping[str, object]) -> Finding:

@@ -38,6 +38,9 @@ _SAID_AT_ZERO = frozenset({"max_retries"})
 """Of these, "none" is no default and has to be seen."""
 _HIDDEN = frozenset({"model_url", "dataset_urls"})
 
+MAX_CLOCK_DIFFERENCE_S = 2.0
+"""A host's clock is not measured better than that."""
+
 
 def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     """State, request, files and attempts of a benchmark."""
@@ -356,6 +359,7 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
     facts = {
         "family": plain(board.get("family")),
         "host": plain(board.get("host")),
+        "host's clock": clock_difference(board.get("host_clock_offset_s")),
         "memory": size(board.get("ram_bytes")),
         "storage": size(board.get("storage_bytes")),
         "emulated": "yes, a slice of a bigger machine" if board.get("emulated") else "",
@@ -367,6 +371,15 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
     if isinstance(engines, list) and engines:
         yield Text()
         yield table(engines, _ENGINE_COLUMNS, console().width)
+
+
+def clock_difference(offset_s: object) -> str:
+    """How a host's clock stands to the server's; "" where that was not measured."""
+    if isinstance(offset_s, bool) or not isinstance(offset_s, int | float):
+        return ""
+    if abs(offset_s) <= MAX_CLOCK_DIFFERENCE_S:
+        return "agrees with the server's"
+    return f"{abs(offset_s):.0f} s {'ahead of' if offset_s > 0 else 'behind'} the server's"
 
 
 _ENGINE_COLUMNS = (

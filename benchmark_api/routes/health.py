@@ -76,10 +76,21 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
         yield "files", (False, str(error))
     yield "cluster", _cluster(services)
     yield "leader", _leader(services)
+    off_s = services.clock.disagreement_s()
+    if off_s:
+        yield "clock", (True, _clock_trouble(off_s))
     failing = len(services.engine.repair_failures())
     if failing:
         what = "1 attempt" if failing == 1 else f"{failing} attempts"
         yield "repair", (True, f"{what} could not be compared with the cluster; tried again")
+
+
+def _clock_trouble(off_s: float) -> str:
+    way = "forwards" if off_s > 0 else "backwards"
+    return (
+        f"the machine's clock was set {way} by {abs(off_s):.0f} s: nothing expires, is stopped for "
+        "its time or is deleted until it is back or has kept its new time for a minute"
+    )
 
 
 def _cluster(services: Services) -> tuple[bool, str]:

@@ -265,6 +265,7 @@ def _board(view: BoardView, visible: frozenset[str], kept: _Kept) -> JsonObject:
         "ram_bytes": board.ram_bytes,
         "storage_bytes": board.storage_bytes,
         "host": view.host,
+        "host_clock_offset_s": view.clock_offset_s,
         "progress": board.progress,
         "benchmark_id": mine,
         "emulated": board.local is not None,

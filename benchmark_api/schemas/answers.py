@@ -458,6 +458,7 @@ class Board(TypedDict):
     ram_bytes: int
     storage_bytes: int
     host: str
+    host_clock_offset_s: float | None
     progress: float | None
     benchmark_id: str | None
     emulated: bool

@@ -47,6 +47,7 @@ class BoardView:
         reason: Why it is not idle, in words, or what else is to be said of it; "" otherwise.
         host: Name of its host; "" when no host reports it.
         holder: Benchmark that holds it; None when none of ours does.
+        clock_offset_s: How far its host's clock is ahead of the server's; None: not measured.
     """
 
     board: Board
@@ -57,6 +58,7 @@ class BoardView:
     online: bool
     drained: bool
     holder: str | None
+    clock_offset_s: float | None = None
 
 
 _NOBODY = (None, None)

@@ -212,11 +212,17 @@ class Twin:
             quarantined: Why, by board that is set aside for its record.
         """
         with self._lock:
-            known = self._known
+            known, reports = self._known, self._reports
         outside = self._used_outside(known, holders)
         views = [
             _now(each, drained, holders, self._unknown, outside)
             for each in (known.joined if known else self._nothing).boards
+        ]
+        views = [
+            replace(view, clock_offset_s=reports[view.host].clock_offset_s)
+            if view.host in reports
+            else view
+            for view in views
         ]
         return tuple(
             replace(view, state=BoardState.QUARANTINED, reason=quarantined[view.board.target_uid])

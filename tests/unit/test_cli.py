@@ -982,6 +982,33 @@ def test_doctor_sees_another_version_and_another_clock(server: FakeServer) -> No
     assert states["clock"]["state"] == "warning"
 
 
+@pytest.mark.parametrize(
+    ("offset_s", "state", "words"),
+    [
+        (-600.2, "warning", "host-a is 600 s behind the server's"),
+        (7.0, "warning", "host-a is 7 s ahead of the server's"),
+        (0.4, "ok", "of 1 host: as the server's"),
+    ],
+)
+def test_the_clock_of_each_host_is_shown(
+    server: FakeServer, offset_s: float, state: str, words: str
+) -> None:
+    _healthy(server)
+    one = board() | {"host": "host-a", "host_clock_offset_s": offset_s}
+    server.on("GET", "/v1/boards", {"items": [one]})
+    server.on("GET", f"/v1/boards/{UID}", one)
+    findings = {each["check"]: each for each in json.loads(run("doctor", "--json").stdout)}
+    assert findings["host clock"]["state"] == state
+    assert words in findings["host clock"]["found"]
+    shown = "agrees with the server's" if state == "ok" else words.removeprefix("host-a is ")
+    assert shown in run("boards", "show", UID).stdout
+
+
+def test_a_host_whose_clock_nobody_measured_is_not_judged(server: FakeServer) -> None:
+    _healthy(server)
+    assert "host clock" not in run("doctor").stdout
+
+
 def test_doctor_works_without_a_server(server: FakeServer) -> None:
     result = run("doctor", "--url", "http://127.0.0.1:9")
     assert result.exit_code == 1

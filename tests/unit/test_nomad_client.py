@@ -23,13 +23,14 @@ from edgeyard.errors import (
     NotFound,
 )
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.allocations import moment
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.hcl.parse import parse_job
-from edgeyard.scheduler.ports import JobRun
+from edgeyard.scheduler.ports import JobRun, JobState
 from tests.builders.cluster import TOKEN, a_job, eventually, on
 from tests.builders.nomad import (
     ADDRESS,
@@ -453,6 +454,63 @@ class TestNodes:
 
 CORE = {"CPU": "cpu0", "Idle": 75.0, "System": 5.0, "Total": 25.0, "User": 20.0}
 STATS = {"CPU": [CORE, CORE | {"Idle": 25.0}], "Memory": {"Available": 3 << 30, "Total": 4 << 30}}
+
+
+class TestHostsClocks:
+    """Times of a host whose clock is off, as the server should know them."""
+
+    NOW = datetime(2026, 11, 21, 9, 40, tzinfo=UTC)
+    RAN = timedelta(seconds=2, microseconds=111198)
+
+    @pytest.fixture
+    def lab(self, nomad: respx.Router) -> Iterator[NomadCluster]:
+        nomad.get("/v1/agent/self").respond(json={})
+        nomad.get("/v1/vars").respond(json=[])
+        nomad.get("/v1/nodes").respond(json=[node(device(), Name="pi-host")])
+        nomad.get("/v1/jobs").respond(json=[job()])
+        lab = NomadCluster(ACCESS, retry=QUICK, now=lambda: self.NOW)
+        nomad.get("/v1/allocations").respond(json=[])
+        lab.hosts()
+        yield lab
+        lab.close()
+
+    def state(self, lab: NomadCluster, nomad: respx.Router, status: str) -> JobState:
+        found = allocation(status, *([terminated(0)] if status == "complete" else []))
+        nomad.get("/v1/allocations").respond(json=[found])
+        return lab.states([JOB])[JOB]
+
+    def measured(self, lab: NomadCluster, nomad: respx.Router, offset_s: float) -> None:
+        told = int((self.NOW.timestamp() + offset_s) * 1e9)
+        nomad.get("/v1/client/stats").respond(json=STATS | {"Timestamp": told})
+        eventually(lambda: "pi-host" in lab.loads(), "it told")
+        found = lab.loads()["pi-host"].clock_offset_s
+        assert found == pytest.approx(offset_s, abs=0.01)
+
+    @pytest.mark.parametrize("offset_s", [-600.0, 600.0])
+    def test_are_corrected_by_how_far_it_is_off(
+        self, lab: NomadCluster, nomad: respx.Router, offset_s: float
+    ) -> None:
+        self.measured(lab, nomad, offset_s)
+        said = moment(STARTED)
+        assert said is not None
+        running = self.state(lab, nomad, "running")
+        assert running.started_at == said - timedelta(seconds=offset_s)
+        ended = self.state(lab, nomad, "complete")
+        assert ended.started_at == running.started_at
+        assert ended.ended_at is not None
+        assert ended.started_at is not None
+        assert ended.ended_at - ended.started_at == self.RAN
+
+    def test_count_from_receipt_where_its_clock_was_not_measured(
+        self, lab: NomadCluster, nomad: respx.Router
+    ) -> None:
+        assert self.state(lab, nomad, "running").started_at == self.NOW
+        ended = self.state(lab, nomad, "complete")
+        assert (ended.started_at, ended.ended_at) == (self.NOW - self.RAN, self.NOW)
+
+    def test_are_as_it_says_where_it_agrees(self, lab: NomadCluster, nomad: respx.Router) -> None:
+        self.measured(lab, nomad, 0.7)
+        assert self.state(lab, nomad, "running").started_at == moment(STARTED)
 
 
 class TestLoads:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.scheduler.clusters.exits import failure_of
@@ -14,6 +15,9 @@ Json = Mapping[str, object]
 
 MISSED_START_S = 60.0
 """A start that Nomad has not made by then, it never will: it skips what it slept through."""
+
+CLOCK_TOLERANCE_S = 2.0
+"""A host whose clock is off by less is taken at its word: no better is measured."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIVE = frozenset({"pending", "running", "unknown"})  # client statuses
@@ -62,6 +66,29 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
         ended_at=moment(task.get("FinishedAt")) or _at_ns(allocation.get("ModifyTime")),
         failure=failure,
         stopped=stopped,
+    )
+
+
+def by_our_clock(state: JobState, offset_s: float | None, now: datetime) -> JobState:
+    """Correct the times that a host gave by how far its clock is off.
+
+    Where nobody measured that, what it says last happened now, when we learn of it; how long the
+    task ran is the host's own measurement all the same.
+
+    Args:
+        state: As the host says.
+        offset_s: How far its clock is ahead of ours; None: not measured.
+        now: By our clock.
+    """
+    started_at, ended_at = state.started_at, state.ended_at
+    last = ended_at or started_at
+    if last is None or (offset_s is not None and abs(offset_s) <= CLOCK_TOLERANCE_S):
+        return state
+    shift = now - last if offset_s is None else timedelta(seconds=-offset_s)
+    return replace(
+        state,
+        started_at=None if started_at is None else started_at + shift,
+        ended_at=None if ended_at is None else ended_at + shift,
     )
 
 

@@ -27,6 +27,7 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.fitting import Condition
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.allocations import (
+    by_our_clock,
     first_of,
     of_no_run,
     of_run,
@@ -194,7 +195,7 @@ class NomadCluster:
         for job_id in found:
             first = first_of(runs.get(job_id, ()))
             if first is not None:
-                states[job_id] = of_run(job_id, first, self._access.device)
+                states[job_id] = self._of_run(job_id, first)
             elif jobs[job_id].get("Periodic"):
                 states[job_id] = self._start_to_come(job_id, jobs)
             else:
@@ -334,6 +335,13 @@ class NomadCluster:
         if differing:
             raise HclMismatch(differing)
         return read
+
+    def _of_run(self, job_id: str, allocation: Json) -> JobState:
+        """Of a job that has been placed, with times by our clock."""
+        said = of_run(job_id, allocation, self._access.device)
+        report = self._load_watch.latest().get(str(allocation.get("NodeName")))
+        offset_s = None if report is None else report.clock_offset_s
+        return by_our_clock(said, offset_s, self._now())
 
     def _start_to_come(self, job_id: str, jobs: Mapping[str, Json]) -> JobState:
         """Of a periodic job without a run: its child waits for room, or its time has not come."""

@@ -90,15 +90,19 @@ class LoadWatch:
     def _of(self, host: Host) -> LoadReport | None:
         if self._stop.is_set():
             return None
+        before = self._now()
         try:
-            load = load_of(self._client.stats(host.host_id, PATIENCE_S))
+            stats = self._client.stats(host.host_id, PATIENCE_S)
         except ClusterUnreachable as error:
             logger.debug(
                 "a node did not tell its load",
                 extra={"event": "nomad.no_load", "host": host.name, "reason": str(error)},
             )
             return None
-        return None if load is None else LoadReport(load=load, at=self._now())
+        load, now = load_of(stats), self._now()
+        if load is None:
+            return None
+        return LoadReport(load=load, at=now, clock_offset_s=clock_offset_s(stats, before, now))
 
 
 def load_of(stats: Json) -> HostLoad | None:
@@ -114,6 +118,21 @@ def load_of(stats: Json) -> HostLoad | None:
     return HostLoad(
         cpu=_share(1.0 - sum(known) / len(known) / 100.0), memory=_share(1.0 - available / total)
     )
+
+
+def clock_offset_s(stats: Json, before: datetime, after: datetime) -> float | None:
+    """How far a machine's clock is ahead of ours; None where it does not say its time.
+
+    Args:
+        stats: Of ``/v1/client/stats``: they are up to a second old, and say when they were made.
+        before: When they were asked for, by our clock.
+        after: When they came.
+    """
+    told = _number(stats.get("Timestamp"))
+    if not told:
+        return None
+    middle = before + (after - before) / 2
+    return round(told / 1e9 - middle.timestamp(), 3)
 
 
 def _number(value: object) -> float | None:
