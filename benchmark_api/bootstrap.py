@@ -438,6 +438,7 @@ def render_settings(settings: Settings, public_url: str) -> RenderSettings:
         device=settings.nomad_device,
         cpu_mhz=settings.nomad_cpu_mhz,
         memory_mib=settings.nomad_memory_mib,
+        lost_after_s=settings.nomad_lost_after_s or None,
     )
 
 

@@ -346,6 +346,14 @@ class Settings(BaseSettings):
     nomad_cpu_mhz: int | None = Field(
         None, ge=1, description="CPU that a job asks of its host, MHz; default: Nomad's, 100."
     )
+    nomad_lost_after_s: int = Field(
+        600,
+        ge=0,
+        le=86400,
+        description="How long Nomad waits for a host that it does not hear from before it gives up "
+        "the run there, s. The task goes on meanwhile and its result is taken. 0: it is given up "
+        "as soon as the host's heartbeat is missing.",
+    )
     nomad_memory_mib: int | None = Field(
         None, ge=10, description="Memory that a job asks of its host, MiB; default: Nomad's, 300."
     )

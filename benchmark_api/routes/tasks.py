@@ -144,7 +144,7 @@ class _Door:
             if not self.trusted_network:
                 raise NotAuthenticated("the attempt's upload token is needed")
         elif attempt is not None and is_upload_token(attempt, self.token):
-            if attempt.state not in LIVE_ATTEMPTS:
+            if not _is_open(attempt):
                 raise NotAuthenticated("the attempt has ended, and its token with it")
         else:
             # Unknown jobs and wrong tokens look the same to those who have no account.
@@ -156,7 +156,7 @@ class _Door:
                 )
         if attempt is None:
             raise NotFound("job", self.job)
-        if attempt.state not in LIVE_ATTEMPTS:
+        if not _is_open(attempt):
             raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
         return attempt
 
@@ -174,6 +174,11 @@ class _Door:
                 f"the benchmark is {status.value}, and the upload token has ended with it"
             )
         return attempt
+
+
+def _is_open(attempt: Attempt) -> bool:
+    """Whether results of an attempt are wanted; also of one that was only given up for lost."""
+    return attempt.state in LIVE_ATTEMPTS or attempt.takes_late_result
 
 
 def _door(context: Context, job: str, token: str | None) -> _Door:

@@ -23,6 +23,7 @@ from edgeyard.scheduler.model.attempt import (
     Outcome,
 )
 from edgeyard.scheduler.model.benchmark import (
+    ABSENCE,
     RETRIED,
     TERMINAL,
     Benchmark,
@@ -52,6 +53,9 @@ before (``[preemption] most_preemptions`` of the policy); a cluster that preempt
 
 OWN_TASK = "task"
 """Sender of what came with an attempt's own token."""
+
+HARMLESS = ABSENCE | {FailureCategory.PREEMPTED}
+"""How a task may end without harm to the result that it had reported before."""
 
 _MANY_EVENTS = 10_000
 
@@ -553,6 +557,9 @@ def result_received(
     )
     if attempt.result_at is not None:
         return
+    if attempt.state is AttemptState.ENDED:
+        _late_result(uow, attempt, benchmark, report, now)
+        return
     if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN, AttemptState.QUEUED):
         attempt = task_started(uow, attempt, None, now, now)
     on_board = attempt.on_board(reported=_board_of(report))
@@ -560,6 +567,40 @@ def result_received(
     _log(uow, benchmark, now, "result.received", {"attempt": attempt.number, "sender": sender})
     if attempt.task_ended_at is not None:
         settle(uow, attempt, now)
+
+
+def _late_result(
+    uow: UnitOfWork,
+    attempt: Attempt,
+    benchmark: Benchmark,
+    report: Mapping[str, object],
+    now: datetime,
+) -> None:
+    """Take the report of an attempt that was given up for being absent.
+
+    A good one completes the benchmark wherever it is by now; a later attempt of it is stopped. A
+    failed one is kept, and the benchmark is tried again as was decided.
+
+    Raises:
+        Conflict: It is not wanted any more.
+    """
+    others = uow.attempts.of(attempt.benchmark_id)
+    if (
+        not attempt.takes_late_result
+        or benchmark.status in TERMINAL
+        or any(other.result_at is not None for other in others)
+    ):
+        raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
+    good = _reported_failure(report) is None
+    named = replace(attempt, result_at=now, failure=None if good else attempt.failure)
+    saved = uow.attempts.save(named.on_board(reported=_board_of(report)))
+    if saved.boards_differ:
+        _amended(uow, saved, report, now)
+    data = {"attempt": saved.number, "target_uid": saved.target_uid}
+    _log(uow, benchmark, now, "result.late", data)
+    if good:
+        done = replace(benchmark, progress=100.0, phase=None, target_uid=saved.target_uid)
+        _move(uow, done, Status.COMPLETED, now, data)
 
 
 def task_ended(
@@ -629,7 +670,8 @@ def settle(
     ======== ============ ==================== =======================================
     well     good         success
     any      failed       the report's failure
-    badly    good         the task's failure   the result is kept; success if it was preempted
+    badly    good         the task's failure   the result is kept; success if it was preempted or
+                                               its host or job was lost after it had reported
     badly    none         the task's failure   or why we stopped it
     well     none         waits                ``upload`` when the grace time is over
     ======== ============ ==================== =======================================
@@ -639,8 +681,9 @@ def settle(
     report = _report(uow, attempt)
     if report is not None:
         failure = _failure_by_report(attempt, report)
-        if failure is None and not _is_preemption(attempt.task_failure):
-            failure = attempt.task_failure
+        ended_by = attempt.task_failure
+        if failure is None and ended_by is not None and ended_by.category not in HARMLESS:
+            failure = ended_by
         return _end(uow, attempt, failure, now, report)
     if attempt.task_failure is not None or attempt.stopping is not None:
         return _end(uow, attempt, attempt.stopping or attempt.task_failure, now)
@@ -662,8 +705,9 @@ def _end(
     if _is_preemption(failure):
         attempt = replace(attempt, counts=False)
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
-    # Stopped because its owner wanted it: nobody's failure, and nothing to learn from.
-    cancelled = benchmark.status is Status.CANCELLED
+    # Stopped because its owner wanted it, or because an earlier attempt's result came after all:
+    # nobody's failure, and nothing to learn from.
+    cancelled = benchmark.status in (Status.CANCELLED, Status.COMPLETED)
     if report is not None and attempt.boards_differ:
         report = _amended(uow, attempt, report, now)
     saved = uow.attempts.save(

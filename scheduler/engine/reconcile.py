@@ -22,6 +22,7 @@ from edgeyard.scheduler.model.benchmark import (
     Binding,
     Failure,
     FailureCategory,
+    Status,
 )
 from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.ports import Clock, Cluster, JobRun, JobState, Store, UnitOfWork
@@ -398,6 +399,11 @@ class Reconciler:
         """Why a job that has not ended has to; None: let it go on."""
         if attempt.stopping is not None:
             return attempt.stopping
+        if benchmark.status is Status.COMPLETED:
+            return Failure(
+                category=FailureCategory.CLUSTER,
+                sentence="the result of an earlier attempt arrived after all",
+            )
         if benchmark.status in TERMINAL:
             return Failure(
                 category=FailureCategory.TIMEOUT, sentence=f"it is {benchmark.status.value}"

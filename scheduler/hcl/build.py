@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from urllib.parse import quote
 
 from edgeyard.devices.attributes import OPERATORS, PROGRESS
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
@@ -56,6 +57,7 @@ class RenderSettings:
         cpu_mhz: None: Nomad's default of 100.
         memory_mib: None: Nomad's default of 300.
         kill_timeout_s: From the polite signal to the one that ends the task.
+        lost_after_s: As in `NomadJob`.
     """
 
     public_url: str
@@ -74,6 +76,7 @@ class RenderSettings:
     cpu_mhz: int | None = None
     memory_mib: int | None = None
     kill_timeout_s: int | None = 5
+    lost_after_s: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,7 @@ class JobRequest:
         allowed_uids: Allow-list of a loose or filtered job; empty: none needed.
         start_at: A start that is left to the cluster; None: at once.
         secrets: Names of environment variables that the cluster keeps beside the job.
+        benchmark_id: Shown in the job's ``meta``, with ``user_id``; "": not shown.
     """
 
     job_id: str
@@ -113,6 +117,8 @@ class JobRequest:
     allowed_uids: tuple[str, ...] = ()
     start_at: datetime | None = None
     secrets: tuple[str, ...] = (UPLOAD_TOKEN,)
+    benchmark_id: str = ""
+    user_id: str = ""
 
     @classmethod
     def of(
@@ -136,6 +142,8 @@ class JobRequest:
             target_uid=attempt.target_uid,
             allowed_uids=attempt.allowed_uids,
             start_at=start_at,
+            benchmark_id=benchmark.benchmark_id,
+            user_id=benchmark.user_id,
         )
 
 
@@ -166,6 +174,12 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
         cpu_mhz=settings.cpu_mhz,
         memory_mib=settings.memory_mib,
         kill_timeout_s=settings.kill_timeout_s,
+        lost_after_s=settings.lost_after_s,
+        meta={
+            name: _meta(text)
+            for name, text in (("benchmark_id", request.benchmark_id), ("user", request.user_id))
+            if text
+        },
     )
 
 
@@ -187,6 +201,11 @@ def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:
         "ODT_CONFIG_FILENAME": _filename(request, FileRole.ODT_CONFIG),
         "RESULTS_PUB_URL": f"{public_url}/upload/{upload}/",
     }
+
+
+def _meta(text: str) -> str:
+    """Return a text for ``meta``, percent-encoded where Nomad would change or interpret it."""
+    return text if plain_text_problem(text) is None else quote(text, errors="replace")
 
 
 def secret_template(job_id: str, names: Sequence[str]) -> Template:

@@ -70,6 +70,8 @@ class NomadJob:
         env: The eleven variables of the platform; values are strings after parsing.
         constraints: Inside the device block.
         retries_off: ``restart`` and ``reschedule`` are rendered as none.
+        lost_after_s: How long Nomad waits for a host that it does not hear from before it gives the
+            run up; it never makes a second one. None: it gives up at once.
         namespace: Of Nomad; None: the agent's default.
     """
 
@@ -93,5 +95,6 @@ class NomadJob:
     memory_mib: int | None = None
     kill_timeout_s: int | None = None
     retries_off: bool = True
+    lost_after_s: int | None = None
     meta: Mapping[str, str] = field(default_factory=dict)
     namespace: str | None = None

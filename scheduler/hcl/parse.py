@@ -63,6 +63,7 @@ def parse_job(text: str) -> NomadJob:
         group=group.label,
         group_count=group.take("count", _whole, 1),
         retries_off=_retries_off(group),
+        lost_after_s=_lost_after_s(group),
         task=task.label,
         driver=task.need("driver", _text),
         kill_timeout_s=task.take("kill_timeout", _seconds, None),
@@ -118,6 +119,16 @@ def _retries_off(group: _Body) -> bool:
     if len(restarts) != len(reschedules):
         group.refuse("restart and reschedule are turned off together, or not at all")
     return bool(restarts)
+
+
+def _lost_after_s(group: _Body) -> int | None:
+    for block in group.blocks("disconnect", at_most=1):
+        lost_after_s = block.need("lost_after", _seconds)
+        if block.need("replace", _truth):
+            block.refuse("only replace = false is known here")
+        block.done()
+        return lost_after_s
+    return None
 
 
 def _artifact(block: _Body) -> Artifact:

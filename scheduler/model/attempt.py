@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from edgeyard.scheduler.model.benchmark import Binding, Failure
+from edgeyard.scheduler.model.benchmark import ABSENCE, Binding, Failure
 
 
 class AttemptState(StrEnum):
@@ -123,6 +123,17 @@ class Attempt:
     def board_is_known(self) -> bool:
         """Whether the board is a fact, and not only what was decided for a looser job."""
         return bool(self.binding is Binding.STRICT or self.placed_uid or self.reported_uid)
+
+    @property
+    def takes_late_result(self) -> bool:
+        """Whether it was given up for being absent: its task may have gone on and still report."""
+        return (
+            self.state is AttemptState.ENDED
+            and self.result_at is None
+            and self.stopping is None
+            and self.failure is not None
+            and self.failure.category in ABSENCE
+        )
 
     @property
     def boards_differ(self) -> bool:

@@ -32,7 +32,9 @@ TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.
 LIVE = frozenset(Status) - TERMINAL
 
 ALLOWED_MOVES: Mapping[Status, frozenset[Status]] = {
-    Status.PENDING: frozenset({Status.SCHEDULED, Status.FAILED, Status.CANCELLED, Status.EXPIRED}),
+    Status.PENDING: frozenset(
+        {Status.SCHEDULED, Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.EXPIRED}
+    ),
     Status.SCHEDULED: frozenset(
         {
             Status.PENDING,
@@ -51,7 +53,8 @@ ALLOWED_MOVES: Mapping[Status, frozenset[Status]] = {
     Status.CANCELLED: frozenset(),
     Status.EXPIRED: frozenset(),
 }
-"""The only moves there are; scheduled → completed is a task so short that running was not seen."""
+"""The only moves there are; scheduled → completed is a task so short that running was not seen, and
+pending → completed a result that arrived after its attempt had been given up."""
 
 
 class WaitingReason(StrEnum):
@@ -107,6 +110,17 @@ RETRIED = frozenset(
     }
 )
 """Only these are tried again: the others would fail the same way."""
+
+ABSENCE = frozenset(
+    {
+        FailureCategory.BOARD_FAULT,
+        FailureCategory.NETWORK,
+        FailureCategory.CLUSTER,
+        FailureCategory.UPLOAD,
+    }
+)
+"""Failures that say that nothing was heard of a task, and nothing about what it measured: a good
+result of it is good, whenever it arrives."""
 
 
 class Binding(StrEnum):

@@ -139,7 +139,11 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def settings(nomad: LoopbackNomad, inventory: Path) -> dict[str, str]:
-    return {**on_nomad(nomad, inventory), "EDGEYARD_BOARD_GRACE_S": "1"}
+    return {
+        **on_nomad(nomad, inventory),
+        "EDGEYARD_BOARD_GRACE_S": "1",
+        "EDGEYARD_NOMAD_LOST_AFTER_S": "30",
+    }
 
 
 @pytest.fixture
@@ -182,6 +186,25 @@ def test_a_host_whose_agent_is_killed_fails_its_benchmark_which_runs_on_the_othe
     assert lab.job(first["job_id"])["Stop"]  # Nomad does not place it again
     client.start()  # back again, it ends what is left of the task
     lab.eventually(lambda: not tasks & tasks_of(client.folder), "the old task is gone")
+
+
+def test_a_host_whose_agent_is_away_for_a_while_costs_no_run(lab: Lab) -> None:
+    benchmark_id = lab.running(target_uid=SECOND, nb_inference=200_000, max_retries=0)
+    (attempt,) = lab.attempts(benchmark_id)
+    client = lab.nomad.clients[1]
+    client.kill()
+    where = f"/v1/job/{attempt['job_id']}/allocations?namespace={lab.nomad.namespace}"
+
+    def given_up() -> bool:
+        found = lab.nomad.call("GET", where)
+        assert isinstance(found, list)
+        return bool(found[0]["ClientStatus"] == "unknown")
+
+    lab.eventually(given_up, "Nomad does not hear from the host")
+    client.start()
+    ended = lab.server.wait(benchmark_id, timeout_s=PATIENCE_S)
+    assert ended["status"] == "completed", ended["failure"]
+    assert [each["number"] for each in lab.attempts(benchmark_id)] == [1]
 
 
 def test_a_host_that_dies_before_a_task_began_costs_no_try(lab: Lab) -> None:

@@ -127,6 +127,8 @@ def nomad_json(job: NomadJob) -> dict[str, Any]:
     if job.retries_off:
         group["RestartPolicy"] = {"Attempts": 0, "Mode": "fail"}
         group["ReschedulePolicy"] = {"Attempts": 0, "Unlimited": False}
+    if job.lost_after_s is not None:
+        group["Disconnect"] = {"LostAfter": job.lost_after_s * 10**9, "Replace": False}
     document: dict[str, Any] = {
         "ID": job.job_id,
         "Name": job.job_id,

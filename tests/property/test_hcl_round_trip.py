@@ -82,6 +82,7 @@ JOBS = st.builds(
     memory_mib=st.none() | COUNTS,
     kill_timeout_s=st.none() | COUNTS,
     retries_off=st.booleans(),
+    lost_after_s=st.none() | COUNTS,
     namespace=st.none() | HOSTILE,
 )
 

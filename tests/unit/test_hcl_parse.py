@@ -10,6 +10,12 @@ from tests.builders.hcl import PLATFORM_SETTINGS, a_request
 
 TEXT = render(build_job(a_request(), PLATFORM_SETTINGS))
 
+DISCONNECT = """    disconnect {{
+      lost_after = "60s"
+      replace    = {}
+    }}
+"""
+
 
 def edited(old: str, new: str) -> str:
     assert TEXT.count(old) >= 1
@@ -34,6 +40,7 @@ def edited(old: str, new: str) -> str:
         (edited("priority = 80", "priority = 80 all_at_once = true"), "line of its own"),
         (edited("priority = 80", ""), "priority is missing"),
         (edited("attempts = 0", "attempts = 3"), "restart"),
+        (edited("    restart {", DISCONNECT.format("true") + "    restart {"), "replace"),
         (edited('TARGET = "rpi4b"', 'TARGET = "${upper("x")}"'), "upper"),
         (edited('TARGET = "rpi4b"', 'TARGET = "%{ if true }x%{ endif }"'), "if true"),
         (edited('TARGET = "rpi4b"', 'TARGET = "a\\qb"'), "escape"),

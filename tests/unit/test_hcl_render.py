@@ -186,6 +186,7 @@ def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_
         {"memory_mib": 1024},
         {"kill_timeout_s": None},
         {"namespace": "edgeyard"},
+        {"lost_after_s": 600},
     ]
     base = build_job(a_request(), PLATFORM_SETTINGS)
     for chosen in itertools.product([False, True], repeat=len(optional)):
@@ -324,3 +325,14 @@ def test_a_job_is_made_of_what_was_decided_for_the_attempt() -> None:
     assert (job.job_id, job.priority) == (attempt.job_id, 55)
     assert conditions(job)[-1] == ("${device.attr.target_uid}", "=", "rpi4b-0001-0002")
     assert job.config == {"command": "/usr/bin/python3", "args": ("-m", "runner")}
+    assert job.meta == {"benchmark_id": "b-1", "user": "u"}
+
+
+def test_text_that_nomad_would_interpret_is_encoded_in_meta() -> None:
+    request = replace(a_request(), benchmark_id="b-${node.unique.id}", user_id="zoë@lab\n%{x}")
+    job = build_job(request, RAW_EXEC)
+    assert job.meta == {
+        "benchmark_id": "b-%24%7Bnode.unique.id%7D",
+        "user": "zo%C3%AB%40lab%0A%25%7Bx%7D",
+    }
+    check_round_trip(job, render(job))

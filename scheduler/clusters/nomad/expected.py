@@ -66,6 +66,9 @@ def _group(job: NomadJob) -> dict[str, object]:
         "Count": job.group_count,
         "RestartPolicy": {"Attempts": 0, "Mode": "fail"} if job.retries_off else None,
         "ReschedulePolicy": {"Attempts": 0, "Unlimited": False} if job.retries_off else None,
+        "Disconnect": None
+        if job.lost_after_s is None
+        else {"LostAfter": job.lost_after_s * _NS_PER_S, "Replace": False},
         "Tasks": [_task(job)],
     }
 

@@ -1,0 +1,102 @@
+"""A result counts whenever it arrives, unless somebody else's came first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edgeyard.errors import Conflict
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
+from tests.builders.engine import A, B, Lab
+
+LOST = Failure(category=FailureCategory.BOARD_FAULT, sentence="the host pi was lost while it ran")
+FAILED = {"status": "failed", "failure": {"category": "user_model", "sentence": "why"}}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    return Lab(tmp_path, A, B)
+
+
+def given_up(lab: Lab) -> tuple[str, str]:
+    """A benchmark that was put back because its host was lost; its id, and its job's."""
+    benchmark_id = lab.submit(max_retries=1)
+    job_id = lab.running(benchmark_id)
+    lab.cluster.end(job_id, LOST)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.PENDING
+    return benchmark_id, job_id
+
+
+def test_a_host_that_is_lost_after_its_task_reported_costs_nothing(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    lab.upload(job_id)
+    lab.cluster.end(job_id, LOST)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+    assert lab.attempts(benchmark_id)[0].failure is None
+
+
+def test_a_late_result_completes_a_benchmark_that_waits_again(lab: Lab) -> None:
+    benchmark_id, job_id = given_up(lab)
+    ran_on = lab.attempts(benchmark_id)[0].target_uid
+    lab.upload(job_id)
+    shown = lab.show(benchmark_id)
+    assert (shown.status, shown.target_uid) == (Status.COMPLETED, ran_on)
+    (attempt,) = lab.attempts(benchmark_id)
+    assert (attempt.state, attempt.failure) == (AttemptState.ENDED, None)
+    lab.turn()
+    assert len(lab.attempts(benchmark_id)) == 1
+    assert [event.data["attempt"] for event in lab.events(benchmark_id, "result.late")] == [1]
+
+
+def test_a_late_result_stops_the_next_attempt_which_is_nobody_s_failure(lab: Lab) -> None:
+    benchmark_id, job_id = given_up(lab)
+    second = lab.running(benchmark_id, B)
+    lab.upload(job_id)
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+    lab.reconciler.run()
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [second]
+    last = lab.attempts(benchmark_id)[-1]
+    assert (last.state, last.failure) == (AttemptState.ENDED, None)
+    with lab.store.read() as uow:
+        assert [outcome.attempt for outcome in uow.attempts.outcomes()] == [1]
+
+
+def test_of_two_results_the_first_one_counts(lab: Lab) -> None:
+    benchmark_id, job_id = given_up(lab)
+    lab.upload(lab.running(benchmark_id, B))
+    with pytest.raises(Conflict):
+        lab.upload(job_id)
+    with lab.store.read() as uow:
+        assert [report.attempt for report in uow.files.reports(benchmark_id)] == [2]
+
+
+def test_a_late_failure_is_kept_and_the_benchmark_tried_again(lab: Lab) -> None:
+    benchmark_id, job_id = given_up(lab)
+    lab.upload(job_id, FAILED)
+    assert lab.show(benchmark_id).status is Status.PENDING
+    lab.upload(lab.running(benchmark_id, B))
+    with lab.store.read() as uow:
+        assert [report.attempt for report in uow.files.reports(benchmark_id)] == [1, 2]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "stopped", "reported"])
+def test_a_late_result_that_nobody_waits_for_is_refused(lab: Lab, end: str) -> None:
+    if end == "cancelled":
+        benchmark_id, job_id = given_up(lab)
+        with lab.store.write() as uow:
+            lifecycle.cancel(uow, benchmark_id, lab.clock.now(), "ann")
+    else:
+        benchmark_id = lab.submit(max_retries=1)
+        job_id = lab.running(benchmark_id)
+        category = FailureCategory.TIMEOUT if end == "stopped" else FailureCategory.USER_MODEL
+        lab.cluster.end(job_id, Failure(category=category, sentence="why"))
+        lab.reconciler.run()
+    with pytest.raises(Conflict):
+        lab.upload(job_id)
