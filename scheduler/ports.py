@@ -454,6 +454,10 @@ class Attempts(Protocol):
         """Which benchmark holds each board that a live attempt is bound to."""
         ...
 
+    def progress(self) -> Mapping[str, float]:
+        """Job id to progress of every attempt that runs; no version changes with it."""
+        ...
+
     def by_job_id(self, job_id: str) -> Attempt:
         """Raises NotFound."""
         ...
@@ -981,6 +985,13 @@ class Store(Protocol):
 
     def ping(self) -> None:
         """Raises Unavailable."""
+        ...
+
+    def note_progress(self, attempt: Attempt, progress: float) -> None:
+        """Keep how far a running attempt is in its phase; written with others once a second.
+
+        Whoever reads this store sees it at once. A crash may lose it.
+        """
         ...
 
     def prune(self, limits: Limits, *, dry_run: bool = False) -> Mapping[RetentionClass, Pruned]:

@@ -220,14 +220,18 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
 def _note_progress(context: Context, job: str, token: str | None, body: RawBody) -> None:
     told = parse(ProgressIn, body.tree())
     services = context.services
+    phase = told.phase[:64]
     door = _door(context, job, token)
     job_id = door.admit(_find(context, job)).job_id
+    with services.store.read() as uow:
+        attempt = door.admit_now(uow, job_id)
+    if lifecycle.is_tick(attempt, phase):
+        services.store.note_progress(attempt, told.progress)
+        return
 
     def note(uow: UnitOfWork) -> None:
         attempt = door.admit_now(uow, job_id)
-        lifecycle.progress_received(
-            uow, attempt, told.progress, told.phase[:64], services.clock.now()
-        )
+        lifecycle.progress_received(uow, attempt, told.progress, phase, services.clock.now())
 
     services.store.transact(note)
 

@@ -458,6 +458,10 @@ class Cycle:
         same = {attempt.job_id for attempt in kept}
         changed = [job_id for job_id in versions if job_id not in same]
         attempts = sorted([*kept, *uow.attempts.live(changed)], key=lambda each: each.created_at)
+        progress = uow.attempts.progress()  # changes no version
+        attempts = [
+            replace(each, progress=progress.get(each.job_id, each.progress)) for each in attempts
+        ]
         # One assignment: `preview` does the same on other threads.
         self._attempts = {attempt.job_id: attempt for attempt in attempts}
         return tuple(

@@ -514,6 +514,15 @@ def _tell_board(uow: UnitOfWork, attempt: Attempt, before: str | None, now: date
     _log(uow, uow.benchmarks.get(attempt.benchmark_id), now, "attempt.board", data)
 
 
+def is_tick(attempt: Attempt, phase: str) -> bool:
+    """Whether a report of this phase changes nothing of the attempt but its progress."""
+    return (
+        attempt.state is AttemptState.RUNNING
+        and attempt.phase == phase
+        and attempt.result_at is None
+    )
+
+
 def progress_received(
     uow: UnitOfWork, attempt: Attempt, progress: float, phase: str, now: datetime
 ) -> None:

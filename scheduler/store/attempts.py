@@ -11,7 +11,8 @@ from sqlalchemy import bindparam, func, or_, select, text, update
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
-from edgeyard.scheduler.store.rows import attempt_of, attempt_row, flat_row, outcome_of
+from edgeyard.scheduler.store.progress import ProgressBuffer
+from edgeyard.scheduler.store.rows import Row, attempt_of, attempt_row, flat_row, outcome_of
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction, among
 
@@ -53,6 +54,13 @@ _LAST_NUMBERS = (
 _LIVE = select(attempts).where(text(LIVE_STATES)).order_by(attempts.c.created_at)
 _LIVE_OF = _LIVE.where(among(attempts.c.job_id))
 _LIVE_VERSIONS = select(attempts.c.job_id, attempts.c.version).where(text(LIVE_STATES))
+_RUNNING = select(
+    attempts.c.job_id,
+    attempts.c.benchmark_id,
+    attempts.c.number,
+    attempts.c.phase,
+    attempts.c.progress,
+).where(text(LIVE_STATES), attempts.c.state == AttemptState.RUNNING.value)
 _HOLDERS = select(attempts.c.target_uid, attempts.c.benchmark_id).where(
     text(LIVE_STATES), attempts.c.target_uid.is_not(None)
 )
@@ -73,8 +81,9 @@ class SqlAttempts:
     In a unit of work that writes, whoever gets or changes an attempt has its benchmark locked.
     """
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, progress: ProgressBuffer) -> None:
         self._tx = tx
+        self._progress = progress
 
     def add_all(self, new: Sequence[Attempt]) -> Sequence[Attempt]:
         """Store new ones; returns those that could be.
@@ -140,7 +149,7 @@ class SqlAttempts:
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
         """In order of number."""
         self._tx.lock([benchmark_id])
-        return [attempt_of(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
+        return [self._read(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
 
     def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
         """Number of the last attempt of each of these benchmarks that had one."""
@@ -157,12 +166,12 @@ class SqlAttempts:
         Only those of named jobs are locked.
         """
         if job_ids is None:
-            return [attempt_of(row) for row in self._tx.rows(_LIVE)]
+            return [self._read(row) for row in self._tx.rows(_LIVE)]
         self._lock_owners(job_ids)
         found: list[Attempt] = []
         for start in range(0, len(job_ids), _CHUNK):
             ids = list(job_ids[start : start + _CHUNK])
-            found += [attempt_of(row) for row in self._tx.rows(_LIVE_OF, {"ids": ids})]
+            found += [self._read(row) for row in self._tx.rows(_LIVE_OF, {"ids": ids})]
         return sorted(found, key=lambda attempt: attempt.created_at)
 
     def live_versions(self) -> Mapping[str, int]:
@@ -189,7 +198,7 @@ class SqlAttempts:
         row = self._tx.row(_BY_JOB, {"job": job_id})
         if row is None:
             raise NotFound("job", job_id)
-        return attempt_of(row)
+        return self._read(row)
 
     def _lock_owners(self, job_ids: Sequence[str]) -> None:
         if not self._tx.locks:
@@ -203,6 +212,21 @@ class SqlAttempts:
     def none_yet(self) -> bool:
         """Whether there is no attempt at all."""
         return self._tx.row(_ANY) is None
+
+    def progress(self) -> Mapping[str, float]:
+        """Job id to progress of every attempt that runs."""
+        rows = self._tx.rows(_RUNNING)
+        running = (self._ticked(row) for row in rows)
+        return {job_id: reached for job_id, reached in running if reached is not None}
+
+    def _ticked(self, row: Row) -> tuple[str, float | None]:
+        tick = self._progress.of(cast(str, row["benchmark_id"]))
+        same = tick is not None and (tick.number, tick.phase) == (row["number"], row["phase"])
+        reached = tick.progress if tick is not None and same else row["progress"]
+        return cast(str, row["job_id"]), cast("float | None", reached)
+
+    def _read(self, row: Row) -> Attempt:
+        return self._progress.on_attempt(attempt_of(row))
 
     def add_outcome(self, outcome: Outcome) -> None:
         """Keep what an attempt led to; the first one stays. Numbered at the commit."""
@@ -224,4 +248,4 @@ class SqlAttempts:
 if TYPE_CHECKING:
     from edgeyard.scheduler.ports import Attempts
 
-    _: Attempts = SqlAttempts(cast(Transaction, None))
+    _: Attempts = SqlAttempts(cast(Transaction, None), cast(ProgressBuffer, None))

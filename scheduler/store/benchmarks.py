@@ -30,6 +30,7 @@ from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import ALLOWED_MOVES, Benchmark, BenchmarkFile, Status
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import tables
+from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
 from edgeyard.scheduler.store.tables import UtcTime, benchmark_files, benchmark_tags, benchmarks
 from edgeyard.scheduler.store.transaction import Transaction, among
@@ -101,8 +102,9 @@ class SqlBenchmarks:
     owner, campaign or time; nor its files, which `save_files` writes.
     """
 
-    def __init__(self, tx: Transaction) -> None:
+    def __init__(self, tx: Transaction, progress: ProgressBuffer) -> None:
         self._tx = tx
+        self._progress = progress
 
     def add(self, benchmark: Benchmark) -> None:
         """Store a new one.
@@ -139,7 +141,7 @@ class SqlBenchmarks:
         row = self._tx.row(_GET, {"id": benchmark_id})
         if row is None:
             raise NotFound("benchmark", benchmark_id)
-        return benchmark_of(row, self._files(benchmark_id))
+        return self._progress.on_benchmark(benchmark_of(row, self._files(benchmark_id)))
 
     def save(self, benchmark: Benchmark) -> Benchmark:
         """Replace it if its ``version`` is the stored one; returns it with the next version.
@@ -287,7 +289,10 @@ class SqlBenchmarks:
         if files:
             for row in self._tx.rows(_FILES_OF_MANY, {"ids": list(files)}):
                 files[row["benchmark_id"]].append(file_of(row))
-        return [benchmark_of(row, files[row["benchmark_id"]]) for row in rows]
+        return [
+            self._progress.on_benchmark(benchmark_of(row, files[row["benchmark_id"]]))
+            for row in rows
+        ]
 
 
 def _life(saved: Benchmark, names: Sequence[str] = _LIFE) -> Row:
@@ -372,4 +377,4 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
 if TYPE_CHECKING:
     from edgeyard.scheduler.ports import Benchmarks
 
-    _: Benchmarks = SqlBenchmarks(cast(Transaction, None))
+    _: Benchmarks = SqlBenchmarks(cast(Transaction, None), cast(ProgressBuffer, None))

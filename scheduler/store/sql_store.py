@@ -18,6 +18,7 @@ from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
 
 from edgeyard.errors import ConcurrentUpdate, ConfigError, Unavailable
 from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
@@ -30,6 +31,7 @@ from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.leadership import SqlLeadership
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
+from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
 from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
 from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
@@ -71,14 +73,14 @@ _Result = TypeVar("_Result")
 class SqlUnitOfWork:
     """`edgeyard.scheduler.ports.UnitOfWork` on one transaction."""
 
-    def __init__(self, tx: Transaction, now: Callable[[], datetime], runs: RunCache) -> None:
+    def __init__(self, tx: Transaction, now: Callable[[], datetime], store: SqlStore) -> None:
         self.tx = tx
-        self.benchmarks = SqlBenchmarks(tx)
-        self.attempts = SqlAttempts(tx)
+        self.benchmarks = SqlBenchmarks(tx, store._progress)
+        self.attempts = SqlAttempts(tx, store._progress)
         self.files = SqlFiles(tx)
         self.accounts = SqlAccounts(tx)
         self.log = SqlLog(tx, now)
-        self.cycles = SqlCycles(tx, runs)
+        self.cycles = SqlCycles(tx, store._runs)
         self.lab = SqlLab(tx)
         self.webhooks = SqlWebhooks(tx)
         self.credits = SqlCredits(tx)
@@ -117,6 +119,7 @@ class SqlStore:
         self._now = now
         self._epoch: int | None = None
         self._runs = RunCache()
+        self._progress = ProgressBuffer(self._write_ticks)
         parsed = _parsed(url)
         self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
         if self._turns is not None:
@@ -148,7 +151,7 @@ class SqlStore:
         """One consistent view, for reading only; a write in it fails."""
         with translated(), self._reader.connect() as connection:
             connection.begin()
-            yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self._runs)
+            yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self)
 
     def transact(self, work: Callable[[SqlUnitOfWork], _Result]) -> _Result:
         """Run a unit of work that writes, again from its start where others were first.
@@ -189,7 +192,7 @@ class SqlStore:
         """
         with self._turn_to_write(), _connected(self._writer) as connection:
             tx = self._transaction(connection)
-            yield SqlUnitOfWork(tx, self._now, self._runs)
+            yield SqlUnitOfWork(tx, self._now, self)
             tx.flush()
             failpoint("commit:before")
             with translated():
@@ -265,8 +268,25 @@ class SqlStore:
                 if left >= free:  # a file that was made before its pages could be given back
                     return
 
+    def note_progress(self, attempt: Attempt, progress: float) -> None:
+        """Keep how far a running attempt is in its phase; it is written within a second, or so.
+
+        Whoever reads this store sees it at once; other processes see it when it is written.
+        """
+        assert attempt.phase is not None
+        tick = Tick(attempt.benchmark_id, attempt.number, attempt.phase, progress)
+        self._progress.note(tick)
+
+    def flush_progress(self) -> None:
+        """Write now what `note_progress` keeps."""
+        self._progress.flush()
+
+    def _write_ticks(self, ticks: Sequence[Tick]) -> None:
+        self.transact(lambda uow: write_ticks(uow.tx, ticks))
+
     def close(self) -> None:
-        """Close all connections."""
+        """Write the progress that is kept, and close all connections."""
+        self._progress.close()
         self._reader.dispose()
         self._writer.dispose()
 

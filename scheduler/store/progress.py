@@ -1,0 +1,158 @@
+"""Progress of running attempts, which is written once a second for all of them together.
+
+A task reports twice a second, and no report matters after the next one. A synced transaction for
+each keeps the disk busy with 38 boards; what is lost in a crash is the last second at most. Changes
+of phase and ends do not come here: they are written at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import bindparam, update
+
+from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.store.tables import attempts, benchmarks
+from edgeyard.scheduler.store.transaction import Transaction
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_S = 1.0
+"""Between two writes at least."""
+
+# Versions stay: who has read one of these may save it all the same.
+_SAVE = (
+    update(attempts)
+    .where(
+        attempts.c.benchmark_id == bindparam("id"),
+        attempts.c.number == bindparam("n"),
+        attempts.c.state == AttemptState.RUNNING.value,
+        attempts.c.phase == bindparam("in_phase"),
+    )
+    .values(progress=bindparam("reached"))
+)
+_SHOW = (
+    update(benchmarks)
+    .where(
+        benchmarks.c.benchmark_id == bindparam("id"),
+        benchmarks.c.status == Status.RUNNING.value,
+        benchmarks.c.phase == bindparam("in_phase"),
+    )
+    .values(progress=bindparam("reached"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """How far an attempt is within its phase."""
+
+    benchmark_id: str
+    number: int
+    phase: str
+    progress: float
+
+
+class ProgressBuffer:
+    """Ticks that are not written yet; the newest of each benchmark. Safe on any thread."""
+
+    def __init__(self, write: Callable[[Sequence[Tick]], object]) -> None:
+        """Nothing runs before the first tick.
+
+        Args:
+            write: Writes all of them in one transaction.
+        """
+        self._write = write
+        self._lock = threading.Lock()
+        self._flushing = threading.Lock()
+        self._ticks: dict[str, Tick] = {}
+        self._closed = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def note(self, tick: Tick) -> None:
+        """Keep it; it is written within a second, or so."""
+        with self._lock:
+            self._ticks[tick.benchmark_id] = tick
+            if self._thread is None and not self._closed.is_set():
+                self._thread = threading.Thread(
+                    target=self._run, name="edgeyard-progress", daemon=True
+                )
+                self._thread.start()
+
+    def of(self, benchmark_id: str) -> Tick | None:
+        """The newest that is not written yet."""
+        return self._ticks.get(benchmark_id)
+
+    def on_attempt(self, attempt: Attempt) -> Attempt:
+        """The attempt as its newest tick says."""
+        tick = self._ticks.get(attempt.benchmark_id)
+        if (
+            tick is None
+            or (tick.number, tick.phase) != (attempt.number, attempt.phase)
+            or attempt.state is not AttemptState.RUNNING
+        ):
+            return attempt
+        return replace(attempt, progress=tick.progress)
+
+    def on_benchmark(self, benchmark: Benchmark) -> Benchmark:
+        """The benchmark as the newest tick of its attempt says."""
+        tick = self._ticks.get(benchmark.benchmark_id)
+        if tick is None or tick.phase != benchmark.phase or benchmark.status != Status.RUNNING:
+            return benchmark
+        return replace(benchmark, progress=tick.progress)
+
+    def flush(self) -> None:
+        """Write what is kept.
+
+        Raises:
+            EdgeyardError: It could not be written, and is kept.
+        """
+        with self._flushing:
+            with self._lock:
+                ticks = dict(self._ticks)
+            if not ticks:
+                return
+            self._write([tick for _, tick in sorted(ticks.items())])
+            with self._lock:
+                for benchmark_id, tick in ticks.items():
+                    if self._ticks.get(benchmark_id) is tick:
+                        del self._ticks[benchmark_id]
+
+    def close(self) -> None:
+        """Write what is kept, and end."""
+        self._closed.set()
+        self._try_flush()
+
+    def _run(self) -> None:
+        while not self._closed.wait(INTERVAL_S):
+            self._try_flush()
+            with self._lock:
+                if not self._ticks:
+                    self._thread = None
+                    return
+
+    def _try_flush(self) -> None:
+        try:
+            self.flush()
+        except EdgeyardError as error:
+            logger.warning(
+                "progress was not written",
+                extra={"event": "progress.failed", "reason": str(error)},
+            )
+        except Exception:
+            logger.exception("writing progress broke", extra={"event": "progress.broke"})
+
+
+def write_ticks(tx: Transaction, ticks: Sequence[Tick]) -> None:
+    """Keep the progress of attempts that still run in that phase."""
+    tx.lock(tick.benchmark_id for tick in ticks)
+    rows = [
+        {"id": tick.benchmark_id, "in_phase": tick.phase, "reached": tick.progress}
+        for tick in ticks
+    ]
+    tx.run(_SHOW, rows)
+    tx.run(_SAVE, [{**row, "n": tick.number} for row, tick in zip(rows, ticks, strict=True)])
