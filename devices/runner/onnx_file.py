@@ -42,9 +42,38 @@ TENSOR_DIMS, TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL, TENSOR_LOCAT
     1, 2, 8, 9, 13, 14,
 )  # fmt: skip
 SPARSE_VALUES, SPARSE_INDICES, SPARSE_DIMS = 1, 2, 3
-FUNCTION_NODE, TRAINING_INITIALIZATION, TRAINING_ALGORITHM = 7, 1, 2
+FUNCTION_NODE, FUNCTION_ATTRIBUTE = 7, 11
+TRAINING_INITIALIZATION, TRAINING_ALGORITHM = 1, 2
 VALUE_NAME, VALUE_TYPE, OPSET_DOMAIN, OPSET_VERSION = 1, 2, 1, 2
 TYPE_TENSOR, TENSOR_KIND_TYPE, TENSOR_KIND_SHAPE, SHAPE_DIMENSION, DIMENSION_VALUE = 1, 1, 2, 1, 1
+
+WAYS_TO_TENSORS = {
+    "ModelProto": {
+        MODEL_GRAPH: "GraphProto",
+        MODEL_TRAINING: "TrainingInfoProto",
+        MODEL_FUNCTION: "FunctionProto",
+    },
+    "TrainingInfoProto": {TRAINING_INITIALIZATION: "GraphProto", TRAINING_ALGORITHM: "GraphProto"},
+    "FunctionProto": {FUNCTION_NODE: "NodeProto", FUNCTION_ATTRIBUTE: "AttributeProto"},
+    "GraphProto": {
+        GRAPH_NODE: "NodeProto",
+        GRAPH_INITIALIZER: "TensorProto",
+        GRAPH_SPARSE: "SparseTensorProto",
+    },
+    "NodeProto": {NODE_ATTRIBUTE: "AttributeProto"},
+    "AttributeProto": {
+        ATTRIBUTE_TENSOR: "TensorProto",
+        ATTRIBUTE_TENSORS: "TensorProto",
+        ATTRIBUTE_GRAPH: "GraphProto",
+        ATTRIBUTE_GRAPHS: "GraphProto",
+        ATTRIBUTE_SPARSE: "SparseTensorProto",
+        ATTRIBUTE_SPARSES: "SparseTensorProto",
+    },
+    "SparseTensorProto": {SPARSE_VALUES: "TensorProto", SPARSE_INDICES: "TensorProto"},
+    "TensorProto": {},
+}
+"""Every field of the format through which a message holds a tensor, and the message in that field.
+A test compares this with the ``onnx`` package, so that a new field is not overlooked."""
 
 TENSOR_TYPES = {"float32": 1, "float16": 10, "float64": 11}
 """NumPy's names of the types that `tensor` can write, and onnx's numbers."""
@@ -121,14 +150,17 @@ class OnnxFacts:
     operators: dict[str, int]
 
 
-def inspect(model: Path) -> OnnxFacts:
+def inspect(model: "Path | bytes") -> OnnxFacts:
     """Look through an ONNX file before anything loads it; its weights aren't read.
+
+    Args:
+        model: The file, or its content.
 
     Raises:
         RunFailed: ``user_model``: not an ONNX file, over a limit, external data, or tensors that
             claim more elements than the file can hold.
     """
-    view = open_model(model)
+    view = memoryview(model) if isinstance(model, bytes) else open_model(model)
     census = _Census(file_bytes=len(view))
     opsets: dict[str, int] = {}
     ir_version, producer, graphs = 0, "", 0
@@ -144,13 +176,7 @@ def inspect(model: Path) -> OnnxFacts:
             opsets[opset.string(OPSET_DOMAIN)] = opset.integer(OPSET_VERSION)
         elif number == MODEL_GRAPH:
             graphs += 1
-            census.graph(value, depth=1)
-        elif number == MODEL_FUNCTION:
-            census.function(value)
-        elif number == MODEL_TRAINING:
-            for inner in fields_of(value):
-                if inner.number in (TRAINING_INITIALIZATION, TRAINING_ALGORITHM):
-                    census.graph(inner.content(), depth=1)
+    census.visit("ModelProto", view, depth=0)
     if graphs != 1:
         raise not_onnx(f"{graphs} graphs in place of one")
     return OnnxFacts(
@@ -175,43 +201,38 @@ class _Census:
     parameters: int = 0
     operators: dict[str, int] = field(default_factory=dict)
 
-    def graph(self, view: memoryview, depth: int) -> None:
-        if depth > MAX_GRAPH_DEPTH:
-            raise RunFailed(
-                "user_model", f"the model nests graphs more than {MAX_GRAPH_DEPTH} deep"
-            )
-        for entry in fields_of(view):
-            if entry.number == GRAPH_INITIALIZER:
-                self.tensor(entry.content())
-            elif entry.number == GRAPH_SPARSE:
-                self.sparse(entry.content())
-            elif entry.number == GRAPH_NODE:
-                self.node(entry.content(), depth)
+    def visit(self, kind: str, view: memoryview, depth: int) -> None:
+        """Look at a message and at all in it that can hold a tensor.
 
-    def function(self, view: memoryview) -> None:
+        Args:
+            kind: The message's name in ``onnx.proto``.
+            depth: How many graphs it lies in.
+        """
+        if kind == "TensorProto":
+            self.tensor(view)
+            return
+        if kind == "GraphProto":
+            depth += 1
+            if depth > MAX_GRAPH_DEPTH:
+                raise RunFailed(
+                    "user_model", f"the model nests graphs more than {MAX_GRAPH_DEPTH} deep"
+                )
+        elif kind == "NodeProto":
+            self.nodes += 1
+            if self.nodes > MAX_NODES:
+                raise RunFailed("user_model", f"the model has more than {MAX_NODES} nodes")
+        ways = WAYS_TO_TENSORS[kind]
+        dims = list[int]()
         for entry in fields_of(view):
-            if entry.number == FUNCTION_NODE:
-                self.node(entry.content(), depth=1)
-
-    def node(self, view: memoryview, depth: int) -> None:
-        self.nodes += 1
-        if self.nodes > MAX_NODES:
-            raise RunFailed("user_model", f"the model has more than {MAX_NODES} nodes")
-        for entry in fields_of(view):
-            if entry.number == NODE_OP_TYPE:
+            if entry.number in ways:
+                self.visit(ways[entry.number], entry.content(), depth)
+            elif kind == "NodeProto" and entry.number == NODE_OP_TYPE:
                 operator = entry.text()[:100]
                 self.operators[operator] = self.operators.get(operator, 0) + 1
-            elif entry.number == NODE_ATTRIBUTE:
-                self.attribute(entry.content(), depth)
-
-    def attribute(self, view: memoryview, depth: int) -> None:
-        for entry in fields_of(view):
-            if entry.number in (ATTRIBUTE_GRAPH, ATTRIBUTE_GRAPHS):
-                self.graph(entry.content(), depth + 1)
-            elif entry.number in (ATTRIBUTE_TENSOR, ATTRIBUTE_TENSORS):
-                self.tensor(entry.content())
-            elif entry.number in (ATTRIBUTE_SPARSE, ATTRIBUTE_SPARSES):
-                self.sparse(entry.content())
+            elif kind == "SparseTensorProto" and entry.number == SPARSE_DIMS:
+                dims.extend(entry.integers(MAX_DIMENSIONS))
+        if kind == "SparseTensorProto":
+            self._elements("sparse", dims, limit=MAX_SPARSE_ELEMENTS)
 
     def tensor(self, view: memoryview) -> None:
         name, dims, external = "", list[int](), False
@@ -232,15 +253,6 @@ class _Census:
         # The smallest types that onnx knows put four elements into a byte.
         elements = self._elements(name, dims, limit=4 * self.file_bytes)
         self.parameters += elements
-
-    def sparse(self, view: memoryview) -> None:
-        dims = list[int]()
-        for entry in fields_of(view):
-            if entry.number in (SPARSE_VALUES, SPARSE_INDICES):
-                self.tensor(entry.content())
-            elif entry.number == SPARSE_DIMS:
-                dims.extend(entry.integers(MAX_DIMENSIONS))
-        self._elements("sparse", dims, limit=MAX_SPARSE_ELEMENTS)
 
     def _elements(self, name: str, dims: Sequence[int], limit: int) -> int:
         self.tensors += 1

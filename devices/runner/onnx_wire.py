@@ -14,6 +14,9 @@ from edgeyard.errors import RunFailed
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_VARINT = 2**64
 
+_MAX_KEY = 2**32 - 1
+"""Other readers keep the lower 32 bits of a key: they would see another field than we do."""
+
 
 class Field(NamedTuple):
     """One field as it stands on the wire.
@@ -150,6 +153,8 @@ def fields_of(view: memoryview) -> Iterator[Field]:
     position, end = 0, len(view)
     while position < end:
         key, position = _read_varint(view, position)
+        if key > _MAX_KEY:
+            raise not_onnx("a field number that is too large")
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, position = _read_varint(view, position)

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from onnx.onnx_pb import AttributeProto, ModelProto, TensorProto
@@ -130,3 +131,76 @@ def test_a_damaged_model_is_refused_or_read_but_nothing_else_happens(
         head = onnx_head.find_head(path)
         onnx_head.cut(path, head)
         onnx_head.replaced(path, head, weights(8, 3), None).encode()
+
+
+def ways_to_tensors() -> dict[str, dict[int, str]]:
+    """Fields of each message of the ``onnx`` package that a tensor can be reached through."""
+    fields: dict[str, dict[int, str]] = {}
+
+    def visit(message: Any) -> None:
+        if message.name not in fields:
+            inner = [each for each in message.fields if each.message_type is not None]
+            fields[message.name] = {each.number: each.message_type.name for each in inner}
+            for each in inner:
+                visit(each.message_type)
+
+    visit(ModelProto.DESCRIPTOR)
+    reaching = {"TensorProto"}
+    while True:
+        more = {name for name, inner in fields.items() if reaching & set(inner.values())}
+        if more <= reaching:
+            break
+        reaching |= more
+    return {
+        name: {number: kind for number, kind in inner.items() if kind in reaching}
+        for name, inner in fields.items()
+        if name in reaching
+    }
+
+
+def test_all_fields_that_lead_to_tensors_are_known() -> None:
+    assert ways_to_tensors() == onnx_file.WAYS_TO_TENSORS
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_tensor_outside_the_file_is_found_wherever_the_format_allows_one(
+    data: st.DataObject,
+) -> None:
+    """A random walk through the format of the ``onnx`` package, to any field that is a tensor."""
+    model = gemm()
+    message: Any = model
+    ways = ways_to_tensors()
+    for step in range(14):
+        kinds = ways[message.DESCRIPTOR.name]
+        if not kinds:
+            break
+        numbers = sorted(kinds)
+        if step > 8:  # towards a tensor by now
+            nearer = [each for each in numbers if kinds[each] in ("TensorProto", "NodeProto")]
+            numbers = nearer or numbers
+        # of a model there is but one graph
+        field = message.DESCRIPTOR.fields_by_number[data.draw(st.sampled_from(numbers))]
+        inner = getattr(message, field.name)
+        message = inner.add() if hasattr(inner, "add") else inner
+        message.SetInParent()
+    assume(message.DESCRIPTOR.name == "TensorProto")
+    outside = data.draw(
+        st.sampled_from(["admin.token", "/etc/passwd", "../admin.token", "a/b", ""])
+    )
+    how = data.draw(st.sampled_from(["location", "flag", "both"]))
+    if how != "flag":
+        entry = message.external_data.add()
+        entry.key, entry.value = "location", outside
+    if how != "location":
+        message.data_location = TensorProto.EXTERNAL
+    with pytest.raises(RunFailed, match="outside the ONNX file"):
+        onnx_file.inspect(model.SerializeToString())
+
+
+def test_a_key_that_other_readers_shorten_is_refused() -> None:
+    """Protocol buffers' own readers keep 32 bits of it, and would see ``external_data``."""
+    key = (13 << 3 | 2) | 1 << 32
+    encoded = bytes([key & 0x7F | 0x80, key >> 7 & 0x7F | 0x80, 0x80, 0x80, 0x10])
+    with pytest.raises(RunFailed, match="field number"):
+        Message(encoded + b"\x00")

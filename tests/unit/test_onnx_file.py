@@ -80,7 +80,7 @@ def refused(path: Path) -> str:
         (b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "reaches past its end"),
         (b"\x08\x07", "0 graphs"),
         (b"\x3a\x00\x3a\x00", "2 graphs"),
-        (b"\x38\x01", "0 graphs"),
+        (b"\x38\x01", "field 7"),
     ],
 )
 def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes, said: str) -> None:

@@ -444,6 +444,19 @@ class TestOrt:
         refused("user_input", session.run, {"x": np.zeros((1, 5), np.float32)})
         refused("user_input", session.run, {})
 
+    def test_an_onnxruntime_that_does_not_confine_models_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import onnxruntime
+
+        for version in ("1.20.1", "1.23.2", "1.24.4"):
+            monkeypatch.setattr(onnxruntime, "__version__", version)
+            sentence = refused("engine_unsupported", OrtEngine)
+            assert version in sentence
+            assert "1.25 or later" in sentence
+        monkeypatch.setattr(onnxruntime, "__version__", "1.100.0.dev20260101")
+        OrtEngine()
+
     def test_a_model_that_keeps_weights_elsewhere_is_refused(self, tmp_path: Path) -> None:
         import onnx
 

@@ -19,13 +19,17 @@ from edgeyard.devices.runner.engine import (
     TrainingConfig,
     TrainingResult,
 )
-from edgeyard.devices.runner.onnx_file import inspect
+from edgeyard.devices.runner.onnx_file import inspect, open_model
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
     import onnxruntime
 
 T = TypeVar("T")
+
+MIN_VERSION = (1, 25)
+"""Earlier ones let tensors of a model lie in any file that the process may read: up to 1.23 of any
+model, in 1.24 of one that is loaded from bytes (onnxruntime's pull requests 26776 and 27430)."""
 
 PARAMETERS = ("threads", "graph_optimization", "execution_mode", "execution_provider")
 
@@ -96,6 +100,14 @@ class OrtEngine:
         # look this class up
         import onnxruntime
 
+        version = tuple(int(part) for part in re.findall(r"\d+", onnxruntime.__version__)[:2])
+        if version < MIN_VERSION:
+            raise RunFailed(
+                "engine_unsupported",
+                f"onnxruntime {onnxruntime.__version__} on this host is too old: it lets a model "
+                "read files of the host. Install version "
+                f"{'.'.join(map(str, MIN_VERSION))} or later.",
+            )
         self._ort = onnxruntime
 
     def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> OrtSession:
@@ -120,7 +132,9 @@ class OrtEngine:
         mode = _choice(parameters, "execution_mode", tuple(_MODES), "sequential")
         available = tuple(ort.get_available_providers())
         provider = _choice(parameters, "execution_provider", available, "CPUExecutionProvider")
-        found = inspect(model)  # no external data, within limits
+        # what was looked at is what is loaded, and bytes have no folder with files beside them
+        content = bytes(open_model(model))
+        found = inspect(content)  # no external data, within limits
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = threads if mode == "parallel" else 1
@@ -129,12 +143,16 @@ class OrtEngine:
             ort.GraphOptimizationLevel, _OPTIMIZATIONS[optimization]
         )
         options.log_severity_level = _LOG_ERRORS
+        # otherwise a file that is both formats would be looked at as one and loaded as the other
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
         started = time.perf_counter()
         session = _translating(
-            lambda: ort.InferenceSession(str(model), sess_options=options, providers=providers)
+            lambda: ort.InferenceSession(content, sess_options=options, providers=providers)
         )
         loaded_ms = (time.perf_counter() - started) * 1e3
+        # onnxruntime keeps the file's content for a second try with other providers
+        session._model_bytes = b""
         return OrtSession(
             session,
             {
