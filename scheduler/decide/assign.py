@@ -85,13 +85,13 @@ def assign(
     conflicts = batch.snapshot.conflicts
     rows = batch.class_of_job
     queue = order[ready[order]]
-    if promised.kept:
-        due = np.isin(queue, list(promised.kept))
+    if promised.due:
+        due = np.isin(queue, list(promised.due))
         queue = np.concatenate((queue[due], queue[~due]))
     asking = np.bincount(rows[queue], minlength=batch.shape[0])
     open_pairs, open_scores = promised.in_time(pairs, scores)
     choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
-    kept_for = promised.kept
+    kept_for = promised.due
     tried = {job: _known(batch, each) for job, each in enumerate(pending) if each.tried_uids}
     bounded = bool(ledgers)
     withheld: dict[int, Waiting] = {}
@@ -104,8 +104,11 @@ def assign(
         board = choices.best(row, tried.get(job, ()))
         if at_own is None and board == NOBODY:
             if promised.starts:
-                kept = _kept_from(row, pairs, promised, choices)
-                if kept != NOBODY:
+                own_later = promised.waiting_for_own(job)
+                kept = NOBODY if own_later else _kept_from(row, pairs, promised, choices)
+                if own_later is not None:
+                    withheld[job] = own_later
+                elif kept != NOBODY:
                     withheld[job] = promised.waiting(kept)
             continue
         if bounded and (stopped := ledgers.refusal(job)) is not None:
@@ -147,7 +150,7 @@ def _kept_from(row: int, pairs: Pairs, promised: Commitments, choices: _Choices)
     """A board that the class could use now, were it not kept for others; `NOBODY` for none."""
     its = pairs.of(row)
     boards = pairs.boards[its]
-    kept = choices.free[boards] | np.isin(boards, list(promised.kept.values()))
+    kept = choices.free[boards] | np.isin(boards, list(promised.due.values()))
     late = boards[kept & promised.late(pairs.rows[its], boards)]
     return int(late[0]) if len(late) else NOBODY
 

@@ -116,7 +116,7 @@ class AllowLists:
         decided = self._decided
         firm = np.zeros(self._batch.shape[1], dtype=np.bool_)
         fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
-        fixed[list(decided.promised.kept)] = True
+        fixed[list(decided.promised.due)] = True
         given = decided.assignment.board_of_job[fixed]
         firm[given[given != NOBODY]] = True
         for each in decided.holders:

@@ -1,4 +1,4 @@
-"""Boards that are kept: for leases that begin later, and for starts that benchmarks ask for.
+"""Boards that are kept: for leases that begin later, for stated starts, and for who waits too long.
 
 A benchmark that states a ``start_time`` is *promised* a board from then on, where one can be kept
 for it: the one that it names, or one that it could use. Who was submitted first is served first;
@@ -12,15 +12,28 @@ start farther away than any run can last keeps nobody off. When the start has co
 goes first; one that is not placed within the policy's ``twin_max_age_s`` waits like all others. The
 same rule holds for a board that is leased to somebody else from some time on.
 
+A benchmark that has waited for the policy's ``guard_s`` gets a *reservation* of its own: the
+earliest time at which a board that it could use is surely free for as long as its run may take. So
+starts that are promised one after the other, each too soon after the last, can't push it back for
+ever, and neither can runs that take turns on boards that share its cores. Reservations and promises
+are given in the order in which they are claimed: a benchmark claims when its guard time is over, a
+stated start when it is submitted, but no sooner than the policy's ``promise_ahead_s`` before it.
+Hence a benchmark starts at the latest ``guard_s`` and ``promise_ahead_s`` after it could have
+started, plus the bound of one run that is promised or under way then, plus those of the benchmarks
+that have waited longer and want the same boards (each with the board's cool-down). Leases are not
+bounded by this: operators decide about them.
+
 Nothing of this is stored: each cycle finds it again. A run that was let on a board is over before
 the next start there, so that whoever was kept a board is kept one again, until its start.
 """
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 
 import numpy as np
@@ -47,6 +60,27 @@ _LOOKS_EACH = 2_000
 _MOST_MOVED = 100
 """Others that change their boards for one benchmark, at most."""
 
+_MAX_RESERVATIONS = 10
+"""Reservations of a family's benchmarks that have waited for ``guard_s``.
+
+While more of them wait, whoever claims later is promised none of the boards that they could use.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A board for one benchmark.
+
+    Attributes:
+        board: Row of the board.
+        start: From when on. That of a stated start is this start, also if it has come.
+        stated: The benchmark states it; otherwise it is the earliest that is certain.
+    """
+
+    board: int
+    start: datetime
+    stated: bool
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Commitments:
@@ -55,14 +89,28 @@ class Commitments:
     Attributes:
         batch: Of the cycle.
         policy: How surely a run must be over, and how long boards rest between two.
-        kept: By row of the benchmark, the row of the board that is kept for its start.
+        reservations: By row of the benchmark.
         promised: By row of the board, the next start there.
     """
 
     batch: Batch
     policy: Policy
-    kept: Mapping[int, int]
+    reservations: Mapping[int, Reservation]
     promised: Mapping[int, datetime]
+
+    @cached_property
+    def kept(self) -> Mapping[int, int]:
+        """By row of the benchmark, the row of the board that is kept for the start it states."""
+        return {job: each.board for job, each in self.reservations.items() if each.stated}
+
+    @cached_property
+    def due(self) -> Mapping[int, int]:
+        """By row of the benchmark, the row of the board that is kept for it now."""
+        return {
+            job: each.board
+            for job, each in self.reservations.items()
+            if each.start <= self.batch.now
+        }
 
     @cached_property
     def starts(self) -> Mapping[int, datetime]:
@@ -113,6 +161,19 @@ class Commitments:
         )
         return left, scores[kept]
 
+    def waiting_for_own(self, job: int) -> Waiting | None:
+        """Return why a benchmark waits for a reservation that comes later; None if it has none."""
+        own = self.reservations.get(job)
+        if own is None or own.stated or own.start <= self.batch.now:
+            return None
+        uid = self.batch.snapshot.uids[own.board]
+        minute = own.start.astimezone(UTC) + timedelta(seconds=59)
+        return Waiting(
+            reason=WaitingReason.RESERVED,
+            sentence=f"it has waited long enough to have a reservation: {uid} from "
+            f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is promised there",
+        )
+
     def waiting(self, board: int) -> Waiting:
         """Why who would come too late waits although the board is free."""
         uid = self.batch.snapshot.uids[board]
@@ -154,66 +215,81 @@ def holds_s(
 
 
 def commitments(
-    batch: Batch,
-    pending: Sequence[PendingBenchmark],
-    policy: Policy,
-    kept: Mapping[int, int],
+    batch: Batch, policy: Policy, reservations: Mapping[int, Reservation]
 ) -> Commitments:
     """Of this cycle.
 
     Args:
         batch: The batch.
-        pending: The benchmarks, in the batch's order.
         policy: See `Commitments`.
-        kept: From `keep`.
+        reservations: From `reserve`.
     """
     promised: dict[int, datetime] = {}
-    for job, board in kept.items():
-        start = pending[job].start_time
-        if start is not None:
-            for each in _beside(batch, board):
-                promised[each] = min(start, promised.get(each, start))
-    return Commitments(batch=batch, policy=policy, kept=kept, promised=promised)
+    for own in reservations.values():
+        for each in _beside(batch, own.board):
+            promised[each] = min(own.start, promised.get(each, own.start))
+    return Commitments(batch=batch, policy=policy, reservations=reservations, promised=promised)
 
 
-def keep(
+def reserve(
     batch: Batch,
     pending: Sequence[PendingBenchmark],
     policy: Policy,
     holders: Sequence[BoardHolder],
+    guarded: Callable[[], Sequence[int]],
     fits: Callable[[Batch], NDArray[np.bool_]],
-) -> dict[int, int]:
-    """Boards for the benchmarks that are promised a start.
+) -> dict[int, Reservation]:
+    """Boards for the benchmarks that are promised a start, or have waited for ``guard_s``.
 
     Args:
         batch: The batch.
         pending: The benchmarks, in the batch's order.
-        policy: For how long a start counts that has come, and how long boards rest.
+        policy: For how long a start counts that has come, how far ahead one counts, and how long
+            boards rest.
         holders: Who runs where, for how long at most.
+        guarded: Gives the rows of benchmarks that could start now and have waited for ``guard_s``.
         fits: Shape (classes, boards), from the filters; asked with the holders' boards cleared.
 
     Returns:
-        Row of the board by row of the benchmark. Those that no board can be kept for are missing.
+        By row of the benchmark. Those that no board can be kept for are missing.
     """
-    asking = [
-        job
-        for job, each in enumerate(pending)
-        if each.start_time is not None and _until_s(batch, each.start_time) > -policy.twin_max_age_s
-    ]
-    if not asking:
+    claims: list[tuple[datetime, datetime, str, int]] = []
+    ahead = timedelta(seconds=policy.promise_ahead_s)
+    for job, each in enumerate(pending):
+        if (
+            each.start_time is not None
+            and _until_s(batch, each.start_time) > -policy.twin_max_age_s
+        ):
+            claimed = max(each.submit_time, each.start_time - ahead)
+            claims.append((claimed, each.submit_time, each.benchmark_id, job))
+    if not claims and batch.snapshot.conflicts is None and not batch.derived(_leases):
+        return {}  # boards go down the queue: whoever has waited longest gets the next one
+    stated = {job for *_, job in claims}
+    guard = timedelta(seconds=policy.guard_s)
+    for job in guarded():
+        each = pending[job]
+        if job not in stated:
+            since = max(each.submit_time, each.start_time or each.submit_time)
+            claims.append((since + guard, each.submit_time, each.benchmark_id, job))
+    if not claims:
         return {}
-    asking.sort(key=lambda job: (pending[job].submit_time, pending[job].benchmark_id))
     keeper = _Keeper(batch, pending, policy, holders, fits)
-    for job in asking:
-        keeper.add(job)
-    return keeper.kept
+    for *_, job in sorted(claims):
+        if job in stated:
+            keeper.add(job)
+        else:
+            keeper.reserve(job)
+    return {
+        job: Reservation(board=board, start=keeper.start_of(job), stated=job in stated)
+        for job, board in keeper.kept.items()
+    }
 
 
 class _Keeper:
     """Gives one after the other a board for the time of its run.
 
     Attributes:
-        kept: As `keep` returns it.
+        kept: By row of the benchmark, the row of its board.
     """
 
     def __init__(
@@ -238,9 +314,75 @@ class _Keeper:
         self._limits_s = batch.time_limits_s.tolist()
         self._rows = batch.class_of_job.tolist()
         self._spans: dict[int, tuple[float, float]] = {}
+        self._earliest_s: dict[int, float] = {}
         self._options: dict[tuple[int, float], NDArray[np.intp]] = {}
         self._in_vain: set[tuple[int, float]] = set()
         self._looks = _MOST_LOOKS
+        self._reserved: Counter[str] = Counter()
+        self._closed = np.zeros(batch.shape[1], dtype=np.bool_)
+        self._closed_for: set[int] = set()
+
+    def start_of(self, job: int) -> datetime:
+        """From when on a board is kept for it."""
+        stated = self._pending[job].start_time
+        if job not in self._earliest_s and stated is not None:
+            return stated
+        return self._batch.now + timedelta(seconds=self._span(job)[0])
+
+    def reserve(self, job: int) -> None:
+        """Keep it a board from the earliest time on at which one is surely free for it."""
+        row, family = self._rows[job], self._pending[job].family
+        if row in self._closed_for:
+            return
+        could = self._fits[row] & np.isfinite(self._free_s) & ~self._closed
+        if not could.any():
+            return
+        if self._reserved[family] >= _MAX_RESERVATIONS:
+            self._closed |= could
+            self._closed_for.add(row)
+            return
+        hold_s = self._limits_s[row] + self._policy.cool_down_s
+        leased = self._foreign_leases(row)
+        taken = self._used.copy()
+        taken[list(leased)] = True
+        free = np.flatnonzero(could & ~taken)
+        options = []
+        if len(free):
+            best = free[np.lexsort((self._place[free], self._free_s[free]))[0]]
+            options.append((float(self._free_s[best]), int(self._place[best]), int(best)))
+        soonest_s = options[0][0] if options else math.inf
+        for board in np.flatnonzero(could & taken & (self._free_s < soonest_s)).tolist():
+            at_s = self._first_gap_s(board, hold_s, leased.get(board, ()))
+            options.append((at_s, int(self._place[board]), board))
+        at_s, _, board = min(options)
+        self._reserved[family] += 1
+        self._earliest_s[job] = at_s
+        self._put(job, board)
+
+    def _first_gap_s(
+        self, board: int, hold_s: float, leases: Sequence[tuple[float, float]]
+    ) -> float:
+        """Seconds from now until the board is kept for nobody for so long."""
+        spans = [
+            self._span(other)
+            for near in _beside(self._batch, board)
+            for other in self._on.get(near, ())
+        ]
+        at_s = float(self._free_s[board])
+        for start_s, end_s in sorted([*spans, *leases]):
+            if at_s + hold_s <= start_s:
+                break
+            at_s = max(at_s, end_s)
+        return at_s
+
+    def _foreign_leases(self, row: int) -> dict[int, list[tuple[float, float]]]:
+        """By row of the board, when it is leased to others, seconds from now."""
+        found: dict[int, list[tuple[float, float]]] = {}
+        for board, lease, foreign in self._batch.derived(_leases):
+            if foreign[row]:
+                span = _until_s(self._batch, lease.since), _until_s(self._batch, lease.until)
+                found.setdefault(board, []).append(span)
+        return found
 
     def add(self, job: int) -> None:
         """Keep it a board, if all that have one can go on having one."""
@@ -289,11 +431,9 @@ class _Keeper:
         """Boards that it could run on from its start on: free ones first, then as the seed says."""
         row, (start_s, end_s) = self._rows[job], self._span(job)
         if (row, start_s) not in self._options:
-            could = self._fits[row] & (self._free_s <= start_s)
-            for board, lease, foreign in self._batch.derived(_leases):
-                since_s = _until_s(self._batch, lease.since)
-                until_s = _until_s(self._batch, lease.until)
-                if foreign[row] and since_s < end_s and until_s > start_s:
+            could = self._fits[row] & (self._free_s <= start_s) & ~self._closed
+            for board, spans in self._foreign_leases(row).items():
+                if any(since_s < end_s and until_s > start_s for since_s, until_s in spans):
                     could[board] = False
             boards = np.flatnonzero(could)
             busy = self._free_s[boards] > 0.0
@@ -305,6 +445,7 @@ class _Keeper:
         if job not in self._spans:
             start = self._pending[job].start_time
             start_s = 0.0 if start is None else max(_until_s(self._batch, start), 0.0)
+            start_s = self._earliest_s.get(job, start_s)
             hold_s = self._limits_s[self._rows[job]] + self._policy.cool_down_s
             self._spans[job] = start_s, start_s + hold_s
         return self._spans[job]
@@ -332,10 +473,13 @@ class _Keeper:
 
 
 def _free_s(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> NDArray[np.float64]:
-    """Shape (boards,): seconds until each is surely free: 0: now; inf: nobody knows."""
+    """Shape (boards,): seconds until each is surely free: 0: now; inf: nobody knows.
+
+    A board is not free while one that shares its cores is held.
+    """
     row_of_uid = batch.row_of_uid
     rests = rests_s(batch.snapshot, batch.knowledge.runs, batch.now, policy.cool_down_s)
-    free_s = np.where(batch.snapshot.busy & (rests <= 0.0), np.inf, rests)
+    held_s = np.zeros(batch.shape[1])
     for each in holders:
         board = row_of_uid.get(each.target_uid)
         if board is None:
@@ -347,8 +491,11 @@ def _free_s(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> NDA
             limit_s -= (batch.now - each.started_at).total_seconds()
         left_s = max(limit_s, 0.0) + policy.cool_down_s
         # What has no time left is nearly over, not gone.
-        free_s[board] = max(left_s, np.finfo(np.float64).tiny)
-    return free_s
+        left_s = max(left_s, np.finfo(np.float64).tiny)
+        near = _beside(batch, board)
+        held_s[near] = np.maximum(held_s[near], left_s)
+    free_s = np.where(batch.snapshot.busy & (rests <= 0.0), np.inf, rests)
+    return np.where(held_s > 0.0, held_s, free_s)
 
 
 def _leases(batch: Batch) -> list[tuple[int, Lease, NDArray[np.bool_]]]:

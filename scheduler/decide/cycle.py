@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.assign import NOBODY, assign
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
-from edgeyard.scheduler.decide.commitments import commitments, keep
+from edgeyard.scheduler.decide.commitments import commitments, reserve
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
@@ -33,6 +33,7 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, Waiting
 from edgeyard.scheduler.model.decision import (
+    DECIDED_ELSEWHERE,
     CycleInput,
     Explanation,
     PendingBenchmark,
@@ -168,8 +169,15 @@ def decide(
     def fits(cleared: Batch) -> NDArray[np.bool_]:
         return feasibility(cleared, plugins.filters, runner).fits
 
-    kept = keep(batch, pending, policy, given.holders, fits)
-    promised = commitments(batch, pending, policy, kept)
+    def guarded() -> list[int]:
+        """Who could start now and has waited so long; also who is decided by another policy."""
+        could = ready | np.array([each.not_ready == DECIDED_ELSEWHERE for each in pending], bool)
+        rows = np.flatnonzero(queue.guarded & could).tolist()
+        return [job for job in rows if ledgers.refusal(job) is None]
+
+    promised = commitments(
+        batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits)
+    )
     assignment = assign(
         batch,
         pending,

@@ -70,7 +70,8 @@ class Explainer:
         """The class's verdicts, less the boards that went to benchmarks before this one."""
         decided = self._decided
         shared = self._of_class(row)
-        own = decided.promised.kept.get(job, NOBODY)
+        promised = decided.promised
+        own = promised.due.get(job, promised.kept.get(job, NOBODY))
         if own != NOBODY and decided.feasibility.fits[row, own]:
             mine = self._verdict(row, own)  # kept for this one
             shared = (*shared[:own], mine, *shared[own + 1 :])

@@ -45,6 +45,7 @@ def build_queue(
         users=tuple(each.user_id for each in pending),
         priorities=priorities,
         ages_s=ages,
+        waits_s=_waits_s(pending, now, ages),
         slacks_s=slacks,
         partly_running=np.array(
             [each.campaign_started and mode is not PriorityMode.FIFO for each in pending],
@@ -55,6 +56,17 @@ def build_queue(
         guard_s=guard_s,
         estimate=lambda: _predicted_s(batch)[batch.class_of_job],
     )
+
+
+def _waits_s(
+    pending: Sequence[PendingBenchmark], now: datetime, ages: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    waits = ages
+    for job, each in enumerate(pending):
+        if each.start_time is not None:
+            waits = ages.copy() if waits is ages else waits
+            waits[job] = min(ages[job], max((now - each.start_time).total_seconds(), 0.0))
+    return waits
 
 
 def _predicted_s(batch: Batch) -> NDArray[np.float64]:

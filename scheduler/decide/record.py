@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
 from edgeyard.scheduler.decide.batch import build_batch
-from edgeyard.scheduler.decide.commitments import commitments
+from edgeyard.scheduler.decide.commitments import Reservation, commitments
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
@@ -82,7 +82,7 @@ class _Outcome:
     rewards: Mapping[str, float]
     fallback: bool
     absent: Mapping[str, str]
-    kept: Mapping[int, int]
+    reservations: Mapping[int, Reservation]
     assignment: Assignment
     preempted: Preempted
     faults: tuple[Fault, ...]
@@ -237,7 +237,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
                 fallback=found.fallback,
                 absent=found.absent,
             ),
-            promised=commitments(batch, given.pending, policy, found.kept),
+            promised=commitments(batch, policy, found.reservations),
             assignment=found.assignment,
             preempted=found.preempted,
             holders=given.holders,
@@ -306,7 +306,7 @@ def _outcome(decided: Decided) -> _Outcome:
         rewards=decided.scores.rewards,
         fallback=decided.scores.fallback,
         absent=decided.scores.absent,
-        kept=decided.promised.kept,
+        reservations=decided.promised.reservations,
         assignment=decided.assignment,
         preempted=decided.preempted,
         faults=tuple(decided.runner.faults),

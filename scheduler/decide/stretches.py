@@ -102,8 +102,9 @@ def stretches(decided: Decided) -> Stretches:
     to_whom: list[tuple[int, float, int]] = []
     for board, start in decided.promised.promised.items():  # also where cores are shared
         starts.setdefault(board, set()).add(_from_now_s(batch, start))
+    # Who states no start takes its reservation in the order of the queue, where it is first.
     for job, board in decided.promised.kept.items():
-        at = _from_now_s(batch, decided.pending[job].start_time or batch.now)
+        at = _from_now_s(batch, decided.promised.reservations[job].start)
         starts.setdefault(board, set()).add(at)
         to_whom.append((board, at, job))
     lanes = {

@@ -39,6 +39,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.decision import (
+    DECIDED_ELSEWHERE,
     BoardHolder,
     CycleInput,
     PendingBenchmark,
@@ -60,11 +61,6 @@ _RECENT_RUNS = 500
 
 PLACED_TOGETHER = 100
 """Placements of one commit: while hundreds were written nobody else could write."""
-
-ANOTHER_S = Waiting(
-    reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
-)
-"""In cycles of policies that do not decide a benchmark."""
 
 Observe = Callable[[str, float, Mapping[str, str]], None]
 """``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
@@ -436,7 +432,7 @@ class Cycle:
             found = [
                 each
                 if self._decides(chosen, each.benchmark_id)
-                else replace(each, not_ready=each.not_ready or ANOTHER_S)
+                else replace(each, not_ready=each.not_ready or DECIDED_ELSEWHERE)
                 for each in found
             ]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})

@@ -13,11 +13,10 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decided import Decided
 from edgeyard.scheduler.decide.record import policy_of, result_of
-from edgeyard.scheduler.engine.cycle import ANOTHER_S
 from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.decision import Explanation
+from edgeyard.scheduler.model.decision import DECIDED_ELSEWHERE, Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Store
 
@@ -156,4 +155,4 @@ def _waits(decided: Decided, benchmark_id: str) -> bool:
     job = decided.row_of_id.get(benchmark_id)
     if job is None or decided.placed(job):
         return False
-    return decided.pending[job].not_ready != ANOTHER_S
+    return decided.pending[job].not_ready != DECIDED_ELSEWHERE

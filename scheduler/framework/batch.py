@@ -206,6 +206,7 @@ class Queue:
         users: User ids.
         priorities: int64, 1-100.
         ages_s: Since submission, never negative.
+        waits_s: Since it could have started: its submission, or its start time; never negative.
         slacks_s: Until the deadline, less the stated run time; NaN without a deadline.
         partly_running: Another member of its campaign has started.
         usage_board_s: Board-seconds that its user used, as in
@@ -221,6 +222,7 @@ class Queue:
     users: tuple[str, ...]
     priorities: NDArray[np.int64]
     ages_s: NDArray[np.float64]
+    waits_s: NDArray[np.float64]
     slacks_s: NDArray[np.float64]
     partly_running: NDArray[np.bool_]
     usage_board_s: NDArray[np.float64]
@@ -239,13 +241,13 @@ class Queue:
     @property
     def guarded(self) -> NDArray[np.bool_]:
         """Who has waited as long as the guard says."""
-        return self.ages_s >= self.guard_s
+        return self.waits_s >= self.guard_s
 
 
 def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.intp]:
     """Ranks by these keys, least first; then the older, then by id.
 
-    Who has waited past the guard comes before all others, the oldest first.
+    Who has waited past the guard comes before all others, who waited longest first.
 
     Args:
         queue: The benchmarks.
@@ -260,6 +262,7 @@ def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> ND
             np.array(queue.ids, dtype=np.str_),
             -queue.ages_s,
             *(np.where(guarded, 0.0, key) for key in reversed(keys)),
+            np.where(guarded, -queue.waits_s, 0.0),
             ~guarded,
         )
     )

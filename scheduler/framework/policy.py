@@ -27,6 +27,9 @@ _LEAST_RUN_S = 10.0
 _GUARD_S = 86400.0
 """Nobody is overtaken after a day's wait."""
 
+_PROMISE_AHEAD_S = 86400.0
+"""A start in a week does not keep a benchmark waiting that has waited for a day."""
+
 _PREDICTION_WAIT_S = 300.0
 """A prediction that no board is quick enough is put to the test after this wait."""
 
@@ -111,6 +114,9 @@ class Policy:
         hold_quantile: Of predicted run times: for so long a board counts as taken when a promised
             start is near; 1: for as long as the run may take.
         cool_down_s: How long a board rests after a run before it measures again.
+        promise_ahead_s: How long before it a stated start counts against benchmarks that have
+            waited for ``guard_s``: these get a reservation of their own, before all starts that
+            are claimed later.
         prediction_wait_s: Longest wait of a benchmark that follows from a prediction alone (that
             no board is quick enough for its ``user_time``, deadline or budget), seconds; then it is
             tried. With a deadline it is tried after half of the time until then at the latest.
@@ -139,6 +145,7 @@ class Policy:
     joint_most: int = 0
     hold_quantile: float = 1.0
     cool_down_s: float = 0.0
+    promise_ahead_s: float = _PROMISE_AHEAD_S
     prediction_wait_s: float = _PREDICTION_WAIT_S
 
 
@@ -370,6 +377,9 @@ def _policy(table: _Table) -> Policy:
         joint_most=assignment.whole("joint_most", 0, MOST_JOINT, 0),
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
+        promise_ahead_s=assignment.number(
+            "promise_ahead_s", 0.0, 366 * 86400.0, default=_PROMISE_AHEAD_S
+        ),
         prediction_wait_s=assignment.number(
             "prediction_wait_s", 0.0, 86400.0, default=_PREDICTION_WAIT_S
         ),

@@ -67,6 +67,11 @@ class PendingBenchmark:
     model_bytes: int | None = None
 
 
+DECIDED_ELSEWHERE = Waiting(
+    reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
+)
+"""Why a benchmark is not ready in cycles of policies that do not decide it."""
+
 MEASURING = frozenset({"measuring", "training"})
 """Phases of a task in which it does what it was sent for; as the runner tells them."""
 

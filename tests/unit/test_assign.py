@@ -14,7 +14,7 @@ from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
-from edgeyard.scheduler.model.knowledge import Knowledge, Lease
+from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from tests.builders.decision import cycle, places
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
@@ -232,3 +232,76 @@ def test_jointly_a_board_on_which_it_failed_is_used_only_where_there_is_no_other
     tried = pending("tried", tried_uids=frozenset({A}))
     assert places(cycle(BOTH, [tried, JOB], joint_most=10)) == {"tried": B, "job": A}
     assert places(cycle(ONE, [tried], joint_most=10)) == {"tried": A}
+
+
+def booked(number: int, start_s: float) -> PendingBenchmark:
+    """A short run that is to start then; the guard times of the tests below are over by now."""
+    return starts(f"booked-{number}", start_s=start_s, submit_time=NOW)
+
+
+def test_who_has_waited_for_the_guard_time_gets_a_reservation_of_its_own() -> None:
+    """Later starts make room for it, and it is told when its board is its own."""
+    waits = pending("waits", submit_time=NOW - in_s(100.0))  # may run for 900 s
+    first = starts("first", start_s=300.0, submit_time=NOW - in_s(80.0))
+    queue = [waits, first, booked(1, 600.0), booked(2, 1299.0), booked(3, 1300.0)]
+    result = cycle(ONE, queue, guard_s=50.0)
+    assert not result.placements
+    # What was claimed before stays; from its end on, at 400 s, the board is reserved for 900 s.
+    assert set(kept(result)) == {"first", "booked-3"}
+    waiting = result.waiting["waits"]
+    assert waiting.reason is WaitingReason.RESERVED
+    assert f"{A} from 2026-11-21T12:07Z on at the latest" in waiting.sentence
+    younger = cycle(ONE, queue, guard_s=200.0)
+    assert set(kept(younger)) == {"first", "booked-1", "booked-2"}
+    alone = cycle(ONE, [waits, booked(1, 600.0)], guard_s=50.0)
+    assert places(alone) == {"waits": A}
+
+
+def test_a_reservation_is_filled_by_who_is_surely_through_before() -> None:
+    waits = pending("waits", submit_time=NOW - in_s(100.0))
+    first = starts("first", start_s=300.0, submit_time=NOW - in_s(80.0))
+    short = pending("short", user_time_s=290.0)
+    assert places(cycle(ONE, [waits, first, short], guard_s=50.0)) == {"short": A}
+
+
+def test_who_may_have_no_more_boards_reserves_none() -> None:
+    waits = pending("waits", user_id="ann", submit_time=NOW - in_s(100.0))
+    known = Knowledge(entitlements={"ann": Entitlement(most_running=1, running=1)})
+    result = cycle(ONE, [waits, booked(1, 600.0)], guard_s=50.0, knowledge=known)
+    assert set(kept(result)) == {"booked-1"}
+
+
+def test_a_start_far_ahead_counts_only_when_it_is_near() -> None:
+    """Whoever books weeks ahead is promised the board, but keeps nobody waiting for weeks."""
+    waits = pending("waits", user_time_s=7200.0, submit_time=NOW - in_s(100.0))
+    far = starts("far", start_s=3600.0, submit_time=NOW - in_s(1e6))
+    assert set(kept(cycle(ONE, [waits, far], guard_s=50.0))) == {"far"}
+    near = cycle(ONE, [waits, far], guard_s=50.0, promise_ahead_s=3600.0)
+    assert places(near) == {"waits": A}
+
+
+def test_more_reservations_than_a_family_gets_keep_later_starts_from_its_boards() -> None:
+    boards = snapshot_of([board(A), board(B), board("x86-0001-0001")])
+    waits = [
+        pending(f"waits-{number:02}", submit_time=NOW - in_s(200.0 - number))
+        for number in range(15)
+    ]
+    first = starts("first", start_s=300.0, target_uid=A, submit_time=NOW - in_s(300.0))
+    late = booked(1, 1e6)
+    other = starts("other", family="x86", start_s=300.0)
+    assert set(kept(cycle(boards, [*waits, first, late, other], guard_s=50.0))) == {
+        "first",
+        "other",
+    }
+    few = cycle(boards, [*waits[:9], first, late, other], guard_s=50.0)
+    assert set(kept(few)) == {"first", "booked-1", "other"}
+
+
+def test_a_start_is_promised_on_a_board_whose_shared_cores_are_in_use_now() -> None:
+    shared = np.array([[False, True], [True, False]])
+    busy = replace(snapshot_of([board(A, busy=True), board(B, busy=True)]), conflicts=shared)
+    on = BoardHolder(
+        benchmark_id="on", target_uid=A, priority=50, started_at=NOW, time_limit_s=300.0
+    )
+    assert kept(cycle(busy, [starts(target_uid=B)], holders=[on])) == {"promised": B}
+    assert kept(cycle(busy, [starts(target_uid=B, start_s=299.0)], holders=[on])) == {}
