@@ -142,7 +142,7 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     """What was decided, why, the priority's parts and each board's verdict."""
     yield Text(explanation.benchmark_id, style="bold")
     if explanation.chosen_uid:
-        yield Text(f"was placed on {explanation.chosen_uid} ({explanation.binding})", "green")
+        yield Text(printable(_placed(explanation)), "green")
     elif explanation.never:
         yield Text(f"can't ever be placed: {explanation.waiting or 'no board fits'}", "red")
     else:
@@ -161,6 +161,18 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
     yield from _scorers(explanation.raw.get("scorers"))
     if "changes" in explanation.raw:
         yield from _changes(explanation.raw["changes"])
+
+
+def _placed(explanation: Explanation) -> str:
+    """Where it ran; what was chosen is no fact where the cluster chose among several boards."""
+    chosen, binding = explanation.chosen_uid, explanation.binding
+    if binding == "strict":
+        return f"was placed on {chosen} ({binding})"
+    if explanation.ran_on is None:
+        return f"was left to the cluster ({binding}), first choice {chosen}"
+    if explanation.ran_on == chosen:
+        return f"ran on {chosen}, as was chosen; the cluster decided ({binding})"
+    return f"ran on {explanation.ran_on}: the cluster decided ({binding}), first choice {chosen}"
 
 
 _SCORER_COLUMNS = (

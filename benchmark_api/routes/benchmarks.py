@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, answ
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PriorityIn, parse
-from edgeyard.errors import InvalidInput
+from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
@@ -78,11 +78,22 @@ def list_benchmarks(
 
 @router.get("/{benchmark_id}", responses=answers(200, shapes.Benchmark))
 def show(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
-    """One benchmark with its files and attempts."""
+    """One benchmark with its files and attempts; the id of one of its jobs finds it too."""
     with context.services.store.read() as uow:
-        benchmark = visible(uow, benchmark_id, caller)
-        attempts = uow.attempts.of(benchmark_id)
+        try:
+            benchmark = visible(uow, benchmark_id, caller)
+        except NotFound as error:
+            benchmark = _of_job(uow, benchmark_id, caller, error)
+        attempts = uow.attempts.of(benchmark.benchmark_id)
     return answer(views.shown(context.services, benchmark, attempts))
+
+
+def _of_job(uow: UnitOfWork, job_id: str, caller: Caller, unknown: NotFound) -> Benchmark:
+    """Return the benchmark that a job was made for; raises ``unknown`` where there is none."""
+    try:
+        return visible(uow, uow.attempts.by_job_id(job_id).benchmark_id, caller)
+    except NotFound:
+        raise unknown from None  # which does not give away whose job it is
 
 
 @router.post("/{benchmark_id}/cancel", status_code=202, responses=answers(202, shapes.Benchmark))

@@ -72,12 +72,16 @@ def explanation(
     services = context.services
     with services.store.read() as uow:
         benchmark = visible(uow, benchmark_id, caller)
+        attempts = uow.attempts.of(benchmark_id)
         bounds = Bounds()
         if not caller.is_operator:
             user = uow.accounts.user(benchmark.user_id)
             bounds = Bounds(priority=user.max_priority, budget=user.max_budget)
     told = explanation_to_json(services.engine.explanation(benchmark_id))
     told["forecast"] = views.forecast(services, services.engine.forecast(benchmark_id))
+    newest = attempts[-1] if attempts else None
+    started = newest is not None and newest.started_at is not None and newest.board_is_known
+    told["ran_on"] = newest.target_uid if newest is not None and started else None
     if changes:
         found = services.engine.changes(benchmark_id, bounds)
         told["changes"] = None if found is None else _changes_to_json(found, services.clock.now())

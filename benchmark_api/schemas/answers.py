@@ -208,7 +208,8 @@ class Explanation(TypedDict):
 
     ``rank`` is its place in the queue, from 0; ``priority_parts`` add up to ``priority``; with
     ``never`` no known board could ever run it. ``changes`` is there where it was asked for, null
-    where the benchmark does not wait.
+    where the benchmark does not wait. ``ran_on`` is the board of its newest attempt, as the cluster
+    or its report says; null until it has started.
     """
 
     benchmark_id: str
@@ -224,6 +225,7 @@ class Explanation(TypedDict):
     waiting: WhyWaiting | None
     never: bool
     scorers: list[ScorerPart]
+    ran_on: str | None
     forecast: Forecast | None
     changes: NotRequired[Changes | None]
 

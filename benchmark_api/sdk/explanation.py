@@ -50,6 +50,8 @@ class Explanation:
         priority_parts: Terms of the priority, in points.
         chosen_uid: The board; None when it waits.
         binding: How strictly the job was bound to it; None when it waits.
+        ran_on: Board of its newest attempt, which the cluster chose where the binding is not
+            strict; None until it has started.
         waiting: None when it was placed.
         never: No expected board could ever run it.
     """
@@ -64,6 +66,7 @@ class Explanation:
     verdicts: tuple[BoardVerdict, ...]
     chosen_uid: str | None = None
     binding: str | None = None
+    ran_on: str | None = None
     waiting: Reason | None = None
     never: bool = False
     never_ahead: int = 0
@@ -85,6 +88,7 @@ def explanation_of(body: object) -> Explanation:
         verdicts=tuple(_verdict_of(item) for item in records(raw, "verdicts")),
         chosen_uid=text(placement, "target_uid"),
         binding=text(placement, "binding"),
+        ran_on=text(raw, "ran_on"),
         waiting=reason(raw, "waiting"),
         never=raw.get("never") is True,
         never_ahead=whole(raw, "never_ahead") or 0,

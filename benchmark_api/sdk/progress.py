@@ -68,6 +68,7 @@ def state_line(benchmark: Benchmark) -> str:
         facts += [str(benchmark.waiting_reason)] if benchmark.waiting_reason else []
     elif benchmark.status == "scheduled":
         facts += _start_to_come(benchmark)
+        facts += [str(benchmark.waiting_reason)] if benchmark.waiting_reason else []
     elif benchmark.status == "running":
         head = " ".join(filter(None, [head, benchmark.phase, _bar(benchmark.phase)]))
         facts += [f"{benchmark.progress:.0f} %"] if benchmark.progress is not None else []

@@ -16,7 +16,7 @@ class InventoryFilter:
     """Refuses boards that a host reports and the inventory doesn't know."""
 
     name = "inventory"
-    refusals = (Refusal(WaitingReason.RESERVED, never=True),)
+    refusals = (Refusal(WaitingReason.UNKNOWN_BOARD, never=True),)
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         """See `Filter.admit`."""

@@ -24,6 +24,7 @@ from edgeyard.scheduler.model.decision import PendingBenchmark
 _KEPT_OUT = frozenset(
     {
         WaitingReason.RESERVED,
+        WaitingReason.UNKNOWN_BOARD,
         WaitingReason.FILTER_FAILED,
         WaitingReason.BOARD_UNHEALTHY,
         WaitingReason.QUOTA,

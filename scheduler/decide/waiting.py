@@ -26,6 +26,7 @@ _STATE_WORDS: Mapping[WaitingReason, str] = {
     WaitingReason.BOARD_OFFLINE: "offline",
     WaitingReason.BOARD_UNHEALTHY: "unhealthy",
     WaitingReason.RESERVED: "reserved",
+    WaitingReason.UNKNOWN_BOARD: "not on the inventory",
     WaitingReason.DEADLINE_UNREACHABLE: "predicted to be too slow",
     WaitingReason.BUDGET: "predicted to cost too much",
 }

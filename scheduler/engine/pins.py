@@ -19,7 +19,12 @@ from edgeyard.scheduler.model.benchmark import Benchmark, IfUnavailable, Waiting
 from edgeyard.scheduler.ports import Clock
 
 _GONE = frozenset(
-    {WaitingReason.BOARD_OFFLINE, WaitingReason.BOARD_UNHEALTHY, WaitingReason.RESERVED}
+    {
+        WaitingReason.BOARD_OFFLINE,
+        WaitingReason.BOARD_UNHEALTHY,
+        WaitingReason.RESERVED,
+        WaitingReason.UNKNOWN_BOARD,
+    }
 )
 _TAKEN = frozenset({WaitingReason.BOARD_BUSY, WaitingReason.PRIORITY})
 

@@ -80,6 +80,7 @@ class WaitingReason(StrEnum):
     CLUSTER_UNREACHABLE = "cluster_unreachable"  # also: the twin is too old to decide on
     # a constraint of the user's own matches no board, or the cluster does not start its job
     CLUSTER_CONSTRAINT = "cluster_constraint"
+    UNKNOWN_BOARD = "unknown_board"  # hosts report it, and the inventory does not name it
 
 
 class FailureCategory(StrEnum):

@@ -657,3 +657,20 @@ def test_an_ended_benchmark_stays_as_it_is(api: Api) -> None:
     shown = api.as_().get(f"/v1/benchmarks/{benchmark_id}").json()
     assert shown["failure"] == {"category": "timeout", "sentence": "too late"}
     json.dumps(shown)
+
+
+def test_a_benchmark_is_found_by_the_id_of_its_job(api: Api) -> None:
+    ann = api.as_()
+    made = ann.post("/v1/benchmarks", json=description())
+    benchmark_id = made.json()["benchmark_id"]
+    job_id = api.dispatched(benchmark_id).job_id
+    shown = ann.get(f"/v1/benchmarks/{job_id}")
+    assert shown.status_code == 200
+    assert shown.json() == ann.get(f"/v1/benchmarks/{benchmark_id}").json()
+    foreign = api.as_("bob").get(f"/v1/benchmarks/{job_id}")
+    unknown = api.as_("bob").get(f"/v1/benchmarks/{job_id[:-1]}")
+    assert (foreign.status_code, unknown.status_code) == (404, 404)
+    assert foreign.json()["detail"].replace(job_id, "") == (
+        unknown.json()["detail"].replace(job_id[:-1], "")
+    )
+    api.ended(benchmark_id)

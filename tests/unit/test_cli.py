@@ -576,6 +576,36 @@ def test_a_start_that_was_handed_over_early_is_in_the_headline(server: FakeServe
         assert ("starts at 2226-11-21" in headline) is said
 
 
+def test_one_that_the_cluster_does_not_start_tells_why(server: FakeServer) -> None:
+    reason = {"code": "cluster_constraint", "sentence": "1 host: no memory left"}
+    server.on("GET", ONE, benchmark(status="scheduled", waiting_reason=reason))
+    headline = run("show", ID).stdout.splitlines()[1]
+    assert headline.startswith("SCHEDULED")
+    assert "no memory left" in headline
+
+
+@pytest.mark.parametrize(
+    ("binding", "ran_on", "words"),
+    [
+        ("loose", None, f"was left to the cluster (loose), first choice {UID}"),
+        ("filtered", UID, f"ran on {UID}, as was chosen"),
+        (
+            "filtered",
+            "rpi4b-9",
+            f"ran on rpi4b-9: the cluster decided (filtered), first choice {UID}",
+        ),
+    ],
+)
+def test_explain_names_the_board_that_ran_it_where_the_cluster_chose(
+    server: FakeServer, binding: str, ran_on: str | None, words: str
+) -> None:
+    told = explanation(ran_on=ran_on)
+    told["placement"] = {**told["placement"], "binding": binding}
+    server.on("GET", f"{ONE}/explanation", told)
+    line = run("explain", ID).stdout.splitlines()[1]
+    assert line.startswith(words)
+
+
 def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     items = [
         {"position": 0, "benchmark_id": LONG_ID, "priority": 80,

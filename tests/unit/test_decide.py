@@ -306,7 +306,10 @@ def test_what_only_an_absent_board_could_do_is_not_never() -> None:
 def test_a_board_that_nobody_expects_is_no_hope() -> None:
     result = cycle(snapshot_of([board(ONE)], unknown=[ONE]), [pending()])
     assert result.never == {"b-1"}
-    assert why(result)[1] == "no board that hosts report is on the inventory"
+    assert why(result) == (
+        WaitingReason.UNKNOWN_BOARD,
+        "no board that hosts report is on the inventory",
+    )
     assert cycle(snapshot_of([]), [pending()]).never == {"b-1"}
 
 

@@ -134,7 +134,7 @@ class TestAnEndedJob:
                     DesiredDescription="alloc is being migrated",
                 ),
                 "cluster",
-                "pi-host was drained",
+                "pi-host was drained, or the allocation was stopped in Nomad",
             ),
             (allocation("complete", *KILLED, desired="evict"), "preempted", "more urgent"),
             (

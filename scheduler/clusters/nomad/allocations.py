@@ -179,7 +179,10 @@ def _failure(
         sentence = f"the host {host} was lost {'while it ran' if began else 'before it began'}"
         return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)
     if _was_drained(allocation) and any(each.get("Type") == "Killing" for each in events):
-        sentence = f"the host {host} was drained while it ran"
+        # Nomad marks the two alike: `nomad alloc stop` moves an allocation as a drain does.
+        sentence = (
+            f"the host {host} was drained, or the allocation was stopped in Nomad, while it ran"
+        )
         return Failure(category=FailureCategory.CLUSTER, sentence=sentence)
     for event in reversed(events):
         describe = _FAILURES.get(str(event.get("Type")))
