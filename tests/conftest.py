@@ -5,10 +5,14 @@ import os
 import pytest
 
 from tests.browser import browser  # noqa: F401  # fixture
+from tests.builders.api import running
+from tests.builders.engine import Lab
 from tests.databases import (  # noqa: F401  # fixtures
+    closed_stores,
     database_url,
     each_database,
     empty_postgres_url,
+    open_store,
     postgres_server,
     postgres_template,
     postgres_url,
@@ -18,6 +22,15 @@ from tests.databases import (  # noqa: F401  # fixtures
     store,
 )
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Run every module that builds the engine or the API on a store once on each database."""
+    if isinstance(collector, pytest.Module) and not collector.get_closest_marker("one_database"):
+        names = vars(collector.obj)
+        if any(names.get(each.__name__) is each for each in (Lab, running, open_store)):
+            collector.add_marker(pytest.mark.usefixtures("each_database"))
+
 
 _NEEDED = ("postgres", "nomad", "ssh", "browser")
 

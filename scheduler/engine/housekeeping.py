@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 
 from edgeyard.scheduler.model.retention import Pruned, RetentionClass
-from edgeyard.scheduler.ports import Clock, FileStore, Store
+from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -65,13 +66,9 @@ def collect_garbage(
         with store.read() as uow:
             if uow.files.referenced(stored.sha256, before=before):
                 continue
-        if not dry_run:
-            # Asked again as nobody else writes: it may have been named meanwhile.
-            with store.write() as uow:
-                if uow.files.referenced(stored.sha256, before=before):
-                    continue
-                if not files.remove(stored.sha256):
-                    continue
+        # Asked again as nobody else writes: it may have been named meanwhile.
+        if not dry_run and not store.transact(partial(_removed, files, stored.sha256, before)):
+            continue
         content += Pruned(1, stored.size_bytes)
     rows = sum(each.rows for each in pruned.values())
     if not dry_run and (rows or content.rows or temporary):
@@ -86,3 +83,7 @@ def collect_garbage(
             },
         )
     return Collected(pruned=pruned, content=content, temporary=temporary)
+
+
+def _removed(files: FileStore, sha256: str, before: datetime | None, uow: UnitOfWork) -> bool:
+    return not uow.files.referenced(sha256, before=before) and files.remove(sha256)

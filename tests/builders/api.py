@@ -44,7 +44,7 @@ from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
-from tests.databases import database_in
+from tests.databases import open_store
 from tests.fakes.cluster import FakeCluster, board
 
 BOARDS = (
@@ -341,7 +341,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
     chosen = Settings(data_dir=folder, public_url=public_url, **settings)
     engine = FakeEngine()
     made = Services(
-        store=SqlStore(database_in(folder), now=clock.now),
+        store=open_store(folder, now=clock.now),
         files=ContentFiles(folder / "files"),
         cluster=FakeCluster(clock.now, *BOARDS),
         engine=engine,

@@ -34,7 +34,7 @@ from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin
-from tests.databases import database_in
+from tests.databases import open_store
 from tests.fakes.clock import FixedClock
 from tests.fakes.cluster import FakeCluster, board
 
@@ -86,7 +86,7 @@ class Lab:
     ) -> None:
         self.clock = clock or FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.time = SteadyClock(self.clock.now, self.clock.monotonic_s)
-        self.store = store or SqlStore(database_in(folder), now=self.time.now)
+        self.store = store or open_store(folder, now=self.time.now)
         self.cluster = cluster or FakeCluster(self.time.now, *(board(uid) for uid in boards))
         self._engine_cluster = engine_cluster or self.cluster
         self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s

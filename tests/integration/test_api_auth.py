@@ -122,7 +122,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
         found.upload()
         made = found.as_().post("/v1/tokens", json={"expires_at": _soon(found)}).json()

@@ -16,7 +16,7 @@ from tests.builders.api import MODEL, Api, description, running
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api"), model_limit_bytes=100_000) as found:
         found.upload("model.onnx")
         found.upload("data.npz", b"data")

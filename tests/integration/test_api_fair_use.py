@@ -17,7 +17,7 @@ BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
 
 
 @pytest.fixture
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
         found.upload()
         yield found

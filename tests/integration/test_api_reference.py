@@ -19,7 +19,7 @@ from tests.builders.api import Api, description, running
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
         found.upload()
         yield found

@@ -22,7 +22,7 @@ TOKEN = "upload-token-1"
 
 
 @pytest.fixture(scope="module")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(
         tmp_path_factory.mktemp("api"),
         result_limit_bytes=3 * 2**20,

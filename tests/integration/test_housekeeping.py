@@ -14,12 +14,12 @@ from edgeyard.scheduler.clock import SteadyClock
 from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.records import UserFile
-from edgeyard.scheduler.store import SqlStore
+from tests.databases import open_store
 from tests.fakes.clock import FixedClock
 
 
 def test_only_content_without_a_name_goes(tmp_path: Path) -> None:
-    store = SqlStore(f"sqlite:///{tmp_path}/lab.db")
+    store = open_store(tmp_path)
     files = ContentFiles(tmp_path / "files")
     kept, dropped = (_stored(files, content) for content in (b"named", b"nameless"))
     with store.write() as uow:
@@ -42,7 +42,7 @@ def test_only_content_without_a_name_goes(tmp_path: Path) -> None:
 def test_nothing_is_dropped_while_the_clocks_disagree(tmp_path: Path) -> None:
     machine = FixedClock(datetime.now(UTC))
     clock = SteadyClock(machine.now, machine.monotonic_s)
-    store = SqlStore(f"sqlite:///{tmp_path}/lab.db")
+    store = open_store(tmp_path)
     files = ContentFiles(tmp_path / "files")
     nameless = _stored(files, b"nameless")
     machine.step(3600)

@@ -33,6 +33,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.records import CronSchedule, Event, Role, StoredFile, User
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
+from tests.databases import open_store
 from tests.fakes.clock import FixedClock
 
 DESCRIPTION = JobDescription(
@@ -70,7 +71,7 @@ def clock() -> FixedClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: FixedClock) -> SqlStore:
-    return SqlStore(f"sqlite:///{tmp_path}/lab.db", now=clock.now)
+    return open_store(tmp_path, now=clock.now)
 
 
 def fetched(store: SqlStore, clock: FixedClock, web: Web) -> tuple[Benchmark, list[float]]:

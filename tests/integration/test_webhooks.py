@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import sqlite3
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from edgeyard.scheduler.model.records import Webhook
 from tests.builders.api import running
 from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab
+from tests.databases import database_in, stored_text
 from tests.fakes.receiver import Received, Receiver, receiver
 
 KEYS = WebhookKeys(b"k" * 32)
@@ -326,7 +326,7 @@ def test_the_secret_is_shown_once_and_is_not_in_the_database(tmp_path: Path) -> 
         assert secret not in str(shown)
         with api.store.read() as uow:
             assert api.services.webhook_keys.secret(uow.webhooks.of("alice")) == secret
-        dump = "".join(sqlite3.connect(tmp_path / "edgeyard.db").iterdump())
+        dump = stored_text(database_in(tmp_path))
         assert "salt" in dump
         assert secret not in dump
         assert secret.removeprefix("whsec_") not in dump
