@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import logging
 import os
@@ -75,7 +76,11 @@ class ContentFiles:
         to be named. `contents` finds it later.
         """
         path = self._place(sha256)
-        with _translated("removing content"), contextlib.suppress(FileNotFoundError):
+        with (
+            _translated("removing content"),
+            self._locked(fcntl.LOCK_EX),  # the same content may come in between look and removal
+            contextlib.suppress(FileNotFoundError),
+        ):
             if path.stat().st_mtime <= time.time() - older_than_s:
                 failpoint("file:remove")
                 path.unlink()
@@ -114,6 +119,13 @@ class ContentFiles:
             logger.info("abandoned uploads removed", extra={"event": "files.swept", "files": swept})
         return swept
 
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        """Names are given together (shared), and taken away one at a time (exclusive)."""
+        with (self._root / "lock").open("ab") as lock:
+            fcntl.flock(lock, how)  # ends with the file
+            yield
+
     def _place(self, sha256: str) -> Path:
         if not _SHA256.fullmatch(sha256):
             raise NotFound("content", sha256)
@@ -130,7 +142,8 @@ class ContentFiles:
         failpoint("file:rename")
         # Also where it is there already: renaming is atomic, makes its time new, which keeps it
         # from those who look for old content, and heals a file that the disk has damaged.
-        temporary.replace(place)
+        with self._locked(fcntl.LOCK_SH):
+            temporary.replace(place)
         failpoint("file:sync-folder")
         _sync_folder(place.parent)
         failpoint("file:kept")

@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts_files, answers, content
-from edgeyard.benchmark_api.routes.receiving import Received, receive_form
+from edgeyard.benchmark_api.routes.receiving import Received, check_kept, receive_form
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput, NotFound
@@ -50,7 +50,12 @@ def _name(context: Context, caller: Caller, received: Received) -> Response:
         size_bytes=size,
         created_at=services.clock.now(),
     )
-    services.store.transact(lambda uow: uow.files.add_user_file(file))
+
+    def add(uow: UnitOfWork) -> None:
+        uow.files.add_user_file(file)
+        check_kept(services.files, [received])
+
+    services.store.transact(add)
     context.metrics.uploaded.labels("file").inc(size)
     told = views.user_file(services, file)
     return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.schemas.body import WrongMediaType
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
-from edgeyard.errors import InvalidInput, TooLarge
+from edgeyard.errors import InvalidInput, NotFound, TooLarge, Unavailable
 from edgeyard.scheduler.model.records import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
@@ -36,6 +36,21 @@ class Received:
 
     name: str
     stored: StoredFile
+
+
+def check_kept(files: FileStore, received: Sequence[Received]) -> None:
+    """Check, in the unit of work that names received files, that they are still there.
+
+    Raises:
+        Unavailable: So much time went by that one was removed as nobody's.
+    """
+    for each in received:
+        try:
+            files.path(each.stored.sha256)
+        except NotFound:
+            raise Unavailable(
+                f"{each.name} was removed before it was named: send it again"
+            ) from None
 
 
 async def receive_raw(request: Request, files: FileStore, limit_bytes: int, name: str) -> Received:

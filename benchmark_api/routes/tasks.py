@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.routes.documented import (
     answers,
     content,
 )
-from edgeyard.benchmark_api.routes.receiving import Received, receive_form, receive_raw
+from edgeyard.benchmark_api.routes.receiving import Received, check_kept, receive_form, receive_raw
 from edgeyard.benchmark_api.routes.sending import inline, stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
@@ -262,6 +262,7 @@ def _record(
                     received_at=now,
                 )
             )
+        check_kept(services.files, received)
         if report is not None and attempt.result_at is None:
             _refuse_broken(report, attempt)
             sender = _door(context, job, token).sender(attempt)

@@ -280,6 +280,7 @@ class SqlBenchmarks:
         return [file_of(row) for row in self._tx.rows(_FILES, {"id": benchmark_id})]
 
     def _add_files(self, benchmark: Benchmark) -> None:
+        self._tx.lock_names()
         self._tx.insert_all(
             benchmark_files, [file_row(benchmark.benchmark_id, file) for file in benchmark.files]
         )

@@ -66,6 +66,7 @@ class SqlFiles:
         Raises:
             Conflict: The file's id is taken.
         """
+        self._tx.lock_names()
         if not self._tx.insert(user_files, flat_row(file)):
             raise Conflict(f"file {file.file_id} is already there")
 
@@ -75,10 +76,12 @@ class SqlFiles:
         Raises:
             NotFound: The user has none.
         """
+        self._tx.lock_names()
         return _user_file(self._tx.row(_NAMED, {"user_id": user_id, "name": name}), name)
 
     def user_file_by_id(self, file_id: str) -> UserFile:
         """Raises NotFound."""
+        self._tx.lock_names()
         return _user_file(
             self._tx.row(select(user_files).where(user_files.c.file_id == file_id)), file_id
         )
@@ -122,6 +125,8 @@ class SqlFiles:
 
     def add_result(self, result: ResultFile) -> bool:
         """Replace one of the same name; False if the same content was there already."""
+        self._tx.lock([result.benchmark_id])
+        self._tx.lock_names()
         was = self._tx.value(
             select(result_files.c.sha256).where(
                 result_files.c.benchmark_id == result.benchmark_id,
@@ -200,6 +205,7 @@ class SqlFiles:
             sha256: Of the content.
             before: Benchmarks that ended earlier count no longer; None: all count.
         """
+        self._tx.lock_names(exclusively=True)
         return bool(self._tx.value(_REFERENCED, {"sha256": sha256, "before": before or _EVER}))
 
 

@@ -57,6 +57,7 @@ _POSTGRES_RETRIED = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the transaction is undone, and another try helps."""
 
 _LOCKED_TOGETHER = 5_000  # ids in one statement
+_NAMES_LOCK = 0x65647966
 _FLUSH_LOCK = 0x65647965  # any number that nothing else locks in our database
 
 _LOCK = (
@@ -191,6 +192,16 @@ class Transaction:
         for start in range(0, len(new), _LOCKED_TOGETHER):
             self.rows(_LOCK, {"ids": new[start : start + _LOCKED_TOGETHER]})
         self._locked.update(new)
+
+    def lock_names(self, *, exclusively: bool = False) -> None:
+        """Let no content lose its last name while this unit of work gives or reads names of it.
+
+        Args:
+            exclusively: For whoever removes what has no name: nobody gives names until the end.
+        """
+        if self.locks:
+            lock = func.pg_advisory_xact_lock if exclusively else func.pg_advisory_xact_lock_shared
+            self.run(select(lock(_NAMES_LOCK)))
 
     def lock_table(self, table: Table) -> None:
         """Let nobody else change a small table until the end; see `lock` for who locks."""

@@ -13,7 +13,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.responses import Response
 
+from edgeyard.benchmark_api.routes import tasks
+from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.receiving import Received
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import Status
@@ -205,3 +209,28 @@ def test_many_uploads_of_one_attempt_are_one_result(api: Api) -> None:
     with api.store.read() as uow:
         assert uow.benchmarks.get(attempt.benchmark_id).status is Status.COMPLETED
         assert len(uow.files.reports(attempt.benchmark_id)) == 1
+
+
+def test_content_that_is_removed_before_it_is_named_is_asked_for_again(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a server is so slow that the garbage collection takes it for nobody's."""
+    attempt = api.dispatched(api.submit())
+    host = api.as_(None)
+    url, token = f"/upload/{attempt.job_id}/latencies.csv", {"Authorization": f"Bearer {TOKEN}"}
+
+    def too_late(
+        context: Context, job: str, token: str | None, received: Sequence[Received]
+    ) -> Response:
+        for each in received:
+            assert api.files.remove(each.stored.sha256, older_than_s=-60)
+        return record(context, job, token, received)
+
+    record = tasks._record
+    monkeypatch.setattr(tasks, "_record", too_late)
+    answer = host.put(url, content=b"1.5\n", headers=token)
+    assert (answer.status_code, answer.json().get("code")) == (503, "unavailable")
+    monkeypatch.undo()
+    assert host.put(url, content=b"1.5\n", headers=token).status_code == 201
+    [stored] = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()["files"]
+    assert api.files.path(stored["sha256"]).read_bytes() == b"1.5\n"

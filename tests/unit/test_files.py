@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ def _store(files: ContentFiles, content: bytes = CONTENT) -> StoredFile:
 
 
 def _everything(tmp_path: Path) -> list[Path]:
-    return [path for path in tmp_path.rglob("*") if path.is_file()]
+    return [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "lock"]
 
 
 def _make_old(path: Path, age_s: float) -> None:
@@ -188,3 +189,21 @@ def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unavailable):
         ContentFiles(tmp_path / "file" / "files")
+
+
+def test_content_that_comes_in_again_while_it_is_removed_stays(
+    files: ContentFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _make_old(files.path(_store(files).sha256), NAMING_S + 1)
+    uploads: list[threading.Thread] = []
+
+    def at(step: str) -> None:
+        if step == "file:remove":  # after the look at its age
+            uploads.append(threading.Thread(target=_store, args=(files,)))
+            uploads[0].start()
+            uploads[0].join(0.5)  # an upload that has to wait for the removal is still under way
+
+    monkeypatch.setattr("edgeyard.scheduler.files.failpoint", at)
+    assert files.remove(SHA256)
+    uploads[0].join(60)
+    assert files.path(SHA256).read_bytes() == CONTENT
