@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     plain,
     printable,
+    warn_of_silence,
     when,
 )
 from edgeyard.benchmark_api.cli.output import (
@@ -299,7 +300,12 @@ def prioritise(
 
 def queue(session: Session) -> None:
     """Show who waits, in which order, and why."""
-    emit(session.output, session.client.queue(), _QUEUE_COLUMNS, "nothing waits")
+    told = session.client.api.get("/v1/queue")
+    told = told if isinstance(told, dict) else {}
+    items = told.get("items")
+    rows = items if isinstance(items, list) else []
+    emit(session.output, rows, _QUEUE_COLUMNS, "nothing waits")
+    warn_of_silence(session, told)
 
 
 def add_to(app: typer.Typer) -> None:

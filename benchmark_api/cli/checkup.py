@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_CLOCK_DIFFERENCE_S = 30.0
 """Deadlines and start times are stated on one clock and kept on the other."""
 LEAST_FREE_BYTES = 2 * 2**30
+_CLUSTER = "cluster"
 _ONE_BOARD, _COMPARED = "board", "nomad boards"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -60,6 +61,9 @@ def doctor(
     if any(finding.check == _COMPARED for finding in looked):
         # Nomad's own answer tells of each board, and why.
         findings = [finding for finding in findings if finding.check != _ONE_BOARD]
+    if any(each.check == "nomad" and each.state == "problem" for each in looked):
+        # The cause itself; the server's word on it says no more.
+        findings = [finding for finding in findings if finding.check != _CLUSTER]
     findings += looked
     rows = [asdict(finding) for finding in findings]
     emit(session.output, rows, _COLUMNS, "")
@@ -98,11 +102,13 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     findings += said
     if not told:
         return findings, told
-    findings += _ready(client)
+    ready = list(_ready(client))
+    findings += ready
+    silent = any(each.check == _CLUSTER and each.state != "ok" for each in ready)
     token = _token(client)
     findings.append(token)
     if token.state != "problem":
-        findings += _boards(client)
+        findings += _boards_last_seen(client) if silent else _boards(client)
     return findings, {"public_url": client.settings.url, **told}
 
 
@@ -365,6 +371,17 @@ def _host_clocks(boards: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
     if offsets and not wrong:
         hosts = _counted(len(offsets), "host")
         yield Finding(check="host clock", state="ok", found=f"of {hosts}: as the server's")
+
+
+def _boards_last_seen(client: Client) -> Iterator[Finding]:
+    """One line of all boards: what each lacks is not known while the cluster is silent."""
+    states = Counter(plain(board.get("state")) for board in client.boards())
+    counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "none"
+    yield Finding(
+        check="boards",
+        state="unknown",
+        found=f"{counted}, when the cluster answered last; it does not answer now",
+    )
 
 
 def _board(board: Mapping[str, object]) -> Finding:

@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     plain,
     size,
+    warn_of_silence,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import InvalidInput
@@ -95,12 +96,15 @@ def boards_list(
     state: Annotated[str | None, typer.Option(help="idle, busy, offline...")] = None,
 ) -> None:
     """List the boards and what they do now."""
+    told = _record(session.client.api.get("/v1/boards"))
+    boards = told.get("items")
     rows = [
         row
-        for row in session.client.boards()
+        for row in (boards if isinstance(boards, list) else [])
         if family in (None, row.get("family")) and state in (None, row.get("state"))
     ]
     emit(session.output, rows, _BOARD_COLUMNS, "no boards")
+    warn_of_silence(session, told)
 
 
 def boards_show(session: Session, target_uid: BoardId) -> None:

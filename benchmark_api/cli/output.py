@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
+    from edgeyard.benchmark_api.cli.program import Session
+
 Row = Mapping[str, object]
 
 STATE_STYLE: Mapping[str, str] = {
@@ -87,6 +89,22 @@ def show(*parts: RenderableType) -> None:
             out.print(part, soft_wrap=isinstance(part, str))
     lines = captured.get().splitlines()
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))  # Rich fills lines up
+
+
+def warn_of_silence(session: Session, told: Row) -> None:
+    """Say that the cluster does not answer, and how old what is shown is.
+
+    Args:
+        session: Where to say it.
+        told: The server's answer, with ``cluster_problem`` and ``age_s``.
+    """
+    problem, age_s = plain(told.get("cluster_problem")), told.get("age_s")
+    if not problem:
+        return
+    if isinstance(age_s, int | float):
+        session.say(f"the cluster does not answer; this is its state {age_s:.0f} s ago: {problem}")
+    else:
+        session.say(f"the cluster has not answered yet, nothing is known of the boards: {problem}")
 
 
 def emit(output: Output, rows: Sequence[Row], columns: Sequence[Column], nothing: str) -> None:

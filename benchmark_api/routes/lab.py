@@ -53,6 +53,7 @@ def boards(caller: Submitter, context: Ctx) -> Response:
             "items": [_board(view, mine, kept) for view in views],
             "taken_at": time_to_json(taken_at),
             "age_s": round(age_s, 3) if known else None,
+            "cluster_problem": services.engine.trouble(),
         }
     )
 
@@ -135,6 +136,7 @@ def queue(
         if each_id in found and found[each_id].status is Status.PENDING
     ]
     places = itertools.count()
+    age_s = services.engine.twin_age_s()
     return answer(
         {
             "items": [
@@ -148,6 +150,8 @@ def queue(
             ],
             "decided_at": seen.decided_at_iso or None,
             "policy": seen.policy,
+            "age_s": round(age_s, 3) if math.isfinite(age_s) else None,
+            "cluster_problem": services.engine.trouble(),
         }
     )
 

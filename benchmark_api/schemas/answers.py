@@ -470,11 +470,15 @@ class Board(TypedDict):
 
 
 class Boards(TypedDict):
-    """All boards; ``age_s`` is null before the cluster's first answer."""
+    """All boards; ``age_s`` is null before the cluster's first answer.
+
+    ``cluster_problem``: why the cluster does not answer now; "" when it does.
+    """
 
     items: list[Board]
     taken_at: str | None
     age_s: float | None
+    cluster_problem: str
 
 
 class Inventory(TypedDict):
@@ -533,11 +537,17 @@ class QueueItem(TypedDict):
 
 
 class Queue(TypedDict):
-    """The queue, best first."""
+    """The queue, best first.
+
+    ``age_s``: of what is known of the boards; null before the cluster's first answer.
+    ``cluster_problem``: why the cluster does not answer now; "" when it does.
+    """
 
     items: list[QueueItem]
     decided_at: str | None
     policy: str
+    age_s: float | None
+    cluster_problem: str
 
 
 class Policy(TypedDict):

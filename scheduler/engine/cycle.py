@@ -21,6 +21,7 @@ from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.downloads import Download
 from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
+from edgeyard.scheduler.engine.outages import Outages
 from edgeyard.scheduler.engine.pins import Pins, PinView
 from edgeyard.scheduler.engine.policies import Chosen, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key, recalled
@@ -170,6 +171,7 @@ class Cycle:
         self._seed = 0
         self._waits: Stopwatches[str] = Stopwatches(clock)
         self._looking = threading.Lock()
+        self._outages = Outages()
         self.queue = QueueView("", policy.name, ())
         self.decided: Decided | None = None
         self.preempted: tuple[str, ...] = ()
@@ -181,9 +183,9 @@ class Cycle:
                 self._twin.refresh(self._nodes.hosts(), self._clock.now(), self._nodes.loads())
         except ClusterUnreachable as error:
             self._twin.missed(str(error))
-            logger.warning(
-                "cluster did not answer", extra={"event": "twin.missed", "reason": str(error)}
-            )
+            self._outages.failed("twin.missed", "the cluster did not answer", str(error))
+        else:
+            self._outages.succeeded("twin.missed")
 
     def run(
         self,

@@ -42,6 +42,7 @@ from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
+from edgeyard.scheduler.engine.outages import Outages
 from edgeyard.scheduler.engine.pace import Pace
 from edgeyard.scheduler.engine.preview import Candidate, Foreteller, Preview, preview
 from edgeyard.scheduler.engine.quarantine import Warden
@@ -130,6 +131,7 @@ class Engine:
         self._foreteller = Foreteller(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
         )
+        self._outages = Outages()
         self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
@@ -355,10 +357,9 @@ class Engine:
                 ended=lambda: ahead.append(self._beside.submit(self._parts.cycle.look)),
             )
         except ClusterUnreachable as error:
-            logger.warning(
-                "cluster did not answer", extra={"event": "repair.missed", "reason": str(error)}
-            )
+            self._outages.failed("repair.missed", "the cluster did not answer", str(error))
             return
+        self._outages.succeeded("repair.missed")
         self._parts.dispatcher.put(*prepared)
         if job_ids is None or self._parts.reconciler.moved:
             for look in ahead:
@@ -412,9 +413,8 @@ class Engine:
     def _guarded(self, what: str, step: Callable[[], object]) -> None:
         try:
             step()
+            self._outages.succeeded(f"{what}.failed")
         except EdgeyardError as error:
-            logger.warning(
-                "engine step failed", extra={"event": f"{what}.failed", "reason": str(error)}
-            )
+            self._outages.failed(f"{what}.failed", "engine step failed", str(error))
         except Exception:
             logger.exception("engine step broke", extra={"event": f"{what}.broke"})

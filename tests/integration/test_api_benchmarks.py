@@ -573,6 +573,9 @@ def test_a_cluster_that_falls_silent_is_told_before_it_stops_the_work(
     told["cluster"] = "not answering for 7 s: Nomad failed 6 times in a row"
     assert answer.json()["status"] == "ready"
     assert answer.json()["checks"].items() >= told.items()
+    for path in ("/v1/boards", "/v1/queue"):
+        shown = api.as_().get(path).json()
+        assert (shown["age_s"], shown["cluster_problem"]) == (7.0, "Nomad failed 6 times in a row")
 
 
 def test_attempts_that_can_t_be_repaired_are_counted_and_stop_no_other_work(

@@ -1134,3 +1134,42 @@ def test_a_webhook_is_set_and_its_secret_shown_once(server: FakeServer) -> None:
     result = run("users", "update", "ada", "--webhook-url", "")
     assert result.exit_code == 0
     assert server.of("PUT", "/v1/users/ada/webhook")[1].json == {"url": None}
+
+
+# --- a cluster that does not answer ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("verb", "path"), [("boards list", "/v1/boards"), ("queue", "/v1/queue")])
+def test_old_state_is_shown_as_such(server: FakeServer, verb: str, path: str) -> None:
+    told: dict[str, object] = {"items": [], "age_s": 75.4, "cluster_problem": "connection refused"}
+    server.on("GET", path, told)
+    said = run(*verb.split()).stderr
+    assert "the cluster does not answer" in said
+    assert "75 s ago" in said
+    assert "connection refused" in said
+    server.on("GET", path, told | {"age_s": None})
+    assert "has not answered yet" in run(*verb.split()).stderr
+    server.on("GET", path, told | {"cluster_problem": ""})
+    assert "does not answer" not in run(*verb.split()).stderr
+
+
+def test_doctor_names_a_silent_cluster_once(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _healthy(server)
+    offline = [board(f"rpi5-0001-00{number:02d}", "offline") for number in range(1, 13)]
+    server.on("GET", "/v1/boards", {"items": offline})
+    checks = {"database": "ok", "files": "ok", "cluster": "the boards' state is 75 s old"}
+    server.on("GET", "/readyz", Answer({"status": "not ready", "checks": checks}, 503))
+    findings = json.loads(run("doctor", "--json").stdout)
+    wrong = [one for one in findings if one["state"] in ("problem", "warning")]
+    assert [one["check"] for one in wrong] == ["cluster"]
+    (boards,) = [one for one in findings if one["check"] == "boards"]
+    assert "12 offline" in boards["found"]
+
+    def nomad_findings(settings: object, *, probe: bool, public_url: str | None) -> list[Finding]:
+        return [Finding(check="nomad", state="problem", found="does not answer", fix="start it")]
+
+    monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.nomad_findings", nomad_findings)
+    findings = json.loads(run("doctor", "--nomad", "--json").stdout)
+    assert [one["check"] for one in findings if one["state"] == "problem"] == ["nomad"]
