@@ -55,7 +55,7 @@ def submit(
     benchmark_type: Annotated[
         str | None, _option("TYPE1 latency, TYPE2 accuracy, TYPE3 training.", "--type", "-t")
     ] = None,
-    nb_inference: Annotated[int | None, _option("Timed runs (TYPE1).")] = None,
+    nb_inference: Annotated[int | None, _option("Timed runs, at least (TYPE1).")] = None,
     precision: Annotated[
         str | None, _option("Measure until the p50 is known so well, e.g. '2 %'.")
     ] = None,

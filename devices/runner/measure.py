@@ -6,6 +6,7 @@ import gc
 import math
 import time
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
@@ -32,6 +33,13 @@ is narrow stops at intervals that are narrow by chance: with fewer, 88 % of them
 where runs depend on one another (autocorrelation 0.9), with these 93 %."""
 
 _MOST_RUNS = 10_000_000
+
+MIN_MEASURING_S = 0.5
+"""Numbers taken in less say how the board was at that moment: twenty runs of a model of 10 µs are
+over in 0.2 ms, within one time slice of the kernel."""
+
+_GRAIN_NS = 100_000
+"""What one number covers at least. Reading the clock takes 30 to 1,000 ns, by board."""
 _LOOK_AGAIN = 1.25
 """The interval is computed again when the series has grown by a quarter: the cost stays linear."""
 
@@ -45,12 +53,14 @@ class Until:
     Attributes:
         runs: Number of runs; not looked at when ``precision`` is given.
         precision: Relative half-width of the p50's interval.
-        longest_s: With ``precision``: no further chunk begins after this time.
+        longest_s: With ``precision`` or ``min_s``: no further chunk begins after this time.
+        min_s: Runs go on until they took so long together, also where there are enough of them.
     """
 
     runs: int
     precision: Optional[float] = None
     longest_s: float = math.inf
+    min_s: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +70,7 @@ class Measurement:
     Attributes:
         latencies_ms: Shape (runs,), in order.
         precision: That was asked for.
+        loops: Consecutive inferences that each latency is the mean of.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -67,6 +78,7 @@ class Measurement:
     conditions: Conditions
     verdict: Verdict
     precision: Optional[float] = None
+    loops: int = 1
 
     def as_json(self, rows_a_run: int = 1) -> Dict[str, object]:
         """As the report has it.
@@ -74,11 +86,12 @@ class Measurement:
         Args:
             rows_a_run: Throughput counts rows.
         """
-        total_s = float(self.latencies_ms.sum()) / 1e3
-        runs = len(self.latencies_ms)
+        total_s = float(self.latencies_ms.sum()) / 1e3 * self.loops
+        runs = len(self.latencies_ms) * self.loops
         report: Dict[str, object] = {
             "inference_latency": summary(self.latencies_ms, self.verdict),
             "nb_inference": runs,
+            "inner_loops": self.loops,
             "throughput_per_s": runs * rows_a_run / total_s if total_s > 0 else None,
             "verdict": self.verdict.as_json(),
             "warmup": None if self.warmup is None else self.warmup.as_json(),
@@ -94,6 +107,32 @@ class Measurement:
                 "half_width": None if interval is None else interval.half_width,
             }
         return report
+
+
+def inner_loops(run_ns: float) -> int:
+    """How many inferences one number covers, so that the clock's grain does not show in it."""
+    return max(1, math.ceil(_GRAIN_NS / max(run_ns, 1.0)))
+
+
+def timed_loops(
+    run: Callable[[Feeds], object],
+    feeds: Feeds,
+    count: int,
+    loops: int,
+    clock: Clock = time.perf_counter_ns,
+) -> List[float]:
+    """Mean latencies of ``count`` times ``loops`` consecutive runs in nanoseconds."""
+    if loops == 1:
+        return [float(one) for one in timed_runs(run, feeds, count, clock)]
+    latencies: List[float] = []
+    keep = latencies.append
+    for _ in range(count):
+        inner = repeat(None, loops)
+        started = clock()
+        for _ in inner:
+            run(feeds)
+        keep((clock() - started) / loops)
+    return latencies
 
 
 def timed_runs(
@@ -134,8 +173,9 @@ def measure(
         )
         progress(WARMED_PERCENT, "measuring")
         recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
+        loops = inner_loops(recent_ns)
         watch.start()
-        latencies = _series(session, feeds, until, watch, progress, clock, recent_ns)
+        latencies = _series(session, feeds, until, watch, progress, clock, recent_ns, loops)
         conditions = watch.stop()
     finally:
         gc.enable()
@@ -144,8 +184,9 @@ def measure(
         latencies_ms=latencies,
         warmup=warmup,
         conditions=conditions,
-        verdict=judge(latencies, conditions, warmup=warmup, precision=until.precision),
+        verdict=judge(latencies, conditions, warmup=warmup, precision=until.precision, loops=loops),
         precision=until.precision,
+        loops=loops,
     )
 
 
@@ -209,29 +250,33 @@ def _series(
     progress: Progress,
     clock: Clock,
     recent_ns: float,
+    loops: int,
 ) -> NDArray[np.float64]:
     most = until.runs if until.precision is None else _MOST_RUNS
     chunks: List[NDArray[np.float64]] = []
     done, look_at = 0, _FEWEST_FOR_PRECISION
-    spent_ns = 0
-    while done < most:
-        count = max(1, min(most - done, int(_CHUNK_S * 1e9 / max(recent_ns, 1.0))))
+    spent_ns = 0.0
+    min_ns = min(until.min_s, until.longest_s) * 1e9
+    while done < most or (spent_ns < min_ns and done < _MOST_RUNS):
+        number_ns = max(recent_ns, 1.0) * loops
+        wanted = most - done if done < most else math.ceil((min_ns - spent_ns) / number_ns)
+        count = max(1, min(wanted, int(_CHUNK_S * 1e9 / number_ns)))
         if until.precision is not None:
             count = min(count, max(1, look_at - done))
-        taken = timed_runs(session.run, feeds, count, clock)
+        taken = timed_loops(session.run, feeds, count, loops, clock)
         chunks.append(np.array(taken, dtype=np.float64) / 1e6)
         done += count
-        spent_ns += sum(taken)
-        recent_ns = spent_ns / done
+        spent_ns += sum(taken) * loops
+        recent_ns = spent_ns / done / loops
         watch.look()
-        share = done / most
+        share = min(done / most, spent_ns / min_ns if min_ns > 0 else 1.0)
         if until.precision is not None:
             share = spent_ns / 1e9 / until.longest_s
             if done >= look_at:
                 look_at = math.ceil(done * _LOOK_AGAIN)
                 interval = median_interval(np.concatenate(chunks))
                 if interval is not None:
-                    enough = interval.effective >= _MIN_EFFECTIVE
+                    enough = interval.effective >= _MIN_EFFECTIVE and spent_ns >= min_ns
                     if enough and interval.half_width <= until.precision:
                         break
                     share = max(share, (until.precision / interval.half_width) ** 2)

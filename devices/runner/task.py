@@ -163,7 +163,7 @@ class _Task:
 
     def _latency(self, engine: Engine) -> Report:
         from edgeyard.devices.runner.feeds import random_feeds
-        from edgeyard.devices.runner.measure import Until, measure
+        from edgeyard.devices.runner.measure import MIN_MEASURING_S, Until, measure
 
         report: Report = {}
         session = self._load(engine, report)
@@ -177,6 +177,7 @@ class _Task:
                 runs=self.spec.nb_inference,
                 precision=self.spec.precision,
                 longest_s=left_s * _SHARE_OF_TIME * (1 - _WARMUP_SHARE),
+                min_s=MIN_MEASURING_S,
             ),
             self._watch(),
             self.progress,

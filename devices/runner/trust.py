@@ -78,6 +78,7 @@ def judge(
     *,
     warmup: Optional[WarmUp] = None,
     precision: Optional[float] = None,
+    loops: int = 1,
 ) -> Verdict:
     """The verdict on a series of latencies.
 
@@ -85,10 +86,11 @@ def judge(
         latencies_ms: Shape (runs,), in the order of the runs.
         warmup: What came before them; None where there was none (training).
         precision: The half-width that was asked for, relative; None: none.
+        loops: Consecutive inferences that each latency is the mean of.
     """
     interval = median_interval(latencies_ms)
     reasons: List[Reason] = [
-        *_of_the_runs(latencies_ms, interval, warmup, precision),
+        *_of_the_runs(latencies_ms, interval, warmup, precision, loops),
         *_of_the_conditions(conditions),
     ]
     verdict = "comparable"
@@ -107,6 +109,7 @@ def _of_the_runs(
     interval: Optional[MedianInterval],
     warmup: Optional[WarmUp],
     precision: Optional[float],
+    loops: int,
 ) -> Iterator[Reason]:
     runs = len(latencies_ms)
     if warmup is not None and not warmup.settled:
@@ -130,7 +133,7 @@ def _of_the_runs(
             invalid=True,
         )
         return
-    if interval.median < CLOCK_READ_MS / CLOCK_READ_SHARE:
+    if interval.median * loops < CLOCK_READ_MS / CLOCK_READ_SHARE:
         yield Reason(
             code="clock_resolution",
             sentence=f"The p50 of {interval.median * 1e3:.2f} µs is near the cost of reading "

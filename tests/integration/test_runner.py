@@ -107,13 +107,15 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     assert code == 0, output
     report = report_of(server)
     latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
-    assert len(latencies) == 25
+    assert len(latencies) >= 25
+    assert latencies.sum() >= 500, "measured for half a second, however many runs that takes"
+    assert (report["inner_loops"], report["nb_inference"]) == (1, len(latencies))
     told = report["inference_latency"]
     assert told["p50"] == pytest.approx(np.median(latencies))
     assert told["p99"] == pytest.approx(np.percentile(latencies, 99))
     assert told["min"] == latencies.min()
     assert told["p50_ci95"][0] <= told["p50"] <= told["p50_ci95"][1]
-    assert report["throughput_per_s"] == pytest.approx(25_000 / latencies.sum())
+    assert report["throughput_per_s"] == pytest.approx(1e3 * len(latencies) / latencies.sum())
     assert report["model"]["sha256"] == task.spec["model"]["sha256"]
     assert report["engine_facts"]["threads"] == 1
     assert report["engine_facts"]["execution_provider"] == "CPUExecutionProvider"
@@ -130,6 +132,26 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     assert not (task.local / "results").exists(), "what is safe need not be kept"
     assert float((tmp_path / "progress").read_text()) == 0.0, "the board is idle again"
     assert server.progress[0]["phase"] == "loading"
+
+
+def test_a_model_of_microseconds_is_measured_in_loops_for_long_enough(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, linear_model(np.eye(4)), nb_inference=20)
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
+    loops = report["inner_loops"]
+    assert loops > 1
+    assert report["nb_inference"] == loops * len(latencies)
+    assert latencies.sum() * loops >= 500
+    # one number covers a tenth of a millisecond, and is the mean of its inferences
+    assert 0.05 < np.median(latencies) * loops < 1.0
+    assert report["inference_latency"]["p50"] == pytest.approx(np.median(latencies))
+    assert report["throughput_per_s"] == pytest.approx(1e3 / latencies.mean())
+    reasons = {each["code"] for each in report["verdict"]["reasons"]}
+    assert "clock_resolution" not in reasons
 
 
 def test_peak_memory_shows_what_the_model_itself_needs(
@@ -153,7 +175,7 @@ def test_a_host_that_sets_only_the_eleven_variables_is_served(
     code, output = task.run(EDGEYARD_BOARD="", EDGEYARD_UPLOAD_TOKEN="", NB_INFERENCE="12")
     assert code == 0, output
     report = report_of(server)
-    assert report["nb_inference"] == 12
+    assert report["nb_inference"] >= 12
     assert report["job_id"] == "benchmark-rpi4b-ort-20250813091714-abc"
     assert server.tokens == {None}
 
@@ -585,4 +607,4 @@ def test_the_runner_as_one_file_runs_without_an_installation(
         f"sys.argv[:] = [{str(first)!r}]; runpy.run_path({str(first)!r}, run_name='__main__')",
     )
     assert code == 0, output
-    assert report_of(server)["nb_inference"] == 10
+    assert report_of(server)["nb_inference"] >= 10

@@ -124,7 +124,7 @@ def test_a_network_is_measured_there_and_its_result_comes_back(
     report = server.report
     assert report["status"] == "ok"
     assert report["target_id"] == "rpi4b-0001-0001"
-    assert report["nb_inference"] == 25
+    assert report["nb_inference"] >= 25
     assert report["model"]["sha256"] == task.spec["model"]["sha256"]
     assert len(server.files["latencies.npy"]) > 25 * 8
     assert server.order[-1] == "report.json"

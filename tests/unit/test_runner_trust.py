@@ -177,6 +177,36 @@ def test_a_precision_that_time_does_not_allow_is_told(machine: Path) -> None:
     }
 
 
+def test_short_runs_are_measured_for_a_minimum_time(machine: Path) -> None:
+    session = Scripted(lambda run: 5_000_000)
+    found = measured(session, Until(runs=20, min_s=0.5), machine)
+    assert (len(found.latencies_ms), found.loops) == (100, 1)
+
+
+def test_more_runs_than_the_minimum_time_takes_are_all_done(machine: Path) -> None:
+    session = Scripted(lambda run: 50_000_000)
+    assert len(measured(session, Until(runs=20, min_s=0.5), machine).latencies_ms) == 20
+
+
+def test_a_minimum_time_ends_with_the_time_that_is_left(machine: Path) -> None:
+    session = Scripted(lambda run: 50_000_000)
+    found = measured(session, Until(runs=2, min_s=0.5, longest_s=0.2), machine)
+    assert len(found.latencies_ms) == 4
+
+
+@pytest.mark.parametrize(("run_us", "loops"), [(0.5, 200), (8.0, 13), (99.0, 2), (100.0, 1)])
+def test_one_number_covers_many_times_the_clocks_grain(
+    machine: Path, run_us: float, loops: int
+) -> None:
+    session = Scripted(lambda run: int(run_us * 1000))
+    found = measured(session, Until(runs=20), machine)
+    assert found.loops == loops
+    assert len(found.latencies_ms) == 20
+    assert found.as_json()["nb_inference"] == 20 * loops
+    assert np.median(found.latencies_ms) == pytest.approx(run_us / 1e3)
+    assert found.verdict.verdict == "comparable", found.verdict.reasons
+
+
 def test_a_drift_between_the_halves_is_suspect() -> None:
     series = np.array([5.0 + 0.05 * jitter(run) + (run >= 50) for run in range(100)])
     verdict = judge(series, QUIET)

@@ -1,0 +1,139 @@
+"""How far two numbers of one model on one quiet board lie apart, against what they say themselves.
+
+Each repeat is a runner process of its own, as in real life. Of every two ``comparable`` numbers,
+the 95 % interval of their difference should hold 0 in 92 to 98 % of pairs. The interval of a
+difference is the difference +/- the root of the sum of both squared half-widths.
+
+``make bench-repeat`` takes about ten minutes, ``make bench-repeat-slow`` about twelve, each on an
+otherwise idle machine. ``EDGEYARD_BENCH_REPEATS=10`` makes either of them shorter.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from benchmarks.models import light
+from benchmarks.tables import Row
+
+REPEATS, SLOW_REPEATS = 200, 30
+SLOW_RUNS = 6
+SLOW_S = 2.15
+_SIZE = 1024
+_OPSET, _IR_VERSION = 17, 8
+
+
+def run() -> list[Row]:
+    """One row a model: of less than 10 µs, and two networks."""
+    models = {
+        "tiny": _chain(size=4, links=1),
+        "shufflenet": light("shufflenet").read_bytes(),
+        "squeezenet": light("squeezenet").read_bytes(),
+    }
+    repeats = _repeats(REPEATS)
+    return [
+        _row(name, [_measured(content) for _ in range(repeats)]) for name, content in models.items()
+    ]
+
+
+def run_slow() -> list[Row]:
+    """One row: a model of more than two seconds an inference."""
+    links = 8
+    one_s = _p50_s(_measured(_chain(_SIZE, links), nb_inference=6)) / links
+    slow = _chain(_SIZE, round(SLOW_S / one_s))
+    repeats = _repeats(SLOW_REPEATS)
+    return [_row("slow", [_measured(slow, nb_inference=SLOW_RUNS) for _ in range(repeats)])]
+
+
+def share_of_pairs(reports: list[Mapping[str, Any]]) -> float:
+    """Share of all pairs whose interval of the difference holds 0."""
+    p50 = np.array([one["inference_latency"]["p50"] for one in reports])
+    bounds = np.array([one["inference_latency"]["p50_ci95"] for one in reports])
+    half = (bounds[:, 1] - bounds[:, 0]) / 2
+    held = np.abs(p50[:, None] - p50) <= np.hypot(half[:, None], half)
+    pairs = np.triu_indices(len(reports), 1)
+    return float(held[pairs].mean())
+
+
+def _row(name: str, reports: list[Mapping[str, Any]]) -> Row:
+    comparable = [one for one in reports if one["verdict"]["verdict"] == "comparable"]
+    note = f"{len(comparable)} of {len(reports)} numbers are comparable"
+    if len(comparable) < 2:
+        return Row(f"{name}: pairs that agree", 0.0, "%", note=note)
+    p50 = np.array([one["inference_latency"]["p50"] for one in comparable])
+    half = [one["inference_latency"]["p50_ci95_half_width"] for one in comparable]
+    note += (
+        f"; p50 {np.median(p50):.4g} ms, standard deviation {p50.std(ddof=1) / p50.mean():.2%}, "
+        f"range {p50.min():.4g}-{p50.max():.4g}; median half-width {np.median(half):.2%}; "
+        "wanted: 92-98 %"
+    )
+    return Row(f"{name}: pairs that agree", 100 * share_of_pairs(comparable), "%", note=note)
+
+
+def _measured(model: bytes, **changes: object) -> Mapping[str, Any]:
+    """The report of one runner process on CPU 0."""
+    with tempfile.TemporaryDirectory(prefix="edgeyard-bench-") as name:
+        folder = Path(name) / "local"
+        folder.mkdir()
+        (folder / "model.onnx").write_bytes(model)
+        (folder / "spec.json").write_text(
+            json.dumps(
+                {
+                    "version": 1,
+                    "benchmark_id": "repeat",
+                    "job_id": "repeat",
+                    "engine": "ort",
+                    "benchmark_type": "TYPE1",
+                    "model": {"filename": "model.onnx"},
+                    "user_time_s": 600,
+                    **changes,
+                }
+            )
+        )
+        board = {"target_uid": "bench-0001-0001", "family": "bench", "cpus": [0], "threads": 1}
+        subprocess.run(
+            [sys.executable, "-m", "edgeyard.devices.runner"],
+            env={**os.environ, "NOMAD_TASK_DIR": str(folder), "EDGEYARD_BOARD": json.dumps(board)},
+            cwd=name,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=660,
+        )
+        report: Mapping[str, Any] = json.loads((folder / "results" / "report.json").read_bytes())
+        assert report["status"] == "ok", report["failure"]
+        return report
+
+
+def _p50_s(report: Mapping[str, Any]) -> float:
+    return float(report["inference_latency"]["p50"]) / 1e3
+
+
+def _chain(size: int, links: int) -> bytes:
+    """Matrix products one after another; values stay of the same magnitude."""
+    weights = np.random.default_rng(0).normal(size=(size, size)).astype(np.float32) / size**0.5
+    names = ["x", *(f"y{link}" for link in range(links))]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", [a, "w"], [b]) for a, b in pairwise(names)],
+        "chain",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size, size])],
+        [helper.make_tensor_value_info(names[-1], TensorProto.FLOAT, [size, size])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model: onnx.ModelProto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION
+    )
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _repeats(full: int) -> int:
+    return int(os.environ.get("EDGEYARD_BENCH_REPEATS") or full)
