@@ -17,6 +17,7 @@ on other boards too (Beta-Bernoulli: Gelman et al., *Bayesian Data Analysis*, 3r
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ _SUSPECT = frozenset(
     each.value for each in OF_THE_BOARD | {FailureCategory.UNKNOWN, FailureCategory.TIMEOUT}
 )
 """Failures that may be the board's; others are the user's, or nobody's."""
+
+_MIN_STRETCH = 2.0
+"""A time-out counts from so many times the longest good run of the same model on."""
 
 _SILENT = frozenset(each.value for each in OF_NOBODY)
 
@@ -81,7 +85,7 @@ def board_records(
         runs: The past, oldest first; a few thousand are plenty.
         cleared: By board, from when on its runs count: it was let back then.
     """
-    runs = [run for run in runs if run.failure is None or run.failure not in _SILENT]
+    runs = _telling(runs)
     good: Counter[tuple[Hashable, str]] = Counter()
     failed: Counter[tuple[Hashable, str]] = Counter()
     all_good: Counter[Hashable] = Counter()
@@ -107,6 +111,30 @@ def board_records(
             blames.append(0.0 if run.failure is None else blame)
         found[uid] = _record(uid, blames)
     return found
+
+
+def _telling(runs: Iterable[PastRun]) -> list[PastRun]:
+    """Leave out failures that are nobody's.
+
+    A time-out is the board's only if the same thing has run well in far less time: the limit is the
+    user's own, who could otherwise have a board quarantined by stating one that nothing can meet.
+    """
+    runs = [run for run in runs if run.failure is None or run.failure not in _SILENT]
+    longest_s: defaultdict[Hashable, float] = defaultdict(lambda: math.inf)
+    for run in runs:
+        if run.failure is None and run.run_s is not None:
+            known_s = longest_s.get(_workload(run), 0.0)
+            longest_s[_workload(run)] = max(known_s, run.run_s)
+    return [
+        run
+        for run in runs
+        if run.failure != FailureCategory.TIMEOUT.value
+        or (run.run_s or 0.0) >= _MIN_STRETCH * longest_s[_workload(run)]
+    ]
+
+
+def _workload(run: PastRun) -> Hashable:
+    return _what(run), run.kind.nb_inference
 
 
 def _record(uid: str, blames: Sequence[float]) -> BoardRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -52,6 +53,19 @@ def test_a_board_that_fails_what_runs_elsewhere_is_set_aside_after_a_few() -> No
     broke = (BAD, "m", "board_fault")
     assert bad(runs(*GOOD_ELSEWHERE, broke)) == set()
     assert bad(runs(*GOOD_ELSEWHERE, broke, broke, broke, broke)) == {BAD}
+
+
+def test_a_user_s_own_time_limit_quarantines_no_board() -> None:
+    """Every run of a tiny ``user_time`` ends as a time-out, on the best of boards."""
+    tiny = [(BAD, "m", "timeout")] * 50
+    quick = [replace(run, run_s=0.1) for run in runs(*tiny)]
+    assert bad([*runs(*GOOD_ELSEWHERE), *quick]) == set()
+    assert bad(runs(*[(BAD, "never-ran-well", "timeout")] * 50)) == set()
+
+
+def test_a_board_that_hangs_is_quarantined_by_time_outs() -> None:
+    hung = [replace(run, run_s=60.0) for run in runs(*[(BAD, "m", "timeout")] * 6)]
+    assert bad([*runs(*GOOD_ELSEWHERE), *hung]) == {BAD}
 
 
 def test_a_good_year_does_not_save_a_board_that_broke_today() -> None:
