@@ -20,7 +20,6 @@ from edgeyard.benchmark_api.cli.output import (
     field,
     local_time,
     plain,
-    printable,
     warn_of_silence,
     when,
 )
@@ -29,6 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, chosen_ids
+from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import InvalidInput
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a benchmark.", show_default=False)]

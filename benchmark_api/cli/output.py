@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
 from edgeyard.benchmark_api.cli.program import Output
+from edgeyard.benchmark_api.printing import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -222,11 +223,6 @@ def reasons_of(row: Row) -> str:
         plain(one.get("sentence") or one.get("code")) if isinstance(one, Mapping) else f"{one}."
         for one in reasons
     )
-
-
-def printable(text: str) -> str:
-    """Without control characters: names and sentences of others may hold escape sequences."""
-    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
 
 
 def field(name: str) -> Callable[[Row], str]:

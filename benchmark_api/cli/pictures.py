@@ -16,11 +16,11 @@ from edgeyard.benchmark_api.cli.output import (
     field,
     local_time,
     plain,
-    printable,
     size,
     table,
     when,
 )
+from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.sdk.progress import state_line
 
 if TYPE_CHECKING:

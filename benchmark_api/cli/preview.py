@@ -11,9 +11,10 @@ import typer
 from rich.text import Text
 
 from edgeyard.benchmark_api.cli.exits import Exit
-from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, printable, show
+from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show
 from edgeyard.benchmark_api.cli.pictures import preview_picture
 from edgeyard.benchmark_api.cli.program import Output, Session
+from edgeyard.benchmark_api.printing import printable
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import UploadedFile

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer.core import TyperGroup
 
+from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import ConfigError, EdgeyardError, InvalidInput
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Session:
 
     def say(self, sentence: str) -> None:
         """Talk to the user, on stderr."""
-        typer.echo(sentence, err=True)
+        typer.echo(printable(sentence), err=True)
 
     def close(self) -> None:
         """Release the connections."""
@@ -210,7 +211,7 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _complain(message: str) -> int:
-    typer.echo(f"edgeyard: {message}", err=True)
+    typer.echo(printable(f"edgeyard: {message}"), err=True)
     return _ERROR
 
 

@@ -20,7 +20,6 @@ from edgeyard.benchmark_api.cli.output import (
     marked,
     note,
     plain,
-    printable,
     reasons_of,
     show,
     size,
@@ -29,6 +28,7 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, chosen_ids
+from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
+from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def state_line(benchmark: Benchmark) -> str:
         facts += _took(benchmark)
     if len(benchmark.attempts) > 1:
         facts.append(f"attempt {benchmark.attempts[-1].number}")
-    return " · ".join([head, *facts])
+    return printable(" · ".join([head, *facts])).replace("\n", " ")
 
 
 def _bar(phase: str | None) -> str:
@@ -131,7 +132,7 @@ class LineView(AbstractContextManager["LineView"]):
     def note(self, sentence: str) -> None:
         """Print it with the time."""
         at = datetime.now().astimezone()
-        self._stream.write(f"{at:%H:%M:%S} {sentence}\n")
+        self._stream.write(f"{at:%H:%M:%S} {printable(sentence)}\n")
         self._stream.flush()
 
     def __exit__(
@@ -192,7 +193,7 @@ class LiveView(AbstractContextManager["LiveView"]):
 
     def note(self, sentence: str) -> None:
         """Print it above the table."""
-        self._console.print(sentence, style="dim", markup=False, highlight=False)
+        self._console.print(printable(sentence), style="dim", markup=False, highlight=False)
 
     def __exit__(
         self,

@@ -1,0 +1,6 @@
+"""Text of others on the way to a terminal."""
+
+
+def printable(text: str) -> str:
+    """Without control characters: names and sentences of others may hold escape sequences."""
+    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
