@@ -83,7 +83,7 @@ _BODIES = (
     requests.ProgressIn,
 )
 
-_PUBLIC = ("/livez", "/readyz", "/metrics", "/v1/version", "/download/{name}")
+_PUBLIC = ("/livez", "/readyz", "/v1/version", "/download/{name}")
 """Paths that need no token: none tells anything of a user, and downloads can't be guessed."""
 
 

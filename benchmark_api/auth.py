@@ -171,6 +171,16 @@ def bearer_token(request: Request) -> str | None:
     return token
 
 
+async def still_authenticated(request: Request) -> bool:
+    """Whether the request's token is good now: asked again and again while an answer streams."""
+    token = bearer_token(request)
+    authenticator: Authenticator = request.app.state.authenticator
+    try:
+        return token is not None and await authenticator.authenticated(token) is not None
+    except NotAuthenticated:
+        return False
+
+
 async def any_caller(request: Request) -> Caller:
     """The caller with any good token.
 

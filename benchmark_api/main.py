@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.bootstrap import System, build
+from edgeyard.benchmark_api.connections import bounded_protocol, raise_descriptor_limit
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError
 
@@ -51,7 +52,7 @@ def serve(
             sys.stderr.write(f"edgeyard: {problem}\n")
         return EXIT_CONFIG
     try:
-        server = _Server(system)
+        server = _Server(system, settings.max_connections)
         server.run(sockets=[listener])
         return 0 if server.started else 1
     finally:
@@ -75,7 +76,7 @@ def _listen(host: str, port: int) -> socket.socket:
 class _Server(uvicorn.Server):
     """Starts the engine once requests are answered: a task's first call must find us."""
 
-    def __init__(self, system: System) -> None:
+    def __init__(self, system: System, max_connections: int) -> None:
         super().__init__(
             uvicorn.Config(
                 system.app,
@@ -85,6 +86,7 @@ class _Server(uvicorn.Server):
                 proxy_headers=False,  # X-Forwarded-For may say anything
                 timeout_graceful_shutdown=_GRACE_S,
                 timeout_keep_alive=30,
+                http=bounded_protocol(raise_descriptor_limit(max_connections)),
             )
         )
         self._system = system

@@ -172,7 +172,7 @@ class _Scraped(Collector):
         services = self._services
         with services.store.read() as uow:
             by_status = uow.benchmarks.counts_by_status()
-            waiting = uow.benchmarks.get_many(list(services.engine.queue().order))
+            by_reason = uow.benchmarks.counts_by_waiting_reason()
         statuses = GaugeMetricFamily(
             "edgeyard_benchmarks", "Stored benchmarks.", labels=("status",)
         )
@@ -182,9 +182,8 @@ class _Scraped(Collector):
         pending = GaugeMetricFamily(
             "edgeyard_pending", "Waiting benchmarks.", labels=("waiting_reason",)
         )
-        reasons = [each.waiting.reason for each in waiting if each.waiting is not None]
         for reason in WaitingReason:
-            pending.add_metric((reason.value,), reasons.count(reason))
+            pending.add_metric((reason.value,), by_reason.get(reason, 0))
         yield pending
         free = GaugeMetricFamily("edgeyard_files_free_bytes", "Room left for files.")
         free.add_metric((), services.files.free_bytes())

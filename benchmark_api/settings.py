@@ -175,6 +175,12 @@ class Settings(BaseSettings):
     fetch_timeout_s: Seconds = Field(
         1800.0, gt=0, le=86400, description="Bound on one download of a user's URL, s."
     )
+    max_connections: int = Field(
+        4000,
+        ge=10,
+        le=1_000_000,
+        description="Open connections of clients; beyond that the oldest without a request goes.",
+    )
     downloads_per_user: int = Field(
         2, ge=1, le=16, description="Downloads from URLs that run at the same time for one user."
     )

@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 from edgeyard.devices.model import Host
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
-from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status
+from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status, WaitingReason
 from edgeyard.scheduler.model.knowledge import HostLoad, Lease
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
@@ -412,6 +412,10 @@ class Benchmarks(Protocol):
 
     def counts_by_status(self) -> Mapping[Status, int]:
         """For metrics; kept cheap with many stored."""
+        ...
+
+    def counts_by_waiting_reason(self) -> Mapping[WaitingReason, int]:
+        """Pending benchmarks by the reason that they wait for; for metrics."""
         ...
 
 

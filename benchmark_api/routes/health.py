@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import metrics
+from edgeyard.benchmark_api.auth import AnyCaller
 from edgeyard.benchmark_api.routes.context import Ctx, Flag, answer
 from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.schemas import answers as shapes
@@ -118,8 +119,8 @@ def _leader(services: Services) -> tuple[bool, str | Mapping[str, str]]:
 
 
 @router.get("/metrics", responses=content(200, "text/plain", "Prometheus' text format."))
-def figures(context: Ctx) -> Response:
-    """Figures for Prometheus."""
+def figures(caller: AnyCaller, context: Ctx) -> Response:
+    """Metrics for Prometheus, which sends any account's token as its ``authorization``."""
     return Response(context.metrics.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
 

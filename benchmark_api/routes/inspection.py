@@ -13,7 +13,7 @@ from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.auth import Caller, Submitter, still_authenticated
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
 from edgeyard.benchmark_api.routes.documented import answers, content
@@ -36,6 +36,8 @@ router = APIRouter(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
 
 HEARTBEAT_S = 15.0
 """Proxies cut streams that say nothing; a comment keeps them."""
+TOKEN_CHECK_S = 2.0
+"""Between two looks at whether the token of somebody who follows is still good."""
 FOLLOW_S = 0.5
 """Between two looks at a log that is followed."""
 EVENTS_PAGE = 1000
@@ -134,15 +136,16 @@ async def events(
         return answer(told)
     start = await run_in_threadpool(_log_end, context, caller, benchmark_id)
     return StreamingResponse(
-        _stream(context, caller, benchmark_id, since, start),
+        _stream(context, request, caller, benchmark_id, since, start),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
 async def _stream(
-    context: Context, caller: Caller, benchmark_id: str, since: int, start: int
+    context: Context, request: Request, caller: Caller, benchmark_id: str, since: int, start: int
 ) -> AsyncIterator[str]:
+    silent_s = 0.0
     with context.tail.listening(benchmark_id, start) as listener:
         # What happened before is read while new events already gather in the queue.
         while True:
@@ -157,11 +160,17 @@ async def _stream(
         if await run_in_threadpool(_has_ended, context, benchmark_id):
             return
         while True:
+            if not await still_authenticated(request):
+                return
             try:
-                next_event = await asyncio.wait_for(listener.queue.get(), HEARTBEAT_S)
+                next_event = await asyncio.wait_for(listener.queue.get(), TOKEN_CHECK_S)
             except TimeoutError:
-                yield ": still here\n\n"
+                silent_s += TOKEN_CHECK_S
+                if silent_s >= HEARTBEAT_S:
+                    silent_s = 0.0
+                    yield ": still here\n\n"
                 continue
+            silent_s = 0.0
             if next_event is None:
                 return  # too slow, or the server stops: Last-Event-ID takes it up again
             if next_event.seq > since:
@@ -204,6 +213,7 @@ def _sse(event: Event) -> str:
 @router.get("/logs", responses=content(200, "text/plain", "The task's output."))
 async def logs(
     benchmark_id: str,
+    request: Request,
     caller: Submitter,
     context: Ctx,
     attempt: AttemptNumber = None,
@@ -220,7 +230,7 @@ async def logs(
     chunk = await run_in_threadpool(_read_log, context.services, found, stream, offset)
     if follow:
         return StreamingResponse(
-            _follow(context.services, found, stream, chunk), media_type="text/plain"
+            _follow(context.services, request, found, stream, chunk), media_type="text/plain"
         )
     return Response(
         chunk.data,
@@ -230,9 +240,9 @@ async def logs(
 
 
 async def _follow(
-    services: Services, attempt: Attempt, stream: str, chunk: LogChunk
+    services: Services, request: Request, attempt: Attempt, stream: str, chunk: LogChunk
 ) -> AsyncIterator[bytes]:
-    while True:
+    while await still_authenticated(request):
         if chunk.data:
             yield chunk.data
         if chunk.ended:

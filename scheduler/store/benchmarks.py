@@ -27,7 +27,13 @@ from sqlalchemy import (
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.model import wire
-from edgeyard.scheduler.model.benchmark import ALLOWED_MOVES, Benchmark, BenchmarkFile, Status
+from edgeyard.scheduler.model.benchmark import (
+    ALLOWED_MOVES,
+    Benchmark,
+    BenchmarkFile,
+    Status,
+    WaitingReason,
+)
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import tables
 from edgeyard.scheduler.store.progress import ProgressBuffer
@@ -274,6 +280,21 @@ class SqlBenchmarks:
         return {
             Status(cast(str, row["status"])): cast(int, row["stored"])
             for row in self._tx.rows(select(tables.status_counts))
+        }
+
+    def counts_by_waiting_reason(self) -> Mapping[WaitingReason, int]:
+        """Pending benchmarks that know why they wait, counted by the database."""
+        rows = self._tx.rows(
+            select(benchmarks.c.waiting_reason, func.count().label("waiting"))
+            .where(
+                benchmarks.c.status == Status.PENDING.value,
+                benchmarks.c.waiting_reason.is_not(None),
+            )
+            .group_by(benchmarks.c.waiting_reason)
+        )
+        return {
+            WaitingReason(cast(str, row["waiting_reason"])): cast(int, row["waiting"])
+            for row in rows
         }
 
     def _files(self, benchmark_id: str) -> list[BenchmarkFile]:

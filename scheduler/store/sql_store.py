@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import random
 import sqlite3
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url, text
@@ -123,6 +126,7 @@ class SqlStore:
         parsed = _parsed(url)
         self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
         if self._turns is not None:
+            _close_to_others(Path(parsed.database or ""))
             self._reader = _sqlite(parsed, wait_s, writes=False)
             self._writer = _sqlite(parsed, wait_s, writes=True)
         else:
@@ -362,6 +366,20 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine
+
+
+def _close_to_others(path: Path) -> None:
+    """Let nobody but its owner read the file; SQLite gives its logs the same rights.
+
+    Raises:
+        ConfigError: The file can't be made, or is somebody else's.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        if stat.S_IMODE(path.stat().st_mode) != 0o600:
+            path.chmod(0o600)
+    except OSError as error:
+        raise ConfigError([f"{path} can't be opened as a database: {error.strerror}"]) from error
 
 
 def _set_wal(connection: sqlite3.Connection, wait_s: float) -> None:

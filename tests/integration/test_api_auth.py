@@ -116,7 +116,7 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/download/{name}"): PUBLIC,
     ("GET", "/livez"): PUBLIC,
     ("GET", "/readyz"): PUBLIC,
-    ("GET", "/metrics"): PUBLIC,
+    ("GET", "/metrics"): ANYBODY,
     ("GET", "/v1/version"): PUBLIC,
 }
 

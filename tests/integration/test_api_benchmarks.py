@@ -590,7 +590,7 @@ def test_attempts_that_can_t_be_repaired_are_counted_and_stop_no_other_work(
 
 def test_every_known_label_is_exported_from_the_start(api: Api) -> None:
     api.submit()
-    text = api.as_(None).get("/metrics").text
+    text = api.as_().get("/metrics").text
     for line in (
         'edgeyard_benchmarks{status="expired"}',
         'edgeyard_pending{waiting_reason="fetching"}',

@@ -159,3 +159,25 @@ def test_a_log_that_the_cluster_forgot_is_the_uploaded_one(api: Api) -> None:
     assert api.as_().get(path, params={"offset": 4}).text == "ured\n"
     assert api.as_().get(path, params={"stream": "stdout"}).text == ""
     assert api.as_().get(path, params={"follow": 1}).text == "measured\n"
+
+
+@pytest.mark.parametrize("what", ["events", "logs?follow=1"])
+def test_a_revoked_token_s_streams_end(
+    api: Api, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark_id = api.submit()
+    api.dispatched(benchmark_id)
+    endless = LogChunk(data=b"", next_offset=0, ended=False)
+    monkeypatch.setattr(api.cluster, "logs", lambda *which: endless)
+    made = api.as_().post("/v1/tokens", json={}).json()
+    headers = {**SSE, "Authorization": f"Bearer {made['token']}"}
+    path = f"/v1/benchmarks/{benchmark_id}/{what}"
+    with api.as_(None).stream("GET", path, headers=headers, timeout=60) as stream:
+        assert stream.status_code == 200
+        lines = stream.iter_lines()
+        if what == "events":
+            next(events_of(lines))
+        assert api.as_().delete(f"/v1/tokens/{made['token_id']}").status_code == 204
+        for _ in lines:
+            pass  # ends by itself, although the benchmark goes on
+    assert api.attempt(benchmark_id).ended_at is None
