@@ -403,7 +403,14 @@ def _postgresql(url: URL, wait_s: float) -> Engine:
             max_overflow=CONNECTIONS // 2,
             pool_timeout=wait_s,
             pool_pre_ping=True,  # the server may have been restarted meanwhile
-            connect_args={"connect_timeout": max(1, round(wait_s))},
+            connect_args={
+                "connect_timeout": max(1, round(wait_s)),
+                # A database that is cut off is noticed, rather than waited for by the hour.
+                "keepalives_idle": round(IDLE_S),
+                "keepalives_interval": 2,
+                "keepalives_count": 3,
+                "tcp_user_timeout": round(IDLE_S * 1000),
+            },
         )
     except (ImportError, NoSuchModuleError) as error:
         raise ConfigError(["PostgreSQL needs its driver: install edgeyard[postgres]"]) from error

@@ -1,0 +1,262 @@
+"""Several servers on one PostgreSQL: whatever becomes of the leader, no benchmark is lost."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from deploy.process import Server, start
+from edgeyard.devices.testbed import LoopbackNomad
+from tests.acceptance.lives import attempts_of, good_reports
+from tests.fakes.relay import Relay
+from tests.nomad_cluster import clear, settings_of
+
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
+
+DIGITS = Path(__file__).parents[2] / "deploy/demo/digits.onnx"
+TAKEN_OVER_S = 15.0
+"""What is promised; tests wait longer, since their machine may be busy."""
+
+Start = Callable[..., Server]
+
+
+@pytest.fixture
+def start_server(postgres_url: str, tmp_path: Path) -> Iterator[Start]:
+    """Starts servers on one database and one file store; the first one makes the admin."""
+    with _servers(tmp_path, {"EDGEYARD_DATABASE_URL": postgres_url}) as starts:
+        yield starts
+
+
+@contextmanager
+def _servers(folder: Path, settings: Mapping[str, str]) -> Iterator[Start]:
+    started: list[Server] = []
+
+    def begin(name: str, **changes: str) -> Server:
+        environment = {
+            "EDGEYARD_FILE_STORE": str(folder / "files"),
+            **settings,
+            **{f"EDGEYARD_{key.upper()}": value for key, value in changes.items()},
+        }
+        server = start(folder / name, environment)
+        started.append(server)
+        return replace(server, token=server.token or started[0].token)
+
+    try:
+        yield begin
+    finally:
+        for server in started:
+            server.process.send_signal(signal.SIGCONT)
+            server.process.kill()
+        for server in started:
+            server.process.wait()
+
+
+def _leader_seen_by(server: Server) -> str:
+    ready = server.call("GET", "/readyz?verbose=1")
+    assert isinstance(ready, dict)
+    told = ready["checks"]["leader"]
+    return str(told["detail"]) if isinstance(told, dict) else str(told)
+
+
+def _leads(server: Server) -> bool:
+    return _leader_seen_by(server).startswith("this server leads")
+
+
+def _submit(server: Server, model: str, target: str = "emumid", **changes: object) -> str:
+    body = {
+        "model": model,
+        "runtime": "ort",
+        "benchmark_type": "TYPE1",
+        "target": target,
+        "nb_inference": 20,
+        **changes,
+    }
+    made = server.call("POST", "/v1/benchmarks", body)
+    assert isinstance(made, dict)
+    return str(made["benchmark_id"])
+
+
+def _load(servers: Sequence[Server], model: str, count: int, *targets: str) -> list[str]:
+    """Submitted at the same time, through all servers."""
+
+    def submit(number: int) -> str:
+        target = targets[number % len(targets)]
+        return _submit(servers[number % len(servers)], model, target)
+
+    with ThreadPoolExecutor(4) as clients:
+        return list(clients.map(submit, range(count)))
+
+
+def _await(happened: Callable[[], bool]) -> None:
+    """Ask the servers now and then."""
+    limit = time.monotonic() + 120
+    while not happened():
+        assert time.monotonic() < limit, "it never happened"
+        time.sleep(0.1)
+
+
+def _any_runs(server: Server) -> bool:
+    page = server.call("GET", "/v1/benchmarks?status=running")
+    assert isinstance(page, dict)
+    return bool(page["items"])
+
+
+def _next_leader(among: Sequence[Server], record: Callable[[str, object], None]) -> Server:
+    """Who takes over; the time is noted."""
+    began = time.monotonic()
+    _await(lambda: any(map(_leads, among)))
+    record(f"taken over in s (promised: {TAKEN_OVER_S})", round(time.monotonic() - began, 1))
+    (found,) = filter(_leads, among)
+    return found
+
+
+def _all_ran_once(server: Server, benchmark_ids: Sequence[str]) -> None:
+    for benchmark_id in benchmark_ids:
+        ended = server.wait(benchmark_id, timeout_s=240)
+        assert ended["status"] == "completed", ended
+        assert len(good_reports(server, benchmark_id)) == 1, ended
+        failures = [each["failure"] for each in attempts_of(ended)]
+        assert failures.count(None) == 1, ended
+
+
+def _ends(server: Server, benchmark_ids: Sequence[str]) -> list[object]:
+    """What must not change any more."""
+    shown = [server.show(each) for each in benchmark_ids]
+    return [
+        (each["status"], each["ended_at"], [one["job_id"] for one in attempts_of(each)])
+        for each in shown
+    ]
+
+
+def test_leaders_that_are_stopped_or_killed_lose_and_double_nothing(
+    start_server: Start, record_property: Callable[[str, object], None]
+) -> None:
+    first, *others = [start_server(name) for name in ("a", "b", "c")]
+    model = str(first.upload(DIGITS)["name"])
+    assert _leads(first)
+    assert not any(map(_leads, others))
+    made = _load([first, *others], model, 6, "emufast", "emumid", "emuslow")
+    _await(lambda: _any_runs(others[0]))
+
+    first.process.send_signal(signal.SIGSTOP)
+    second = _next_leader(others, record_property)
+    (third,) = (each for each in others if each is not second)
+    made += _load([second, third], model, 3, "emufast", "emumid")
+    _await(lambda: _any_runs(third))
+    second.process.kill()
+    _next_leader([third], record_property)
+    made += _load([third], model, 1, "emufast")
+    _all_ran_once(third, made)
+    ended = _ends(third, made)
+
+    first.process.send_signal(signal.SIGCONT)
+    _await(lambda: "leads (epoch 3)" in _leader_seen_by(first))
+    assert not _leads(first)
+    assert _ends(first, made) == ended
+    _all_ran_once(first, [_submit(first, model)])
+    assert third.end() == 0
+    _next_leader([first], record_property)  # at once: the lease was released
+
+
+def test_a_leader_that_is_cut_off_from_the_database_is_replaced(
+    start_server: Start, postgres_url: str, record_property: Callable[[str, object], None]
+) -> None:
+    real = parse_qs(urlsplit(postgres_url).query)["host"][0]
+    network = Relay([f"{real}/.s.PGSQL.5432"])
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as folder,
+        network.listening(f"{folder}/.s.PGSQL.5432"),
+    ):
+        first = start_server("a", database_url=postgres_url.replace(real, folder))
+        second = start_server("b")
+        model = str(first.upload(DIGITS)["name"])
+        made = _load([first, second], model, 6, "emufast", "emumid", "emuslow")
+        _await(lambda: _any_runs(second))
+        network.cut()
+        _next_leader([second], record_property)
+        _all_ran_once(second, made)
+        ended = _ends(second, made)
+        network.mend()
+        _await(lambda: "leads (epoch 2)" in _seen(first))
+        assert not _leads(first)
+        assert _ends(first, made) == ended
+        _all_ran_once(first, [_submit(first, model)])
+
+
+def _seen(server: Server) -> str:
+    """As `_leader_seen_by`, of a server whose database may still be away."""
+    try:
+        return _leader_seen_by(server)
+    except RuntimeError:
+        return ""
+
+
+def test_the_api_and_the_engine_may_be_two_servers(start_server: Start) -> None:
+    api = start_server("api", role="api")
+    model = str(api.upload(DIGITS)["name"])
+    early = _submit(api, model)
+    assert "no server" in _leader_seen_by(api)
+    engine = start_server("engine", role="engine", public_url=api.url)
+    _all_ran_once(api, [early, _submit(api, model)])
+    assert _leads(engine)
+    with pytest.raises(RuntimeError, match="404"):
+        engine.call("GET", "/v1/benchmarks")
+    explained = api.call("GET", f"/v1/benchmarks/{early}/explanation")
+    assert isinstance(explained, dict)
+    assert explained["verdicts"]
+    dry = api.call(
+        "POST",
+        "/v1/benchmarks?dry_run=1",
+        {"model": model, "runtime": "ort", "benchmark_type": "TYPE1", "target": "emufast"},
+    )
+    assert isinstance(dry, dict)
+    assert dry["hcl"]
+
+
+@pytest.mark.nomad
+@pytest.mark.xdist_group("nomad")
+def test_jobs_on_nomad_go_on_while_another_server_takes_over(
+    nomad_cluster: LoopbackNomad,
+    postgres_url: str,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
+) -> None:
+    clear(nomad_cluster)
+    balancer = Relay([])
+    with balancer.listening(("127.0.0.1", 0)) as (host, port):
+        settings = {
+            **settings_of(nomad_cluster, tmp_path / "inventory.json"),
+            "EDGEYARD_DATABASE_URL": postgres_url,
+            "EDGEYARD_PUBLIC_URL": f"http://{host}:{port}",
+        }
+        with _servers(tmp_path, settings) as starts:
+            first, second, third = (starts(name) for name in ("a", "b", "c"))
+            balancer.targets = tuple(("127.0.0.1", each.port) for each in (first, second, third))
+            model = str(first.upload(DIGITS)["name"])
+            made = _load([first, second, third], model, 16, "rpi4b", "rpi5")
+            _await(lambda: _any_runs(second))
+            balancer.targets = balancer.targets[1:]  # as a balancer that checks /readyz does
+            first.process.send_signal(signal.SIGSTOP)
+            leader = _next_leader([second, third], record_property)
+            (last,) = (each for each in (second, third) if each is not leader)
+            made += _load([second, third], model, 4, "rpi5")
+            leader.process.kill()
+            _next_leader([last], record_property)
+            _all_ran_once(last, made)
+            first.process.send_signal(signal.SIGCONT)
+            _await(lambda: "leads (epoch 3)" in _leader_seen_by(first))
+            attempts = {each: attempts_of(last.show(each)) for each in made}
+            jobs = {str(each["job_id"]) for of in attempts.values() for each in of}
+            assert len(jobs) == sum(map(len, attempts.values()))
+            record_property("attempts of 20 benchmarks", len(jobs))
+            _all_ran_once(first, [_submit(first, model, "rpi4b")])
+    clear(nomad_cluster)
