@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import IO
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
@@ -58,8 +59,13 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
+<<<<<<< HEAD
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
+=======
+from edgeyard.scheduler.ports import Cluster, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.s3_files import S3Access, S3Files
+>>>>>>> 3e9e67a (files: servers that share no folder share a bucket)
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -155,7 +161,7 @@ def build(settings: Settings, port: int) -> System:
     )
     rules = AddressRules(settings.allow_hosts)
     webhook_rules = AddressRules(settings.webhook_hosts)
-    webhook_keys = WebhookKeys.of_folder(settings.data_dir)
+    webhook_keys = keys_of_webhooks(settings)
     election = Election(
         store,
         clock,
@@ -374,10 +380,33 @@ def open_files(settings: Settings) -> FileStore:
     """The file store that the settings name.
 
     Raises:
+        ConfigError: There is no such bucket, or its library is not installed.
         Unavailable: It can't be used now.
     """
     named = settings.file_store
-    return ContentFiles(settings.data_dir / "files" if named is None else Path(named))
+    if named is None:
+        return ContentFiles(settings.data_dir / "files")
+    if not named.startswith("s3:"):
+        return ContentFiles(Path(named).expanduser())
+    parts = urlsplit(named)
+    prefix = parts.path.strip("/")
+    secret = settings.s3_secret_key
+    access = S3Access(
+        bucket=parts.netloc,
+        prefix=f"{prefix}/" if prefix else "",
+        endpoint=settings.s3_endpoint,
+        region=settings.s3_region,
+        access_key=settings.s3_access_key,
+        secret_key=None if secret is None else secret.get_secret_value(),
+    )
+    return S3Files(access, settings.data_dir / "cache")
+
+
+def keys_of_webhooks(settings: Settings) -> WebhookKeys:
+    """The key that the settings state, or the one of the data folder."""
+    if settings.webhook_key is None:
+        return WebhookKeys.of_folder(settings.data_dir)
+    return WebhookKeys(settings.webhook_key.get_secret_value().encode())
 
 
 def inventory_provider(settings: Settings) -> InventoryProvider:

@@ -112,9 +112,19 @@ class Settings(BaseSettings):
 
     file_store: str | None = Field(
         None,
-        description="Folder of uploaded files and results; default: files in data_dir. Servers on "
-        "one database need the same one.",
+        description="Folder of uploaded files and results, or s3://BUCKET/PREFIX; default: files "
+        "in data_dir. Servers on one database need the same one.",
     )
+    s3_endpoint: str | None = Field(
+        None, description="URL of the S3 service of file_store; default: Amazon's."
+    )
+    s3_region: str | None = Field(None, description="Region of the bucket of file_store.")
+    s3_access_key: str | None = Field(
+        None,
+        description="Access key for file_store; default: as boto3 finds it (AWS_ACCESS_KEY_ID, a "
+        "profile, the machine's role).",
+    )
+    s3_secret_key: SecretStr | None = Field(None, description="Secret of s3_access_key.")
 
     # lab
     cluster: Literal["embedded", "nomad"] = Field(
@@ -166,6 +176,12 @@ class Settings(BaseSettings):
         (),
         description="Hosts that users' webhooks may be at although their address is private; "
         "written as in allow_hosts.",
+    )
+    webhook_key: SecretStr | None = Field(
+        None,
+        min_length=32,
+        description="Key that the secrets of users' webhooks are made of, 32 characters at least; "
+        "default: webhook.key in data_dir. Servers on one database need the same one.",
     )
     scorer_hosts: Words = Field(
         (),
@@ -371,7 +387,7 @@ class Settings(BaseSettings):
         # would be another one there.
         return value.expanduser().absolute()
 
-    @field_validator("public_url", "nomad_address", "nomad_ui_url")
+    @field_validator("public_url", "nomad_address", "nomad_ui_url", "s3_endpoint")
     @classmethod
     def _plain_url(cls, value: str | None) -> str | None:
         if value is None:
@@ -397,6 +413,11 @@ class Settings(BaseSettings):
             raise ValueError("docker_auth_username and docker_auth_password belong together")
         if (self.nomad_client_cert is None) != (self.nomad_client_key is None):
             raise ValueError("nomad_client_cert and nomad_client_key belong together")
+        if (self.s3_access_key is None) != (self.s3_secret_key is None):
+            raise ValueError("s3_access_key and s3_secret_key belong together")
+        named = self.file_store or ""
+        if named.startswith("s3:") and not urlsplit(named).netloc:
+            raise ValueError("file_store names no bucket: use s3://BUCKET/PREFIX")
         if self.role == "engine" and self.public_url is None:
             raise ValueError(
                 "role = engine needs public_url: the address of a server that boards upload to"

@@ -22,6 +22,7 @@ from tests.databases import (  # noqa: F401  # fixtures
     store,
 )
 from tests.nomad_cluster import nomad_cluster  # noqa: F401  # fixture
+from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

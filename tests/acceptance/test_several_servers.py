@@ -16,6 +16,8 @@ import pytest
 
 from deploy.process import Server, start
 from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.scheduler.s3_files import S3Access
+from tests import s3_service
 from tests.acceptance.lives import attempts_of, good_reports
 from tests.fakes.relay import Relay
 from tests.nomad_cluster import clear, settings_of
@@ -200,12 +202,21 @@ def _seen(server: Server) -> str:
         return ""
 
 
-def test_the_api_and_the_engine_may_be_two_servers(start_server: Start) -> None:
-    api = start_server("api", role="api")
+def test_the_api_and_the_engine_may_be_two_servers_that_share_a_bucket(
+    start_server: Start, s3_access: S3Access
+) -> None:
+    shared = {
+        "file_store": f"s3://{s3_access.bucket}/lab",
+        "s3_endpoint": str(s3_access.endpoint),
+        "s3_region": "us-east-1",
+        "s3_access_key": s3_service.KEY,
+        "s3_secret_key": s3_service.SECRET,
+    }
+    api = start_server("api", role="api", **shared)
     model = str(api.upload(DIGITS)["name"])
     early = _submit(api, model)
     assert "no server" in _leader_seen_by(api)
-    engine = start_server("engine", role="engine", public_url=api.url)
+    engine = start_server("engine", role="engine", public_url=api.url, **shared)
     _all_ran_once(api, [early, _submit(api, model)])
     assert _leads(engine)
     with pytest.raises(RuntimeError, match="404"):
@@ -232,11 +243,12 @@ def test_jobs_on_nomad_go_on_while_another_server_takes_over(
 ) -> None:
     clear(nomad_cluster)
     balancer = Relay([])
-    with balancer.listening(("127.0.0.1", 0)) as (host, port):
+    with balancer.listening(("127.0.0.1", 0)) as address:
+        assert not isinstance(address, str)
         settings = {
             **settings_of(nomad_cluster, tmp_path / "inventory.json"),
             "EDGEYARD_DATABASE_URL": postgres_url,
-            "EDGEYARD_PUBLIC_URL": f"http://{host}:{port}",
+            "EDGEYARD_PUBLIC_URL": f"http://{address[0]}:{address[1]}",
         }
         with _servers(tmp_path, settings) as starts:
             first, second, third = (starts(name) for name in ("a", "b", "c"))

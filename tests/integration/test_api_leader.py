@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.benchmark_api.bootstrap import keys_of_webhooks
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError, NotFound
-from tests.builders.api import Api, leader_view, running
+from edgeyard.scheduler.model.records import Webhook
+from tests.builders.api import NOON, Api, leader_view, running
 
 
 @pytest.fixture
@@ -68,3 +70,17 @@ def test_a_server_of_role_engine_names_the_address_that_boards_upload_to(tmp_pat
     with pytest.raises(ConfigError, match="public_url"):
         Settings.load(data_dir=tmp_path, role="engine")
     assert Settings.load(data_dir=tmp_path, role="api").role == "api"
+
+
+def test_servers_that_share_a_key_sign_webhooks_alike(tmp_path: Path) -> None:
+    webhook = Webhook(user_id="ann", url="http://a.test", salt="s", created_at=NOON, seen_seq=0)
+
+    def signed(name: str, **changes: str) -> object:
+        (tmp_path / name).mkdir(exist_ok=True)
+        keys = keys_of_webhooks(Settings.load(data_dir=tmp_path / name, **changes))
+        return keys.sign(webhook, b"{}", NOON)
+
+    assert signed("a", webhook_key="k" * 32) == signed("b", webhook_key="k" * 32)
+    assert signed("a") != signed("b")
+    with pytest.raises(ConfigError, match="webhook_key"):
+        Settings.load(data_dir=tmp_path, webhook_key="short")

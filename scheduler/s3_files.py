@@ -1,0 +1,271 @@
+"""Content-addressed files in a bucket of an S3 service, for servers that share no folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from edgeyard.errors import ConfigError, NotFound, Unavailable
+from edgeyard.failpoints import failpoint
+from edgeyard.scheduler.files import NAMING_S, ORPHAN_AGE_S, ContentFiles, ContentWriter
+from edgeyard.scheduler.model.records import StoredFile
+
+logger = logging.getLogger(__name__)
+
+CACHED_S = 24 * 3600.0
+"""Content that nobody read for so long leaves the local cache."""
+
+CONNECTIONS = 40
+"""As many as a web server has worker threads."""
+
+_CONNECT_S, _READ_S, _TRIES = 5.0, 60.0, 3
+_CHUNK_BYTES = 2**20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Access:
+    """Where the bucket is.
+
+    Attributes:
+        bucket: Its name.
+        prefix: Of all keys; "" or ends with a slash.
+        endpoint: URL of the service; None: Amazon's own.
+        region: None: the service's default.
+        access_key: None: as boto3 finds it: environment, profile or the machine's role.
+        secret_key: Of the access key.
+    """
+
+    bucket: str
+    prefix: str = ""
+    endpoint: str | None = None
+    region: str | None = None
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+
+
+class S3Files:
+    """`edgeyard.scheduler.ports.FileStore` in a bucket: ``<prefix>ab/cd/<sha256>``, thread-safe.
+
+    A folder of this machine is the cache: content comes in by way of it, and is read from it. What
+    is answered 2xx is in the bucket. Ages are told by the service's clock alone.
+    """
+
+    def __init__(self, access: S3Access, cache: Path) -> None:
+        """Make the cache's folder; the bucket must be there.
+
+        Raises:
+            ConfigError: The library is missing, or the bucket is.
+            Unavailable: The service does not answer, or the folder can't be written.
+        """
+        self._access = access
+        self._client = _client(access)
+        self._cache = ContentFiles(cache)
+        with _translated("looking for the bucket"):
+            try:
+                self._client.head_bucket(Bucket=access.bucket)
+            except self._client.exceptions.ClientError as error:
+                if not _is_absent(error):
+                    raise
+                raise ConfigError([f"file_store: there is no bucket {access.bucket!r}"]) from error
+
+    def writer(self, limit_bytes: int) -> S3Writer:
+        """Begin a file of at most ``limit_bytes``.
+
+        Raises:
+            Unavailable: No room, or the cache's folder can't be written.
+        """
+        return S3Writer(self, self._cache.writer(limit_bytes))
+
+    def path(self, sha256: str) -> Path:
+        """Where the content lies on this machine; brought from the bucket if need be.
+
+        Raises:
+            NotFound: No such content.
+            Unavailable: The service does not answer.
+        """
+        with contextlib.suppress(NotFound, FileNotFoundError):
+            path = self._cache.path(sha256)
+            os.utime(path)  # read just now: it stays
+            return path
+        key = self._key(sha256)
+        with _translated("reading content"):
+            try:
+                found = self._client.get_object(Bucket=self._access.bucket, Key=key)
+            except self._client.exceptions.ClientError as error:
+                if _is_absent(error):
+                    raise NotFound("content", sha256) from error
+                raise
+            writer = self._cache.writer(int(found["ContentLength"]))
+            try:
+                with contextlib.closing(found["Body"]) as body:
+                    for chunk in body.iter_chunks(_CHUNK_BYTES):
+                        writer.write(chunk)
+                stored = writer.commit()
+            except BaseException:
+                writer.abort()
+                raise
+        if stored.sha256 != sha256:
+            self._cache.remove(stored.sha256, older_than_s=-1.0)
+            raise Unavailable(f"the content of {sha256} is damaged in the bucket")
+        return self._cache.path(sha256)
+
+    def remove(self, sha256: str, *, older_than_s: float = NAMING_S) -> bool:
+        """Drop content that nothing names any more; True if it went.
+
+        What was committed just now stays: the same content may have come in again, and be about
+        to be named.
+        """
+        key = self._key(sha256)
+        with _translated("removing content"):
+            try:
+                head = self._client.head_object(Bucket=self._access.bucket, Key=key)
+            except self._client.exceptions.ClientError as error:
+                if _is_absent(error):
+                    return False
+                raise
+            if head["LastModified"] > _now(head) - timedelta(seconds=older_than_s):
+                return False
+            failpoint("file:remove")
+            self._client.delete_object(Bucket=self._access.bucket, Key=key)
+        self._cache.remove(sha256, older_than_s=-1.0)
+        return True
+
+    def contents(self, *, older_than_s: float = ORPHAN_AGE_S) -> Iterator[StoredFile]:
+        """Content that nobody committed lately; for finding what nothing names."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(
+            Bucket=self._access.bucket, Prefix=self._access.prefix
+        )
+        with _translated("listing content"):
+            for page in pages:
+                newest = _now(page) - timedelta(seconds=older_than_s)
+                for each in page.get("Contents", ()):
+                    sha256 = each["Key"].rpartition("/")[2]
+                    if each["LastModified"] < newest and each["Key"] == self._place(sha256):
+                        yield StoredFile(sha256=sha256, size_bytes=each["Size"])
+
+    def free_bytes(self) -> int:
+        """Room that is left in the cache, through which all content comes in.
+
+        Raises:
+            Unavailable: The folder can't be asked.
+        """
+        return self._cache.free_bytes()
+
+    def sweep_temporary(self) -> int:
+        """Remove uploads that were begun and left, and what the cache holds without being read."""
+        for stored in list(self._cache.contents(older_than_s=CACHED_S)):
+            self._cache.remove(stored.sha256, older_than_s=CACHED_S)
+        return self._cache.sweep_temporary()
+
+    def _key(self, sha256: str) -> str:
+        if _SHA256.fullmatch(sha256) is None:
+            raise NotFound("content", sha256)
+        return self._place(sha256)
+
+    def _place(self, sha256: str) -> str:
+        return f"{self._access.prefix}{sha256[:2]}/{sha256[2:4]}/{sha256}"
+
+    def _keep(self, sha256: str) -> None:
+        """Bring cached content into the bucket.
+
+        Also where it is there already: its time becomes new, which keeps it from those who look
+        for old content, and what was damaged is whole again.
+        """
+        with _translated("keeping a file"):
+            self._client.upload_file(
+                str(self._cache.path(sha256)), self._access.bucket, self._place(sha256)
+            )
+        failpoint("file:kept")
+
+
+class S3Writer:
+    """One file on its way in; belongs to one thread at a time."""
+
+    def __init__(self, files: S3Files, local: ContentWriter) -> None:
+        self._files = files
+        self._local = local
+
+    def write(self, chunk: bytes) -> None:
+        """Append.
+
+        Raises:
+            TooLarge: Over the limit; the file is dropped.
+            Unavailable: No room; the file is dropped.
+        """
+        self._local.write(chunk)
+
+    def commit(self) -> StoredFile:
+        """Bring it into the bucket; the same content is stored once.
+
+        Raises:
+            Unavailable: No room, or the service does not answer.
+        """
+        stored = self._local.commit()
+        self._files._keep(stored.sha256)
+        return stored
+
+    def abort(self) -> None:
+        """Drop it; harmless after `commit`."""
+        self._local.abort()
+
+
+def _client(access: S3Access) -> Any:
+    try:
+        import boto3
+        from botocore.config import Config
+    except ImportError as error:
+        raise ConfigError(["file_store: s3:// needs its library: install edgeyard[s3]"]) from error
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=access.endpoint,
+        region_name=access.region,
+        aws_access_key_id=access.access_key,
+        aws_secret_access_key=access.secret_key,
+        config=Config(
+            connect_timeout=_CONNECT_S,
+            read_timeout=_READ_S,
+            max_pool_connections=CONNECTIONS,
+            retries={"mode": "standard", "total_max_attempts": _TRIES},
+            # Services other than Amazon's are rarely reached under a name for each bucket.
+            s3={"addressing_style": "path"} if access.endpoint else None,
+        ),
+    )
+
+
+def _is_absent(error: Exception) -> bool:
+    response = cast("Mapping[str, Any]", getattr(error, "response", {}))
+    return str(response.get("Error", {}).get("Code")) in _ABSENT
+
+
+def _now(answer: Mapping[str, Any]) -> datetime:
+    """The service's own time."""
+    return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except (Boto3Error, BotoCoreError, ClientError) as error:
+        logger.error("the file store failed", extra={"event": "files.failed", "cause": str(error)})
+        raise Unavailable(f"{doing}: the S3 service refused or does not answer") from error
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.ports import FileStore
+
+    _: FileStore = S3Files(S3Access(bucket=""), Path())
