@@ -59,13 +59,9 @@ from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
-<<<<<<< HEAD
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
-=======
-from edgeyard.scheduler.ports import Cluster, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.s3_files import S3Access, S3Files
->>>>>>> 3e9e67a (files: servers that share no folder share a bucket)
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
