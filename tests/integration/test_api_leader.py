@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,7 @@ def test_a_server_of_role_engine_names_the_address_that_boards_upload_to(tmp_pat
 def test_servers_that_share_a_key_sign_webhooks_alike(tmp_path: Path) -> None:
     webhook = Webhook(user_id="ann", url="http://a.test", salt="s", created_at=NOON, seen_seq=0)
 
-    def signed(name: str, **changes: str) -> object:
+    def signed(name: str, **changes: Any) -> object:
         (tmp_path / name).mkdir(exist_ok=True)
         keys = keys_of_webhooks(Settings.load(data_dir=tmp_path / name, **changes))
         return keys.sign(webhook, b"{}", NOON)
