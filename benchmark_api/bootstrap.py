@@ -30,7 +30,7 @@ from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.model import BoardEngine
 from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryProvider
-from edgeyard.errors import ConfigError, NotFound
+from edgeyard.errors import ConfigError, Conflict, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import SteadyClock
@@ -517,7 +517,10 @@ def ensure_admin(store: Store, data_dir: Path, now: datetime) -> None:
             )
         )
 
-    store.transact(add)
+    try:
+        store.transact(add)
+    except Conflict:
+        path.unlink()  # another server that started with us was first: the token is in its folder
 
 
 def server_id(data_dir: Path) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from edgeyard.benchmark_api.bootstrap import keys_of_webhooks
+from edgeyard.benchmark_api.bootstrap import ADMIN, ensure_admin, keys_of_webhooks
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError, NotFound
 from edgeyard.scheduler.model.records import Webhook
+from edgeyard.scheduler.store import SqlStore
 from tests.builders.api import NOON, Api, leader_view, running
 
 
@@ -85,3 +86,22 @@ def test_servers_that_share_a_key_sign_webhooks_alike(tmp_path: Path) -> None:
     assert signed("a") != signed("b")
     with pytest.raises(ConfigError, match="webhook_key"):
         Settings.load(data_dir=tmp_path, webhook_key="short")
+
+
+def test_of_servers_that_start_together_one_makes_the_admin(
+    store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+
+    def another_is_quicker(step: str) -> None:
+        if step == "admin:named":
+            monkeypatch.undo()
+            ensure_admin(store, second, NOON)
+
+    monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.failpoint", another_is_quicker)
+    ensure_admin(store, first, NOON)
+    assert [folder.name for folder in (first, second) if list(folder.iterdir())] == ["second"]
+    with store.read() as uow:
+        assert len(uow.accounts.tokens(ADMIN)) == 1
