@@ -48,7 +48,7 @@ def configure(level: str, form: str) -> None:
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     # They tell every job and every request at INFO: not what one tells a colleague.
-    for name in ("apscheduler", "httpx", "httpcore", "alembic", "uvicorn"):
+    for name in ("httpx", "httpcore", "alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

@@ -12,7 +12,7 @@ repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
 notify   tells users' webhooks
-timers   APScheduler: full repair, cron schedules, quarantine, housekeeping
+timers   one each: full repair, cron schedules, quarantine, housekeeping
 follow   instead of all others while another server leads: looks at the boards and
          decides for questions alone
 ======== ===========================================================================
@@ -28,9 +28,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from queue import Empty, Queue
-
-from apscheduler.schedulers.background import BackgroundScheduler
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
 from edgeyard.scheduler.decide.changes import Bounds, Changes
@@ -73,6 +72,9 @@ FORECAST_SHARE = 0.05
 HANDED_OVER_S = 0.1
 """The longest that a cycle waits for the jobs of what it placed to be registered, before it tells
 others why they wait."""
+
+SWEEP_S = 3600.0
+"""Between two sweeps of what is old."""
 
 JOIN_S = 5.0
 _ALL = ""
@@ -132,7 +134,6 @@ class Engine:
             parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
         )
         self._outages = Outages()
-        self._timers = BackgroundScheduler(timezone="UTC")
 
     def start(self) -> None:
         """Repair what the last process left behind, then start all threads."""
@@ -146,18 +147,17 @@ class Engine:
             ("dispatch", self._dispatch_loop),
         ]
         loops += [(f"fetch-{n}", self._fetch_loop) for n in range(self._parts.fetch_threads)]
+        timers: list[tuple[str, float, Callable[[], object]]] = [
+            ("full-repair", self._parts.full_repair_s, lambda: self._hints.put(_ALL)),
+            ("fire", TICK_S, self._fire_due),
+            ("watch-over", TICK_S, self._watch_over),
+            ("sweep", SWEEP_S, self._parts.sweep),
+        ]
+        loops += [(timer[0], partial(self._timer_loop, *timer)) for timer in timers]
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
             self._threads.append(thread)
             thread.start()
-        every = {"max_instances": 1, "coalesce": True, "misfire_grace_time": None}
-        self._timers.add_job(
-            lambda: self._hints.put(_ALL), "interval", seconds=self._parts.full_repair_s, **every
-        )
-        self._timers.add_job(self._fire_due, "interval", seconds=TICK_S, **every)
-        self._timers.add_job(self._watch_over, "interval", seconds=TICK_S, **every)
-        self._timers.add_job(self._parts.sweep, "interval", hours=1, **every)
-        self._timers.start()
         self.wake()
 
     def follow(self) -> None:
@@ -259,8 +259,6 @@ class Engine:
         self._stop.set()
         self._wake.set()
         self._parts.notifier.close()
-        if self._timers.running:
-            self._timers.shutdown(wait=False)
         for thread in self._threads:
             thread.join(JOIN_S)
             if thread.is_alive():
@@ -324,6 +322,11 @@ class Engine:
             while not self._stop.is_set():
                 self._guarded("dispatch", lambda: turn(calls))
         self._guarded("dispatch", self._parts.dispatcher.note)  # calls that were under way
+
+    def _timer_loop(self, name: str, interval_s: float, step: Callable[[], object]) -> None:
+        """Do something now and then, by the monotonic clock: the machine's may be set."""
+        while not self._stop.wait(interval_s):
+            self._guarded(name, step)
 
     def _watch_loop(self) -> None:
         while not self._stop.is_set():
