@@ -380,10 +380,9 @@ def open_files(settings: Settings) -> FileStore:
         Unavailable: It can't be used now.
     """
     named = settings.file_store
-    if named is None:
-        return ContentFiles(settings.data_dir / "files")
-    if not named.startswith("s3:"):
-        return ContentFiles(Path(named).expanduser())
+    if named is None or not named.startswith("s3:"):
+        root = settings.data_dir / "files" if named is None else Path(named).expanduser()
+        return ContentFiles(root, reserve_bytes=settings.reserve_bytes)
     parts = urlsplit(named)
     prefix = parts.path.strip("/")
     secret = settings.s3_secret_key
@@ -395,7 +394,7 @@ def open_files(settings: Settings) -> FileStore:
         access_key=settings.s3_access_key,
         secret_key=None if secret is None else secret.get_secret_value(),
     )
-    return S3Files(access, settings.data_dir / "cache")
+    return S3Files(access, settings.data_dir / "cache", reserve_bytes=settings.reserve_bytes)
 
 
 def keys_of_webhooks(settings: Settings) -> WebhookKeys:

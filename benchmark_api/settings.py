@@ -155,6 +155,12 @@ class Settings(BaseSettings):
     dataset_limit_bytes: Size = Field(
         16 * 2**30, gt=0, description="Largest dataset, and largest uploaded file, bytes."
     )
+    reserve_bytes: Size = Field(
+        64 * 2**20,
+        ge=0,
+        description="Room that uploads of users leave free on the disk of the files, bytes: for "
+        "results of what runs, and for the database. Past it uploads are refused with 507.",
+    )
     result_limit_bytes: Size = Field(4 * 2**30, gt=0, description="Largest result file, bytes.")
     body_limit_bytes: Size = Field(
         2**20, ge=1024, le=64 * 2**20, description="Largest JSON or YAML body, bytes."

@@ -38,25 +38,36 @@ class ContentFiles:
     system, synced before it gets its name, so that no name ever stands for half a file.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, reserve_bytes: int = 0) -> None:
         """Make the folder, and drop what uploads of an earlier life left behind.
+
+        Args:
+            root: The folder.
+            reserve_bytes: Room that is left free for the database and for results of what runs.
 
         Raises:
             Unavailable: The folder can't be made or written.
         """
         self._root = root
+        self._reserve_bytes = reserve_bytes
         self._temporary = root / "tmp"
         with _translated("making the file store's folder"):
             self._temporary.mkdir(parents=True, exist_ok=True)
         self.sweep_temporary()
 
-    def writer(self, limit_bytes: int) -> ContentWriter:
-        """Begin a file of at most ``limit_bytes``.
+    def writer(self, limit_bytes: int, *, urgent: bool = False) -> ContentWriter:
+        """Begin a file.
+
+        Args:
+            limit_bytes: It may not be longer.
+            urgent: It may take the reserve: the result of something that ran.
 
         Raises:
-            Unavailable: No room, or the folder can't be written.
+            OutOfSpace: No room is left but the reserve.
+            Unavailable: The folder can't be written.
         """
-        return ContentWriter(self, self._temporary, limit_bytes)
+        reserve_bytes = 0 if urgent else self._reserve_bytes
+        return ContentWriter(self, self._temporary, limit_bytes, reserve_bytes)
 
     def path(self, sha256: str) -> Path:
         """Where the content lies, for reading.
@@ -152,9 +163,13 @@ class ContentFiles:
 class ContentWriter:
     """One file on its way in; belongs to one thread at a time."""
 
-    def __init__(self, files: ContentFiles, folder: Path, limit_bytes: int) -> None:
+    def __init__(
+        self, files: ContentFiles, folder: Path, limit_bytes: int, reserve_bytes: int = 0
+    ) -> None:
         self._files = files
         self._limit_bytes = limit_bytes
+        self._reserve_bytes = reserve_bytes
+        self._leave_reserve(0)
         self._size_bytes = 0
         self._hash = hashlib.sha256()
         with _translated("beginning a file"):
@@ -174,6 +189,11 @@ class ContentWriter:
         if self._size_bytes + len(chunk) > self._limit_bytes:
             self.abort()
             raise TooLarge("the file", self._limit_bytes)
+        try:
+            self._leave_reserve(len(chunk))
+        except Unavailable:
+            self.abort()
+            raise
         self._hash.update(chunk)
         self._size_bytes += len(chunk)
         with self._dropped_on_error("writing a file"):
@@ -204,6 +224,11 @@ class ContentWriter:
         self._open = False
         self._file.close()
         self._path.unlink(missing_ok=True)
+
+    def _leave_reserve(self, size_bytes: int) -> None:
+        """Raises OutOfSpace where so many bytes more would take from the reserve."""
+        if self._reserve_bytes and self._files.free_bytes() < self._reserve_bytes + size_bytes:
+            raise OutOfSpace("taking a file")
 
     @contextmanager
     def _dropped_on_error(self, doing: str) -> Iterator[None]:

@@ -241,8 +241,13 @@ class FileWriter(Protocol):
 class FileStore(Protocol):
     """Content-addressed files."""
 
-    def writer(self, limit_bytes: int) -> FileWriter:
-        """Begin a file."""
+    def writer(self, limit_bytes: int, *, urgent: bool = False) -> FileWriter:
+        """Begin a file.
+
+        Args:
+            limit_bytes: It may not be longer.
+            urgent: It may take the room that is reserved for results of what runs.
+        """
         ...
 
     def path(self, sha256: str) -> Path:

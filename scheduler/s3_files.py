@@ -61,8 +61,13 @@ class S3Files:
     is answered 2xx is in the bucket. Ages are told by the service's clock alone.
     """
 
-    def __init__(self, access: S3Access, cache: Path) -> None:
+    def __init__(self, access: S3Access, cache: Path, *, reserve_bytes: int = 0) -> None:
         """Make the cache's folder; the bucket must be there.
+
+        Args:
+            access: To the bucket.
+            cache: The folder.
+            reserve_bytes: See `ContentFiles`; of the cache's disk.
 
         Raises:
             ConfigError: The library is missing, or the bucket is.
@@ -70,7 +75,7 @@ class S3Files:
         """
         self._access = access
         self._client = _client(access)
-        self._cache = ContentFiles(cache)
+        self._cache = ContentFiles(cache, reserve_bytes=reserve_bytes)
         with _translated("looking for the bucket"):
             try:
                 self._client.head_bucket(Bucket=access.bucket)
@@ -79,13 +84,17 @@ class S3Files:
                     raise
                 raise ConfigError([f"file_store: there is no bucket {access.bucket!r}"]) from error
 
-    def writer(self, limit_bytes: int) -> S3Writer:
-        """Begin a file of at most ``limit_bytes``.
+    def writer(self, limit_bytes: int, *, urgent: bool = False) -> S3Writer:
+        """Begin a file.
+
+        Args:
+            limit_bytes: It may not be longer.
+            urgent: It may take the room that the cache's disk keeps in reserve.
 
         Raises:
             Unavailable: No room, or the cache's folder can't be written.
         """
-        return S3Writer(self, self._cache.writer(limit_bytes))
+        return S3Writer(self, self._cache.writer(limit_bytes, urgent=urgent))
 
     def path(self, sha256: str) -> Path:
         """Where the content lies on this machine; brought from the bucket if need be.

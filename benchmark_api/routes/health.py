@@ -26,9 +26,6 @@ router = APIRouter(tags=["service"])
 NO_LEADER_S = 60.0
 """Without a leader for so long, there is no server that takes over."""
 
-MIN_FREE_BYTES = 64 * 2**20
-"""Less room than that, and uploads are about to fail."""
-
 
 @router.get("/livez", responses=answers(200, dict))
 async def livez() -> Response:
@@ -71,8 +68,8 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
         yield "database", (False, str(error))
     try:
         free = services.files.free_bytes()
-        told = "ok" if free >= MIN_FREE_BYTES else f"only {size_text(free)} are left"
-        yield "files", (free >= MIN_FREE_BYTES, told)
+        enough = free >= services.settings.reserve_bytes
+        yield "files", (enough, "ok" if enough else f"only {size_text(free)} are left")
     except (EdgeyardError, OSError) as error:
         yield "files", (False, str(error))
     yield "cluster", _cluster(services)

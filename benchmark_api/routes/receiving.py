@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -53,7 +54,9 @@ def check_kept(files: FileStore, received: Sequence[Received]) -> None:
             ) from None
 
 
-async def receive_raw(request: Request, files: FileStore, limit_bytes: int, name: str) -> Received:
+async def receive_raw(
+    request: Request, files: FileStore, limit_bytes: int, name: str, *, urgent: bool = False
+) -> Received:
     """The body as one file.
 
     Raises:
@@ -64,7 +67,7 @@ async def receive_raw(request: Request, files: FileStore, limit_bytes: int, name
     _refuse_stated_size(request, limit_bytes)
     expected = request.headers.get("x-content-sha256", "").lower()
     digest = hashlib.sha256() if expected else None
-    writer = await run_in_threadpool(files.writer, limit_bytes)
+    writer = await run_in_threadpool(partial(files.writer, limit_bytes, urgent=urgent))
 
     def write(block: bytes) -> None:
         if digest is not None:
@@ -82,12 +85,18 @@ async def receive_raw(request: Request, files: FileStore, limit_bytes: int, name
 
 
 async def receive_form(
-    request: Request, files: FileStore, limit_bytes: int, *, most: int = MAX_PARTS
+    request: Request,
+    files: FileStore,
+    limit_bytes: int,
+    *,
+    most: int = MAX_PARTS,
+    urgent: bool = False,
 ) -> list[Received]:
     """The files in the ``file`` fields of a form, in their order.
 
     Args:
         most: Files that are taken.
+        urgent: They are results of what runs; see `FileStore.writer`.
 
     Raises:
         TooLarge: A file over the limit.
@@ -102,7 +111,7 @@ async def receive_form(
         raise WrongMediaType(request.headers.get("content-type", "")) from None
     # A part has headers and a boundary beside its content.
     _refuse_stated_size(request, most * limit_bytes + MAX_FIELD_BYTES)
-    form = _Form(files, limit_bytes, most)
+    form = _Form(files, limit_bytes, most, urgent)
     parser = MultipartParser(boundary, form.callbacks())
     try:
         try:
@@ -159,6 +168,7 @@ class _Form:
     files: FileStore
     limit_bytes: int
     most: int
+    urgent: bool = False
     _open: list[tuple[str, FileWriter]] = field(default_factory=list)
     _headers: dict[bytes, bytes] = field(default_factory=dict)
     _header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
@@ -223,7 +233,7 @@ class _Form:
             raise InvalidInput.at(
                 "/file", f"two files are named {name!r}", "a name of its own for each file"
             )
-        self._writer = self.files.writer(self.limit_bytes)
+        self._writer = self.files.writer(self.limit_bytes, urgent=self.urgent)
         self._open.append((name, self._writer))
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:

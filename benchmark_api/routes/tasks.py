@@ -96,7 +96,7 @@ async def upload(job: str, filename: str, request: Request, context: Ctx) -> Res
     if problem := file_name_problem(filename):
         raise InvalidInput.at("/filename", f"the file's name {problem}", "a plain file name")
     limit = context.services.settings.result_limit_bytes
-    received = await receive_raw(request, context.services.files, limit, filename)
+    received = await receive_raw(request, context.services.files, limit, filename, urgent=True)
     return await run_in_threadpool(_record, context, job, token, [received])
 
 
@@ -111,7 +111,7 @@ async def upload_form(job: str, request: Request, context: Ctx) -> Response:
     token = bearer_token(request)
     await run_in_threadpool(_admitted, context, job, token, request, None)
     limit = context.services.settings.result_limit_bytes
-    received = await receive_form(request, context.services.files, limit)
+    received = await receive_form(request, context.services.files, limit, urgent=True)
     return await run_in_threadpool(_record, context, job, token, received)
 
 

@@ -342,7 +342,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
     engine = FakeEngine()
     made = Services(
         store=open_store(folder, now=clock.now),
-        files=ContentFiles(folder / "files"),
+        files=ContentFiles(folder / "files", reserve_bytes=chosen.reserve_bytes),
         cluster=FakeCluster(clock.now, *BOARDS),
         engine=engine,
         clock=clock,

@@ -1,0 +1,102 @@
+"""A disk that is nearly full refuses uploads of users; what runs goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders.api import Api, running
+
+TOKEN = "upload-token-1"  # of an attempt that `Api.dispatched` made
+RESERVE = 8 * 2**20
+
+
+@pytest.fixture(name="disk")
+def a_small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(mount, capture_output=True, text=True, check=False, timeout=60)
+    except OSError as error:
+        pytest.skip(f"mounting is not possible here: {error}")
+    if done.returncode:
+        pytest.skip(f"mounting is not possible here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True, timeout=60)
+
+
+@pytest.fixture(name="api")
+def an_api(disk: Path) -> Iterator[Api]:
+    (disk / "data").mkdir()
+    with running(disk / "data", reserve_bytes=RESERVE) as api:
+        api.upload()
+        yield api
+
+
+def test_a_full_disk_refuses_uploads_and_harms_nothing_that_runs(api: Api, disk: Path) -> None:
+    attempt = api.dispatched(api.submit())
+    content = os.urandom(2**20)
+    api.upload("before.onnx", content)
+    ballast = disk / "ballast"
+    with ballast.open("wb") as file:  # leaves less than the reserve
+        file.write(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - RESERVE // 2))
+
+    refused = api.as_("alice").post("/v1/files", files={"file": ("after.onnx", os.urandom(2**20))})
+    assert refused.status_code == 507, refused.text
+    assert refused.json()["code"] == "out_of_space"
+    assert int(refused.headers["Retry-After"]) > 0
+    ready = api.as_().get("/readyz?verbose=true")
+    assert ready.status_code == 503
+    assert "left" in ready.json()["checks"]["files"]
+
+    task = api.as_(None)
+    job = attempt.job_id.removeprefix("benchmark-")
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for phase in ("warmup", "measuring"):
+        told = {"progress": 50, "phase": phase}
+        answer = task.post(f"/v1/runs/{job}/progress", json=told, headers=headers)
+        assert answer.status_code == 204, answer.text
+    report = json.dumps({"status": "ok", "benchmark_id": attempt.benchmark_id}).encode()
+    for name, body in (("raw.npy", os.urandom(2**20)), ("report.json", report)):
+        digest = hashlib.sha256(body).hexdigest()
+        answer = task.put(
+            f"/upload/{job}/{name}", content=body, headers={**headers, "X-Content-SHA256": digest}
+        )
+        assert answer.status_code == 201, answer.text
+    assert api.submit()  # of a model that is there
+    assert not list(
+        (disk / "data" / "files" / "tmp").iterdir()
+    )  # nothing is left of what was refused
+
+    ballast.unlink()
+    api.upload("after.onnx", content)
+    assert api.as_().get("/readyz").status_code == 200
+
+
+def test_a_disk_without_any_room_recovers_by_itself(api: Api, disk: Path) -> None:
+    attempt = api.dispatched(api.submit())
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(2**16))
+        except OSError:
+            pass
+    client = api.as_("alice")
+    assert client.post("/v1/files", files={"file": ("x.onnx", b"x" * 100_000)}).status_code == 507
+    shown = client.get(f"/v1/benchmarks/{attempt.benchmark_id}")
+    assert shown.status_code == 200  # reading needs no room
+    answers = {client.post("/v1/benchmarks", json={}).status_code for _ in range(3)}
+    assert answers <= {422, 507}
+    ballast.unlink()
+    api.upload("x.onnx", b"x" * 100_000)
+    assert api.submit()
+    assert api.attempt(attempt.benchmark_id).job_id == attempt.job_id
