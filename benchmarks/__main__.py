@@ -6,7 +6,7 @@ import sys
 from benchmarks.tables import publish
 
 NAMES = ("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast")
-BY_NAME_ONLY = ("repeat", "repeat-slow")
+BY_NAME_ONLY = ("repeat", "repeat-slow", "growth")
 """These take ten minutes each."""
 
 
