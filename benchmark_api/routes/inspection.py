@@ -58,7 +58,8 @@ def hcl(
         visible(uow, benchmark_id, caller)
         found = _chosen(uow.attempts.of(benchmark_id), attempt, benchmark_id)
     if not found.hcl:
-        raise NotFound("HCL yet of benchmark", benchmark_id)
+        pruned = found.state is AttemptState.ENDED and found.queued_at is not None
+        raise NotFound(f"HCL {'any more' if pruned else 'yet'} of benchmark", benchmark_id)
     return PlainTextResponse(found.hcl)
 
 

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.routes.context import (
 from edgeyard.benchmark_api.routes.documented import accepts_document, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
-from edgeyard.errors import Conflict, HclError, InvalidInput
+from edgeyard.errors import Conflict, HclError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule
 from edgeyard.scheduler.engine.preview import Candidate
@@ -44,7 +44,7 @@ from edgeyard.scheduler.model.wire import (
     description_to_json,
     time_to_json,
 )
-from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.ports import FileStore, UnitOfWork
 
 router = APIRouter(prefix="/v1/benchmarks", tags=["benchmarks"])
 
@@ -206,9 +206,34 @@ def _again(
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
     tree, warnings = _merged(before, changes, caller.user, now)
     asked = check(tree, caller, services, context.offers.now(), now)
-    kept = [file for file in before.files if not _touches(file.role, changes)]
+    kept = [
+        _still_there(services.files, file)
+        for file in before.files
+        if not _touches(file.role, changes)
+    ]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
     return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)
+
+
+def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
+    """The file of an earlier benchmark; what was pruned meanwhile is fetched again from its URL.
+
+    Raises:
+        InvalidInput: It was pruned, and came from its user.
+    """
+    if file.sha256 is None:
+        return file
+    try:
+        files.path(file.sha256)
+    except NotFound:
+        if file.url is not None:
+            return replace(file, sha256=None, size_bytes=None)
+        raise InvalidInput.at(
+            "/model" if file.role is FileRole.MODEL else "/dataset",
+            f"{file.name} is no longer stored: nobody used it for so long that it was pruned",
+            "upload it again and submit with its name",
+        ) from None
+    return file
 
 
 def _stored(

@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +17,18 @@ from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.errors import NotFound
+from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import AttemptState
-from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from edgeyard.scheduler.model.history import History, past_run
 from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter, Store
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
+from tests.builders.api import running
 from tests.fakes.clock import FixedClock
 
 DAY_S = 86400.0
@@ -190,6 +193,39 @@ def test_content_goes_when_nothing_young_or_live_runs_with_it(tmp_path: Path) ->
     for name in ("young", "live", "planned"):
         assert files.path(contents[name])
     store.close()
+
+
+def test_a_benchmark_whose_model_was_pruned_can_not_be_retried_silently(tmp_path: Path) -> None:
+    with running(tmp_path) as api:
+        sha256 = api.upload()["sha256"]
+        benchmark_id = api.submit()
+        client = api.as_("alice")
+        assert client.post(f"/v1/benchmarks/{benchmark_id}/cancel").is_success
+        os.utime(api.files.path(sha256), (1, 1))
+        assert api.files.remove(sha256)
+        refused = client.post(f"/v1/benchmarks/{benchmark_id}/retry")
+        assert refused.status_code == 422, refused.text
+        (error,) = refused.json()["errors"]
+        assert error["pointer"] == "/model"
+        assert "upload it again" in error["accepted"]
+
+
+def test_a_job_whose_text_was_pruned_says_so(tmp_path: Path) -> None:
+    with running(tmp_path) as api:
+        api.upload()
+        attempt = api.dispatched(api.submit())
+        where = f"/v1/benchmarks/{attempt.benchmark_id}/hcl"
+        with api.store.write() as uow:
+            now = api.clock.now()
+            current = uow.attempts.by_job_id(attempt.job_id)
+            queued = lifecycle.to_state(uow, current, AttemptState.QUEUED, now)
+            ran_badly = Failure(category=FailureCategory.USER_MODEL, sentence="not a model")
+            lifecycle.task_ended(uow, queued, ran_badly, now, now)
+        assert api.as_("alice").get(where).is_success
+        api.store.prune({RetentionClass.HCL: api.clock.now() + timedelta(days=1)})
+        gone = api.as_("alice").get(where)
+        assert gone.status_code == 404
+        assert "any more" in gone.json()["detail"]
 
 
 # --- what pruning costs others -----------------------------------------------------------------
