@@ -33,7 +33,7 @@ from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryPro
 from edgeyard.errors import ConfigError, Conflict, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.clock import SteadyClock
+from edgeyard.scheduler.clock import ClockFile, SteadyClock
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
@@ -70,6 +70,7 @@ from edgeyard.scheduler.workers.isolated import Workers
 ADMIN = "admin"
 ADMIN_TOKEN_FILE = "admin.token"
 SERVER_ID_FILE = "server.id"
+CLOCK_FILE = "clock.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,10 @@ def build(settings: Settings, port: int) -> System:
     Raises:
         ConfigError: A file or a setting can't be used, or another server has this data folder.
     """
-    clock = SteadyClock()
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(settings.data_dir)
+    clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
+    clock = SteadyClock(earlier=clock_file.read())
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings, clock)
     files = open_files(settings)
@@ -231,6 +233,7 @@ def build(settings: Settings, port: int) -> System:
                 clock=clock,
                 observe=metrics.observe,
                 sweep=partial(collect_garbage, its_store, files, clock, retention(settings)),
+                keep_time=partial(clock_file.write, clock),
                 file_limits={
                     FileRole.MODEL: settings.model_limit_bytes,
                     FileRole.DATASET: settings.dataset_limit_bytes,

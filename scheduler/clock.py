@@ -9,12 +9,14 @@ or has kept its new time for a while: then that is the time.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
@@ -39,9 +41,16 @@ def _boottime_s() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
+def _boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
-class _Reading:
-    """Both clocks at one moment."""
+class Reading:
+    """Both clocks of a machine at one moment."""
 
     wall: datetime
     monotonic_s: float
@@ -60,20 +69,23 @@ class SteadyClock:
         monotonic_s: Callable[[], float] = _boottime_s,
         *,
         settle_s: float = SETTLE_S,
+        earlier: Reading | None = None,
     ) -> None:
-        """Take the machine's clock as it is now for right.
+        """Read both clocks.
 
         Args:
             wall: The machine's clock, aware UTC.
             monotonic_s: A clock in seconds that nobody can set.
             settle_s: How long a clock that was set has to keep its new time to be believed.
+            earlier: What an earlier process read of the same clocks when they agreed; None: the
+                machine's clock is right as it is now.
         """
         self._wall = wall
         self._monotonic_s = monotonic_s
         self._settle_s = settle_s
         self._lock = threading.Lock()
-        self._agreed = self._read()  # the last reading at which both clocks agreed
-        self._stepped: _Reading | None = None  # the first reading of the new time
+        self._agreed = earlier or self._read()  # the last reading at which both clocks agreed
+        self._stepped: Reading | None = None  # the first reading of the new time
         self._newest = self._agreed.wall
         self._off_s = 0.0
 
@@ -97,6 +109,12 @@ class SteadyClock:
         with self._lock:
             self._look()
             return self._off_s
+
+    def agreed(self) -> Reading:
+        """Return the newest reading at which both clocks agreed."""
+        with self._lock:
+            self._look()
+            return self._agreed
 
     def _look(self) -> datetime:
         """Read both clocks; returns the time. The lock is held."""
@@ -127,17 +145,63 @@ class SteadyClock:
         self._newest = max(steady, self._newest)
         return self._newest
 
-    def _agree(self, found: _Reading, now: datetime) -> datetime:
+    def _agree(self, found: Reading, now: datetime) -> datetime:
         self._agreed, self._stepped, self._newest, self._off_s = found, None, now, 0.0
         return now
 
-    def _read(self) -> _Reading:
+    def _read(self) -> Reading:
         """Both clocks at once: a thread that has to wait between them would see a step."""
         for _ in range(_READINGS):
             before_s, wall, after_s = self._monotonic_s(), self._wall(), self._monotonic_s()
             if after_s - before_s <= _ATOMIC_S:
                 break
-        return _Reading(wall, after_s)
+        return Reading(wall, after_s)
+
+
+class ClockFile:
+    """Hands the time on from one process to the next, so that a step between the two is seen.
+
+    The monotonic clock begins anew with the machine: what was written before it started again is
+    not used.
+    """
+
+    def __init__(self, path: Path, boot_id: Callable[[], str] = _boot_id) -> None:
+        """Nothing is read yet.
+
+        Args:
+            path: Of the file.
+            boot_id: Names the time from one start of the machine to the next; "" for unknown.
+        """
+        self._path = path
+        self._boot_id = boot_id()
+
+    def read(self) -> Reading | None:
+        """Return what was written since the machine started; None where there is nothing."""
+        try:
+            told = json.loads(self._path.read_text())
+            if not self._boot_id or told["boot_id"] != self._boot_id:
+                return None
+            wall = datetime.fromisoformat(told["wall"])
+            return Reading(wall, float(told["monotonic_s"])) if wall.tzinfo else None
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def write(self, clock: SteadyClock) -> None:
+        """Replace the file; a full disk is no reason to fail."""
+        found = clock.agreed()
+        told = {
+            "boot_id": self._boot_id,
+            "wall": found.wall.isoformat(),
+            "monotonic_s": found.monotonic_s,
+        }
+        new = self._path.with_suffix(".new")
+        try:
+            new.write_text(json.dumps(told))
+            new.replace(self._path)
+        except OSError as error:
+            logger.warning(
+                "the time could not be kept", extra={"event": "clock.unkept", "reason": str(error)}
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +222,8 @@ class Stopwatches(Generic[_K]):
     """Measures how long things last, by the monotonic clock. One thread.
 
     What began before it was first asked for has lasted as long as the time of day says; from then
-    on a clock that is set, and believed, makes it neither longer nor shorter.
+    on a clock that is set, and believed, makes it neither longer nor shorter. What is still to
+    begin follows the time of day until it has.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -175,7 +240,7 @@ class Stopwatches(Generic[_K]):
         """
         at_s = self._clock.monotonic_s()
         begun = self._begun.get(key)
-        if begun is None or begun.since != since:
+        if begun is None or begun.since != since or begun.passed_s < 0:
             passed_s = (self._clock.now() - since).total_seconds()
             begun = self._begun[key] = _Begun(since, passed_s, at_s)
         return begun.passed_s + at_s - begun.at_s

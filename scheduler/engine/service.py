@@ -76,6 +76,9 @@ others why they wait."""
 SWEEP_S = 3600.0
 """Between two sweeps of what is old."""
 
+KEEP_TIME_S = 10.0
+"""Between two writings of the time for the next process."""
+
 JOIN_S = 5.0
 _ALL = ""
 
@@ -86,6 +89,7 @@ class EngineParts:
 
     Attributes:
         sweep: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
+        keep_time: Writes down what the next process needs to see a step of the clock.
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: Between two full looks at the cluster.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
@@ -108,6 +112,7 @@ class EngineParts:
     clock: Clock
     observe: Observe
     sweep: Callable[[], object]
+    keep_time: Callable[[], object]
     file_limits: Mapping[FileRole, int]
     limits: TaskLimits
     full_repair_s: float = 5.0
@@ -152,6 +157,7 @@ class Engine:
             ("fire", TICK_S, self._fire_due),
             ("watch-over", TICK_S, self._watch_over),
             ("sweep", SWEEP_S, self._parts.sweep),
+            ("keep-time", KEEP_TIME_S, self._parts.keep_time),
         ]
         loops += [(timer[0], partial(self._timer_loop, *timer)) for timer in timers]
         for name, loop in loops:

@@ -13,7 +13,7 @@ import pytest
 from deploy.process import TERMINAL, Server, edgeyard
 from tests.acceptance.test_main_path import description, submit
 
-pytestmark = [pytest.mark.slow, pytest.mark.faketime]
+pytestmark = [pytest.mark.slow, pytest.mark.faketime, pytest.mark.timeout(900)]
 
 HOUR_S = 3600
 OBSERVED_S = 3.0
@@ -84,6 +84,29 @@ def test_an_hour_for_three_seconds_ends_nothing_that_runs_or_waits(
     assert shown["status"] == "running", shown
     server.call("POST", f"/v1/benchmarks/{running}/cancel")
     assert [server.wait(each)["status"] for each in waiting] == ["completed", "completed"]
+
+
+def test_a_server_that_starts_again_while_the_clock_is_wrong_expires_nothing(
+    tmp_path: Path, clock: MachineClock, squeezenet: Path
+) -> None:
+    with edgeyard(tmp_path / "data", clock.environment) as server:
+        model = str(server.upload(squeezenet)["name"])
+        now = datetime.now(UTC)
+        times = {
+            "start_time": (now + timedelta(minutes=20)).isoformat(),
+            "deadline": (now + timedelta(minutes=40)).isoformat(),
+        }
+        waiting = submit(server, description(model, nb_inference=5, **times))
+        eventually((tmp_path / "data" / "clock.json").exists, "the time is kept")
+        server.process.kill()
+        server.process.wait()
+    clock.step(HOUR_S)
+    with edgeyard(tmp_path / "data", clock.environment) as server:
+        assert "was set" in clock_check(server)
+        until = time.monotonic() + OBSERVED_S
+        while time.monotonic() < until:
+            assert server.show(waiting)["status"] == "pending"
+            time.sleep(0.1)
 
 
 def clock_check(server: Server) -> str:

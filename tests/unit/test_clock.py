@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeyard.scheduler.clock import SETTLE_S, TOLERANCE_S, SteadyClock, Stopwatches
+from edgeyard.scheduler.clock import SETTLE_S, TOLERANCE_S, ClockFile, SteadyClock, Stopwatches
 from tests.fakes.clock import FixedClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -87,6 +88,60 @@ def test_a_reading_that_was_interrupted_is_no_step() -> None:
     clock = SteadyClock(wall, machine.monotonic_s)
     assert clock.now() == machine.now()
     assert clock.disagreement_s() == 0.0
+
+
+def test_a_step_between_two_processes_is_seen(tmp_path: Path) -> None:
+    machine, clock = clocks()
+    kept = ClockFile(tmp_path / "clock.json", lambda: "boot-1")
+    assert kept.read() is None
+    machine.forward(10)
+    kept.write(clock)
+    machine.forward(5)
+    machine.step(3600)
+    again = SteadyClock(machine.now, machine.monotonic_s, earlier=kept.read())
+    assert again.now() == after(15)
+    assert again.certain() == after(10)
+    assert again.disagreement_s() == pytest.approx(3600)
+    kept.write(again)  # a step is never kept for the truth
+    later = SteadyClock(machine.now, machine.monotonic_s, earlier=kept.read())
+    assert later.now() == after(15)
+
+
+def test_after_a_start_of_the_machine_its_clock_is_right(tmp_path: Path) -> None:
+    _, clock = clocks()
+    ClockFile(tmp_path / "clock.json", lambda: "boot-1").write(clock)
+    assert ClockFile(tmp_path / "clock.json", lambda: "boot-2").read() is None
+    assert ClockFile(tmp_path / "clock.json", lambda: "").read() is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "{", "[]", "null", '{"boot_id": "boot-1"}', '{"boot_id": "boot-1", "wall": 3}'),
+        '{"boot_id": "boot-1", "wall": "2026-11-21T12:00:00", "monotonic_s": 1}',
+    ],
+)
+def test_a_damaged_file_of_the_time_is_ignored(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "clock.json"
+    path.write_text(text)
+    assert ClockFile(path, lambda: "boot-1").read() is None
+
+
+def test_a_disk_that_takes_nothing_does_not_stop_the_server(tmp_path: Path) -> None:
+    _, clock = clocks()
+    ClockFile(tmp_path / "missing" / "clock.json", lambda: "boot-1").write(clock)
+
+
+def test_what_began_in_a_future_of_a_wrong_clock_is_measured_when_that_is_corrected() -> None:
+    machine, clock = clocks()
+    machine.step(-86400)
+    clock = SteadyClock(machine.now, machine.monotonic_s)  # the machine starts a day behind
+    watches: Stopwatches[str] = Stopwatches(clock)
+    assert watches.elapsed_s("run", NOON) == pytest.approx(-86400)
+    machine.step(86400)
+    clock.now()
+    machine.forward(SETTLE_S)
+    assert watches.elapsed_s("run", NOON) == pytest.approx(SETTLE_S)
 
 
 @given(
