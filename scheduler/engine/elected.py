@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from edgeyard.errors import ClusterUnreachable, EdgeyardError
+from edgeyard.errors import ClusterUnreachable, EdgeyardError, Unavailable
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.cycle import QueueView
 from edgeyard.scheduler.engine.election import TURN_S, Election, LeaderView
@@ -73,6 +73,11 @@ class ElectedEngine:
                 thread.start()
         try:
             self._change()
+        except Unavailable as error:  # the lease was lost at once, or the database is: tried again
+            logger.warning(
+                "the engine did not start",
+                extra={"event": "epoch.failed", "reason": str(error)},
+            )
         finally:
             self._threads[-1].start()
 
@@ -186,6 +191,8 @@ class ElectedEngine:
         else:
             engine.start()
         self._current = True
+        if self._stop.is_set():
+            engine.stop()  # `stop` may have ended the one before
 
     def _guarded(self, what: str, step: Callable[[], object]) -> None:
         try:
@@ -201,8 +208,8 @@ class ElectedEngine:
 class LeadersCluster:
     """The cluster for the engine of one epoch: changes nothing there once its lease is over.
 
-    A call that is under way when the lease ends may still take effect: jobs are created under
-    names that no other attempt has, and results of attempts that have ended are refused.
+    A call that is under way when the lease ends may still take effect. Jobs are created under the
+    name of their attempt, once; the next leader stops those of attempts that have ended.
     """
 
     def __init__(self, inner: Cluster, holds: Callable[[], bool]) -> None:
