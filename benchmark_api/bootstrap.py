@@ -38,6 +38,7 @@ from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
+from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
 from edgeyard.scheduler.engine.elected import ElectedEngine, LeadersCluster
@@ -208,6 +209,7 @@ def build(settings: Settings, port: int) -> System:
             limits,
             clock,
             twin.unusable,
+            Claims(its_store, files, its_cluster, clock, settings.result_limit_bytes).claim,
         )
         return Engine(
             EngineParts(

@@ -165,6 +165,15 @@ class Cluster(Protocol):
         """
         ...
 
+    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+        """Yield the content of a result file that a task left on its host.
+
+        Raises:
+            NotFound: The host keeps no such file (any more).
+            ClusterUnreachable: The host does not answer.
+        """
+        ...
+
     def events(self, stop: threading.Event) -> Iterator[str]:
         """Yield ids of jobs to look at, until ``stop``; "" means: look at all of them, and boards.
 

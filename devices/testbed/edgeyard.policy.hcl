@@ -10,6 +10,7 @@ namespace "edgeyard" {
     "read-job",   # states, allocations, evaluations, events
     "submit-job", # parse, register, stop, purge
     "read-logs",  # logs of tasks
+    "read-fs",    # results that a task could not upload, from its folder
   ]
 
   variables {

@@ -55,6 +55,10 @@ class ObservedCluster:
         with self._watched("logs"):
             return self._inner.logs(job_id, stream, offset)
 
+    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+        """See `Cluster.kept_file`."""
+        return self._inner.kept_file(job_id, name)
+
     def events(self, stop: threading.Event) -> Iterator[str]:
         """See `Cluster.events`."""
         return self._inner.events(stop)

@@ -243,6 +243,10 @@ class LeadersCluster:
         """See `Cluster.logs`."""
         return self._inner.logs(job_id, stream, offset)
 
+    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+        """See `Cluster.kept_file`."""
+        return self._inner.kept_file(job_id, name)
+
     def events(self, stop: threading.Event) -> Iterator[str]:
         """See `Cluster.events`."""
         return self._inner.events(stop)

@@ -94,6 +94,7 @@ class Reconciler:
         limits: TaskLimits,
         clock: Clock,
         board_trouble: BoardTrouble = lambda target_uid: None,
+        claim: Callable[[Attempt], bool] = lambda attempt: False,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -102,6 +103,8 @@ class Reconciler:
         self._limits = limits
         self._clock = clock
         self._board_trouble = board_trouble
+        self._claim = claim
+        self._claimed_since_s: dict[str, float] = {}
         self.moved = False
         self._restarted_at: datetime | None = None
         self._absences = Absences(rules.lost_grace_s)
@@ -151,6 +154,8 @@ class Reconciler:
             live = {attempt.job_id for attempt in attempts}
             self._failing.retain(live)
             self._absences.retain(live)
+            for job_id in set(self._claimed_since_s) - live:
+                del self._claimed_since_s[job_id]
             self._stopwatches.retain(lambda key: key[0] in live)
         else:
             self._stop_orphans(set(job_ids) - {attempt.job_id for attempt in attempts})
@@ -279,6 +284,8 @@ class Reconciler:
                 or (failure.category is FailureCategory.BOARD_FAULT and _never_began(attempt, job))
             ):
                 self._never_ran(attempt, job, failure)
+            elif self._waits_for_claim(attempt, benchmark, failure):
+                return
             elif attempt.task_ended_at is None:
                 self._apply(
                     attempt,
@@ -325,6 +332,30 @@ class Reconciler:
             self._apply(
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
+
+    def _waits_for_claim(
+        self, attempt: Attempt, benchmark: Benchmark, failure: Failure | None
+    ) -> bool:
+        """Fetch a result that could not be uploaded; whether its host has yet to answer."""
+        if (
+            failure is None
+            or failure.category is not FailureCategory.UPLOAD
+            or attempt.result_at is not None
+            or attempt.task_ended_at is not None
+            or benchmark.status in TERMINAL
+        ):
+            return False
+        now_s = self._clock.monotonic_s()
+        since_s = self._claimed_since_s.setdefault(attempt.job_id, now_s)
+        try:
+            self._claim(attempt)
+        except ClusterUnreachable as error:
+            logger.info(
+                "a result could not be claimed yet",
+                extra={"event": "result.waits", "job_id": attempt.job_id, "reason": str(error)},
+            )
+            return now_s - since_s <= self._rules.upload_grace_s
+        return False
 
     def _stop_orphans(self, job_ids: Collection[str]) -> None:
         """Stop jobs that live on though their attempts have ended.

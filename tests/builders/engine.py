@@ -13,10 +13,12 @@ from typing import Any
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import SteadyClock
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
+from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -88,6 +90,7 @@ class Lab:
         self.time = SteadyClock(self.clock.now, self.clock.monotonic_s)
         self.store = store or open_store(folder, now=self.time.now)
         self.cluster = cluster or FakeCluster(self.time.now, *(board(uid) for uid in boards))
+        self.files = ContentFiles(folder / "files")
         self._engine_cluster = engine_cluster or self.cluster
         self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s
         self._start_grace_s, self._setup_grace_s = start_grace_s, setup_grace_s
@@ -135,6 +138,7 @@ class Lab:
             limits,
             self.time,
             twin.unusable,
+            Claims(self.store, self.files, self._engine_cluster, self.time, 2**20).claim,
         )
 
     def submit(self, user_id: str = "ann", content: bytes = b"net", **changes: object) -> str:

@@ -40,6 +40,8 @@ class FakeCluster:
         self.reachable = True
         self.answers_after_the_effect = True
         self.index: int | None = None
+        self.kept: dict[tuple[str, str], bytes] = {}
+        self.hosts_answer = True
 
     def hosts(self) -> tuple[Host, ...]:
         self._reach()
@@ -81,6 +83,14 @@ class FakeCluster:
         if job_id not in self.jobs:
             raise NotFound("log", job_id)
         return LogChunk(data=b"", next_offset=offset, ended=True)
+
+    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+        self._reach()
+        if not self.hosts_answer:
+            raise ClusterUnreachable("the host does not answer")
+        if (job_id, name) not in self.kept:
+            raise NotFound("result file", name)
+        yield self.kept[job_id, name]
 
     def events(self, stop: threading.Event) -> Iterator[str]:
         yield ""

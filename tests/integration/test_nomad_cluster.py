@@ -11,7 +11,7 @@ import pytest
 
 from edgeyard.devices import testbed
 from edgeyard.devices.testbed import LoopbackNomad
-from edgeyard.errors import ClusterUnreachable
+from edgeyard.errors import ClusterUnreachable, NotFound
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.hcl.build import filename_problem
 from edgeyard.scheduler.hcl.text import plain_text_problem
@@ -146,6 +146,21 @@ def test_a_file_that_cannot_be_had_is_ours_and_a_wrong_one_the_user_s(lab: Submi
         failure = lab.run(wrong, job_id="benchmark-2").failure
         assert failure is not None
         assert failure.category is FailureCategory.USER_INPUT
+
+
+def test_a_result_that_a_task_left_is_read_from_its_host(lab: Submitter) -> None:
+    leave = (
+        "import os, sys; folder = os.environ['NOMAD_TASK_DIR'] + '/results'; os.mkdir(folder); "
+        "open(folder + '/report.json', 'wb').write(bytes(range(256)) * 4000); sys.exit(4)"
+    )
+    state = lab.run(a_job(leave))
+    assert state.failure is not None
+    assert state.failure.category is FailureCategory.UPLOAD
+    kept = b"".join(lab.cluster.kept_file("benchmark-1", "report.json"))
+    assert kept == bytes(range(256)) * 4000
+    for job_id, name in (("benchmark-1", "other.npy"), ("benchmark-none", "report.json")):
+        with pytest.raises(NotFound):
+            b"".join(lab.cluster.kept_file(job_id, name))
 
 
 def test_the_token_s_rights_are_the_least(lab: Submitter, nomad_cluster: LoopbackNomad) -> None:

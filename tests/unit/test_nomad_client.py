@@ -79,6 +79,35 @@ def cluster(nomad: respx.Router) -> Iterator[NomadCluster]:
     cluster.close()
 
 
+class TestFiles:
+    def test_are_read_whole(self, client: NomadClient, nomad: respx.Router) -> None:
+        nomad.get("/v1/client/fs/stat/a").respond(json={"Size": 4})
+        nomad.get("/v1/client/fs/cat/a").respond(content=b"text")
+        assert b"".join(client.file("a", "task/local/x")) == b"text"
+
+    @pytest.mark.parametrize(
+        ("status", "said", "error"),
+        [
+            (404, "stat /alloc/x: no such file or directory", NotFound),
+            (404, "Unknown allocation 'a'", NotFound),
+            (404, "No path to node", ClusterUnreachable),
+            (403, "Permission denied", ClusterUnreachable),
+            (500, "rpc error", ClusterUnreachable),
+        ],
+    )
+    def test_that_are_gone_are_told_from_hosts_that_do_not_answer(
+        self,
+        client: NomadClient,
+        nomad: respx.Router,
+        status: int,
+        said: str,
+        error: type[Exception],
+    ) -> None:
+        nomad.get("/v1/client/fs/stat/a").respond(status, text=said)
+        with pytest.raises(error):
+            b"".join(client.file("a", "task/local/x"))
+
+
 class TestEvents:
     def test_a_registration_is_news_unless_its_answer_told_it(
         self, cluster: NomadCluster, nomad: respx.Router

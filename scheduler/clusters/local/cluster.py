@@ -174,6 +174,10 @@ class LocalCluster:
             ended=ended and len(data) < LOG_CHUNK_BYTES,
         )
 
+    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+        """Raise NotFound: a task's folder goes when the task ends, its logs apart."""
+        raise NotFound("result file", f"{job_id}/{name}")
+
     def events(self, stop: threading.Event) -> Iterator[str]:
         """Ids of jobs that changed; "" at the start, and after a listener fell behind."""
         listener: queue.Queue[str] = queue.Queue(maxsize=_LISTENER_EVENTS)

@@ -315,6 +315,26 @@ class NomadClient:
             refusals=dict.fromkeys((HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR), gone),
         )
 
+    def file(self, alloc_id: str, path: str) -> Iterator[bytes]:
+        """Yield a file of an allocation's folder.
+
+        Raises:
+            NotFound: The file, its allocation, or the node that holds it is gone.
+        """
+        try:
+            # A file that is not there is an error of `stat`; `cat` answers 200 with the message.
+            with self.stream(f"/v1/client/fs/stat/{alloc_id}", {"path": path}) as response:
+                response.read()
+            with self.stream(f"/v1/client/fs/cat/{alloc_id}", {"path": path}) as response:
+                yield from response.iter_raw()
+        except CallFailed as error:
+            text = error.text.lower()
+            if "no such file" in text or "unknown allocation" in text:
+                raise NotFound("file", path) from None
+            raise ClusterUnreachable(str(error)) from None
+        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+            raise ClusterUnreachable(no_answer(error)) from error
+
     @contextmanager
     def stream(
         self,

@@ -238,6 +238,20 @@ class NomadCluster:
             data=data, next_offset=begin + len(data), ended=ended and len(data) < LOG_CHUNK_BYTES
         )
 
+    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+        """Yield a result file from the folder of the job's task; it is there until Nomad clears it.
+
+        Raises:
+            NotFound: There is none, or its host has cleared it.
+        """
+        if _JOB_ID.fullmatch(job_id) is None:
+            raise NotFound("job", job_id)
+        first = first_of(self._client.allocations(_filter([job_id], job_id)))
+        task = next(iter(_tasks(first)), "") if first is not None else ""
+        if first is None or not task:
+            raise NotFound("result file", f"{job_id}/{name}")
+        return self._client.file(str(first["ID"]), f"{task}/local/results/{name}")
+
     def events(self, stop: threading.Event) -> Iterator[str]:
         """Ids of jobs to look at, "" for all of them and the boards."""
         self._housekeeper.start()
