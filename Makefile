@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime nomad unit bench docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium faketime nomad unit bench soak docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,6 +66,9 @@ bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 
 bench-%: $(STAMP) ## one benchmark, e.g. bench-api
 	@$(BIN)/python -m benchmarks $*
+
+soak: $(STAMP) ## 1,000 random kill -9 on each cluster (hours); KILLS=100, SEED=2: others
+	@SOAK_KILLS=$(or $(KILLS),1000) SOAK_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/acceptance/test_soak.py
 
 docs: $(STAMP) ## regenerate the reference pages and schemas
 	@$(BIN)/python -m deploy.reference

@@ -13,6 +13,7 @@ import pytest
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, description, running
+from tests.databases import database_in, stored_text
 
 UPLOAD_TOKEN = "upload-token-1"
 
@@ -439,7 +440,6 @@ def test_a_token_is_stored_only_as_its_hash(api: Api) -> None:
     token = api.as_().post("/v1/tokens", json={"label": "x"}).json()["token"]
     assert token.startswith("ey_")
     assert len(token) == 3 + 43
-    folder = api.services.settings.data_dir
-    stored = b"".join(path.read_bytes() for path in folder.glob("edgeyard.db*"))
-    assert b"token-alice" in stored
-    assert token.encode() not in stored
+    stored = stored_text(database_in(api.services.settings.data_dir))
+    assert "token-alice" in stored
+    assert token not in stored
