@@ -5,8 +5,11 @@ A host reports progress from one thread while another uploads its results, as th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,11 +21,13 @@ from fastapi.responses import Response
 from edgeyard.benchmark_api.routes import tasks
 from edgeyard.benchmark_api.routes.context import Context
 from edgeyard.benchmark_api.routes.receiving import Received
+from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.ports import UnitOfWork
 from tests.builders.api import Api, running
+from tests.builders.engine import GOOD, A, B, Lab
 
 HOSTS = 16
 BENCHMARKS = 160
@@ -234,3 +239,79 @@ def test_content_that_is_removed_before_it_is_named_is_asked_for_again(
     assert host.put(url, content=b"1.5\n", headers=token).status_code == 201
     [stored] = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()["files"]
     assert api.files.path(stored["sha256"]).read_bytes() == b"1.5\n"
+
+
+def test_the_real_engine_and_hosts_and_users_at_the_same_time_lose_and_double_nothing(
+    each_database: str, tmp_path: Path
+) -> None:
+    lab = Lab(tmp_path, A, B)
+    benchmark_ids = [lab.submit(user_id=("ann", "bob")[n % 2]) for n in range(24)]
+    cancelled = set(benchmark_ids[::6])
+    until = time.monotonic() + 240
+    hosted: set[str] = set()
+
+    def live() -> int:
+        with lab.store.read() as uow:
+            return len(uow.attempts.live()) + len(uow.benchmarks.live_versions())
+
+    def decide() -> None:
+        while live() and time.monotonic() < until:
+            lab.turn()
+
+    def run(job_id: str) -> None:
+        attempt = lab.attempt(job_id)
+        assert attempt.target_uid is not None
+        lab.cluster.start(job_id, attempt.target_uid)
+
+        def progress() -> None:
+            for step in range(5):
+                lab.store.transact(
+                    lambda uow, step=step: lifecycle.progress_received(  # type: ignore[misc]
+                        uow, uow.attempts.by_job_id(job_id), step * 20.0, f"{step}", lab.time.now()
+                    )
+                )
+
+        def upload() -> None:
+            def receive(uow: UnitOfWork) -> None:
+                current = uow.attempts.by_job_id(job_id)
+                if current.state is not AttemptState.ENDED:
+                    lifecycle.result_received(uow, current, GOOD, lab.time.now())
+
+            lab.store.transact(receive)
+            lab.cluster.end(job_id)
+
+        together(progress, upload)
+
+    def cancel() -> None:
+        for benchmark_id in cancelled:
+            with contextlib.suppress(Conflict):  # it has ended
+                lab.store.transact(
+                    lambda uow, it=benchmark_id: lifecycle.cancel(uow, it, lab.time.now(), "ann")  # type: ignore[misc]
+                )
+
+    with ThreadPoolExecutor(8) as pool:
+        engine, user = pool.submit(decide), pool.submit(cancel)
+        runs = []
+        while not engine.done():
+            for job_id in [each for each in lab.cluster.dispatched if each not in hosted]:
+                hosted.add(job_id)
+                runs.append(pool.submit(run, job_id))
+            time.sleep(0.01)
+        for done in (engine, user, *runs):
+            done.result()
+    assert live() == 0
+    for benchmark_id in benchmark_ids:
+        benchmark, attempts = lab.show(benchmark_id), lab.attempts(benchmark_id)
+        if benchmark.status is Status.CANCELLED:
+            assert benchmark_id in cancelled
+            continue
+        assert (benchmark.status, len(attempts)) == (Status.COMPLETED, 1)
+        with lab.store.read() as uow:
+            assert len(uow.files.reports(benchmark_id)) == 1
+    with lab.store.read() as uow:
+        assert not uow.credits.open_charges()
+        counts = uow.benchmarks.counts_by_status()
+        assert {status: count for status, count in counts.items() if count} == Counter(
+            lab.show(each).status for each in benchmark_ids
+        )
+        assert all(balance.reserved == 0 for balance in uow.credits.balances())
