@@ -39,7 +39,7 @@ class MachineClock:
         return {
             "LD_PRELOAD": str(self.library),
             "FAKETIME_TIMESTAMP_FILE": str(self.offset),
-            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_CACHE_DURATION": "1",  # the file is read once a second
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         }
 
