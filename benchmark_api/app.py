@@ -114,7 +114,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         authenticator=authenticator,
         tail=tail,
         group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
-        offers=Offers(services.usable_boards),
+        offers=Offers(services.usable_boards, services.joined),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

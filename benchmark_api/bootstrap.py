@@ -263,6 +263,7 @@ def build(settings: Settings, port: int) -> System:
         webhook_rules=webhook_rules,
         webhook_keys=webhook_keys,
         others=twin.others,
+        joined=twin.joined,
     )
     return System(create_app(services, metrics), engine, cluster, store, public_url, lock, workers)
 

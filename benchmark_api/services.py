@@ -22,6 +22,7 @@ from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
 from edgeyard.scheduler.twin.comparison import Comparison
+from edgeyard.scheduler.twin.joined import JoinedBoard
 from edgeyard.scheduler.twin.twin import BoardView
 
 
@@ -163,6 +164,8 @@ class Services:
         rules: Address rules for users' URLs.
         webhook_rules: Address rules for users' webhooks.
         webhook_keys: Makes their secrets.
+        joined: Boards by uid, with the attributes that hosts publish; the same object while none
+            changes.
         others: Boards that hosts report beside the inventory's; the same tuple while it is equal.
     """
 
@@ -177,6 +180,7 @@ class Services:
     public_url: str
     webhook_keys: WebhookKeys
     others: Callable[[], tuple[Board, ...]]
+    joined: Callable[[], Mapping[str, JoinedBoard]]
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)

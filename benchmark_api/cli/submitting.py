@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -159,16 +161,48 @@ def submit(
     flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
     timeout_s = asking.seconds(timeout, "--timeout")
     if clone is not None:
-        _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
+        with _flags_named(flags):
+            _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
         return
     description = _description(job, flags)
-    if dry_run:
-        from edgeyard.benchmark_api.cli.preview import preview
+    with _flags_named(flags):
+        if dry_run:
+            from edgeyard.benchmark_api.cli.preview import preview
 
-        preview(session, description, _telling_upload(session))
-        return
-    submitted = session.client.submit_description(description, upload=_telling_upload(session))
+            preview(session, description, _telling_upload(session))
+            return
+        submitted = session.client.submit_description(description, upload=_telling_upload(session))
     _answer(session, submitted, wait, timeout_s, cancel_on_timeout)
+
+
+_FLAG_OF = {
+    "benchmark_id": "--id",
+    "benchmark_type": "--type",
+    "constraints": "--constraint",
+    "parameters": "--parameter",
+    "tags": "--tag",
+    "user_priority": "--priority",
+}
+"""Flags that are not named as the field of the job description that they set."""
+
+
+@contextmanager
+def _flags_named(flags: Mapping[str, object]) -> Iterator[None]:
+    """Name the flag that was typed in place of the field that the server refuses."""
+    from edgeyard.benchmark_api.sdk.errors import ValidationFailed
+
+    try:
+        yield
+    except ValidationFailed as error:
+        errors = [replace(each, pointer=_flag(each.pointer, flags)) for each in error.errors]
+        raise ValidationFailed(error.status, error.code, error.detail, errors) from error
+
+
+def _flag(pointer: str, flags: Mapping[str, object]) -> str:
+    name = pointer.removeprefix("/description").lstrip("/").split("/", 1)[0]
+    if name not in flags:
+        return pointer
+    return _FLAG_OF.get(name, f"--{name.replace('_', '-')}")
 
 
 def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import cached_property
 
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.fetch import own_path
@@ -21,8 +23,14 @@ from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.intake import next_fire
 from edgeyard.scheduler.model.accounts import run_bound_s
-from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    BenchmarkType,
+    FileRole,
+    JobDescription,
+)
 from edgeyard.scheduler.model.records import StoredFile, UserFile
+from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s
 from edgeyard.scheduler.ports import UnitOfWork
 
 
@@ -68,6 +76,7 @@ def check(
         *offer.problems(description),
         *_account_problems(description, caller),
         *_time_problems(description, now),
+        *_run_problems(description, now, services.settings.default_user_time_s),
         *_url_problems(description, services),
     ]
     if found:
@@ -77,7 +86,7 @@ def check(
         description=description,
         benchmark_id=body.benchmark_id,
         names_model=body.model is not None and not is_url(body.model),
-        warnings=_warnings(body, description, caller),
+        warnings=(*_warnings(body, description, caller), *offer.warnings(description)),
     )
 
 
@@ -87,22 +96,38 @@ class Bearing:
     def __init__(self, uow: UnitOfWork, caller: Caller, services: Services) -> None:
         self._user = caller.user
         self._credits = uow.credits.balance(caller.user_id).credits
-        self._rates = uow.credits.rates() if self._credits is not None else {}
+        self._uow = uow
         self._most_run_s = services.settings.default_user_time_s
+
+    @cached_property
+    def _rates(self) -> Mapping[str, float]:
+        return self._uow.credits.rates()
 
     def check(self, asked: JobDescription) -> None:
         """Refuse what could never be placed.
 
         Raises:
             InvalidInput: The account has too few credits for it even when nothing else runs, or may
-                not run anything.
+                not run anything; or the benchmark's own budget pays for no run.
         """
         if self._user.max_running == 0:
             raise InvalidInput.at(
                 "", "your account may have no benchmarks on boards", "ask an operator"
             )
+        if self._credits is None and asked.user_budget is None:
+            return
         rate = self._rates.get(asked.family, 1.0)
-        if self._credits is None or rate <= 0:
+        if rate <= 0:
+            return
+        least_s = _min_run_s(asked)
+        if asked.user_budget is not None and asked.user_budget / rate < least_s:
+            raise InvalidInput.at(
+                "/user_budget",
+                f"{asked.user_budget:g} credits pay for no run: the shortest takes {least_s:g} s "
+                f"at {rate:g} credits a second",
+                f"at least {rate * least_s:g}",
+            )
+        if self._credits is None:
             return
         bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, self._most_run_s)
         if round(rate * bound_s, 6) > self._credits:
@@ -330,6 +355,53 @@ def _time_problems(asked: JobDescription, now: datetime) -> list[FieldError]:
                 FieldError("/cron", "is given beside a deadline or start_time", "one of them")
             )
     return found
+
+
+def _run_problems(
+    asked: JobDescription, now: datetime, default_user_time_s: float
+) -> list[FieldError]:
+    """Bounds that no run can keep, whatever the board: these are facts, no predictions."""
+    least_s = _min_run_s(asked)
+    found = []
+    bound_s = default_user_time_s if asked.user_time_s is None else asked.user_time_s
+    if bound_s < least_s:
+        found.append(
+            FieldError(
+                "/user_time" if asked.user_time_s is not None else "/nb_inference",
+                f"no board runs {_work(asked)} within {bound_s:g} s",
+                f"a user_time of at least {least_s:g} s" + _fewer(asked, bound_s),
+            )
+        )
+    begin = max(now, asked.start_time or now)
+    if asked.deadline is not None and now < asked.deadline < begin + timedelta(seconds=least_s):
+        soonest = begin + timedelta(seconds=math.ceil(least_s))
+        found.append(
+            FieldError(
+                "/deadline",
+                f"no board can end {_work(asked)} by then"
+                + ("" if asked.start_time is None else " if it starts at its start_time"),
+                f"a time after {soonest:%Y-%m-%dT%H:%M:%SZ}",
+            )
+        )
+    return found
+
+
+def _min_run_s(asked: JobDescription) -> float:
+    return min_run_s(asked.benchmark_type, asked.nb_inference, precision=asked.precision)
+
+
+def _work(asked: JobDescription) -> str:
+    """Return what the shortest run consists of, in words."""
+    if asked.benchmark_type is BenchmarkType.TYPE1 and asked.precision is None:
+        return f"{asked.nb_inference:,} timed inferences"
+    return "anything"
+
+
+def _fewer(asked: JobDescription, bound_s: float) -> str:
+    most = int((bound_s - MIN_RUN_S) / MIN_INFERENCE_S)
+    if asked.benchmark_type is not BenchmarkType.TYPE1 or asked.precision is not None or most < 1:
+        return ""
+    return f", or an nb_inference of at most {most:,}"
 
 
 def _url_problems(asked: JobDescription, services: Services) -> list[FieldError]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,12 +12,16 @@ from edgeyard.devices.attributes import attributes_of, compare
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError
-from edgeyard.scheduler.model.benchmark import JobDescription
+from edgeyard.scheduler.model.benchmark import Constraint, JobDescription
+from edgeyard.scheduler.twin.joined import JoinedBoard
 
 _UID = "target_uid"
 _OF_KIND = ("memory.ram", "memory.storage", "family", "engines")
 """Attributes that the inventory tells for good, as it does the uid; hosts publish the others as
 they run."""
+
+_CHANGING = "dynamic."
+"""Attributes of this name change from second to second: no value of theirs is ever refused."""
 
 _REMEMBERED = 1024
 """Conditions whose answer is kept: submissions repeat them, and one on uids asks every board."""
@@ -38,7 +42,19 @@ class _Kind:
 class Offer:
     """What these boards offer. Thread-safe; costs a submission the same however many they are."""
 
-    def __init__(self, boards: Sequence[Board]) -> None:
+    def __init__(
+        self, boards: Sequence[Board], joined: Callable[[], Mapping[str, JoinedBoard]] = dict
+    ) -> None:
+        """Look at the boards once.
+
+        Args:
+            boards: Those that may be used.
+            joined: Gives what hosts publish of them, by uid; the same object while none changes.
+        """
+        self._joined = joined
+        self._published: Mapping[str, JoinedBoard] = {}
+        self._lock = threading.Lock()
+        self._may_meet: dict[tuple[str, Constraint], frozenset[str]] = {}
         self._attributes: dict[_Kind, dict[str, AttributeValue]] = {}
         self._kinds: dict[str, dict[str, _Kind]] = {}  # by family, by uid
         for board in boards:
@@ -70,11 +86,111 @@ class Offer:
                 return [FieldError("/target_uid", "no such board", _choice(asked.target_uid, uids))]
             kinds = (uids[asked.target_uid],)
             who = asked.target_uid
-        return self._engine_problems(asked, kinds, who) or [
-            *_type_problems(asked, kinds),
-            *_size_problems(asked, kinds, who),
-            *self._constraint_problems(asked, who),
+        return (
+            self._engine_problems(asked, kinds, who)
+            or [
+                *_type_problems(asked, kinds),
+                *_size_problems(asked, kinds, who),
+                *self._constraint_problems(asked, who),
+            ]
+            or self._joint_problems(asked, kinds, who)
+        )
+
+    def warnings(self, asked: JobDescription) -> list[str]:
+        """Constraints that none of the boards that are online meets; others may."""
+        joined = self._joined()
+        uids = self._uids(asked)
+        return [
+            f"no board that is online meets {_told(each)}: the benchmark waits for one that does"
+            for each in asked.constraints
+            if _is_published(each.attribute)
+            and not any(
+                uid in joined
+                and joined[uid].view.online
+                and compare(joined[uid].attributes.get(each.attribute), each.operator, each.value)
+                for uid in uids
+            )
         ]
+
+    def _uids(self, asked: JobDescription) -> Collection[str]:
+        """Boards of the family, or the one that is named."""
+        return self._kinds[asked.family] if asked.target_uid is None else (asked.target_uid,)
+
+    def _joint_problems(
+        self, asked: JobDescription, kinds: Sequence[_Kind], who: str
+    ) -> list[FieldError]:
+        """Return the first condition that no board meets together with those before it."""
+        kinds = [kind for kind in kinds if _supports(kind, asked)]
+        for name, wanted in (("ram", asked.ram), ("storage", asked.storage)):
+            fitting = [kind for kind in kinds if getattr(kind, f"{name}_bytes") >= wanted]
+            if not fitting:
+                most = max(getattr(kind, f"{name}_bytes") for kind in kinds)
+                reason = f"{size_text(wanted)} is more than any {who} has that fits otherwise"
+                return [FieldError(f"/{name}", reason, f"at most {size_text(most)} ({most} bytes)")]
+            kinds = fitting
+        if not asked.constraints:
+            return []
+        kind_of, wanted_kinds = self._kinds[asked.family], set(kinds)
+        left = {uid for uid in self._uids(asked) if kind_of[uid] in wanted_kinds}
+        for number, each in enumerate(asked.constraints):
+            fitting_uids = left & self._meeting(asked.family, each)
+            if not fitting_uids:
+                values = self._told_values(asked.family, each.attribute, left)
+                return [
+                    FieldError(
+                        f"/constraints/{number}",
+                        f"{_told(each)} holds for no {who} that fits otherwise",
+                        f"what holds for {each.attribute} of {_listed(values)}",
+                    )
+                ]
+            left = fitting_uids
+        return []
+
+    def _meeting(self, family: str, each: Constraint) -> frozenset[str]:
+        """Boards of the family that meet the constraint now, or may once their host reports it."""
+        joined = self._joined()
+        with self._lock:
+            if joined is not self._published or len(self._may_meet) > _REMEMBERED:
+                self._published, self._may_meet = joined, {}
+            known = self._may_meet.get((family, each))
+        if known is not None:
+            return known
+        found = frozenset(
+            uid
+            for uid, kind in self._kinds[family].items()
+            if self._board_may_meet(uid, kind, each, joined)
+        )
+        with self._lock:
+            if joined is self._published:
+                self._may_meet[family, each] = found
+        return found
+
+    def _board_may_meet(
+        self, uid: str, kind: _Kind, each: Constraint, joined: Mapping[str, JoinedBoard]
+    ) -> bool:
+        if each.attribute.startswith(_CHANGING):
+            return True
+        if each.attribute == _UID:
+            return compare(uid, each.operator, each.value)
+        if each.attribute in _OF_KIND:
+            return compare(self._attributes[kind][each.attribute], each.operator, each.value)
+        board = joined.get(uid)
+        value = None if board is None else board.attributes.get(each.attribute)
+        if value is None and (board is None or not board.view.online):
+            return True  # what it will publish is not known
+        return compare(value, each.operator, each.value)
+
+    def _told_values(
+        self, family: str, attribute: str, uids: Collection[str]
+    ) -> list[AttributeValue]:
+        if attribute == _UID:
+            return list(uids)
+        if attribute in _OF_KIND:
+            kinds = {self._kinds[family][uid] for uid in uids}
+            return [self._attributes[kind][attribute] for kind in kinds]
+        joined = self._joined()
+        values = (joined[uid].attributes.get(attribute) for uid in uids if uid in joined)
+        return [value for value in values if value is not None]
 
     def _engine_problems(
         self, asked: JobDescription, kinds: Sequence[_Kind], who: str
@@ -88,20 +204,40 @@ class Offer:
         return [FieldError("/runtime", reason, _choice(asked.runtime, sorted(offered)))]
 
     def _constraint_problems(self, asked: JobDescription, who: str) -> list[FieldError]:
-        """Constraints on what is known for good that none of the boards meets."""
-        family, uid = asked.family, asked.target_uid
-        return [
-            FieldError(
-                f"/constraints/{number}",
-                f"{each.attribute} {each.operator} {each.value[:100]}".rstrip()
-                + f" holds for no known {who}",
-                f"what holds for {each.attribute} of "
-                + _listed(self._values(family, uid, each.attribute)),
+        """Constraints that none of the boards meets, nor may meet once its host reports it."""
+        found = []
+        for number, each in enumerate(asked.constraints):
+            if each.attribute == _UID or each.attribute in _OF_KIND:
+                met = self._some_meets(
+                    asked.family, asked.target_uid, each.attribute, each.operator, each.value
+                )
+            else:
+                met = not self._meeting(asked.family, each).isdisjoint(self._uids(asked))
+            if not met:
+                found.append(self._constraint_problem(f"/constraints/{number}", each, asked, who))
+        return found
+
+    def _constraint_problem(
+        self, pointer: str, each: Constraint, asked: JobDescription, who: str
+    ) -> FieldError:
+        uids = self._uids(asked)
+        values = self._told_values(asked.family, each.attribute, uids)
+        if not values and _is_published(each.attribute):
+            joined = self._joined()
+            names = sorted(
+                {name for uid in uids if uid in joined for name in joined[uid].attributes}
             )
-            for number, each in enumerate(asked.constraints)
-            if (each.attribute == _UID or each.attribute in _OF_KIND)
-            and not self._some_meets(family, uid, each.attribute, each.operator, each.value)
-        ]
+            nobody = (
+                f"no {who} publishes" if asked.target_uid is None else f"{who} does not publish"
+            )
+            return FieldError(
+                pointer, f"{nobody} {each.attribute}", _choice(each.attribute, sorted(names))
+            )
+        return FieldError(
+            pointer,
+            f"{_told(each)} holds for no known {who}",
+            f"what holds for {each.attribute} of {_listed(values)}",
+        )
 
     def _any_meets(
         self, family: str, uid: str | None, attribute: str, operator: str, value: str
@@ -121,13 +257,19 @@ class Offer:
 class Offers:
     """The newest `Offer`. Thread-safe."""
 
-    def __init__(self, usable: Callable[[], tuple[Boards, Boards]]) -> None:
+    def __init__(
+        self,
+        usable: Callable[[], tuple[Boards, Boards]],
+        joined: Callable[[], Mapping[str, JoinedBoard]] = dict,
+    ) -> None:
         """Nothing is looked at before `now`.
 
         Args:
             usable: Boards of the inventory and others; the same tuples while none changed.
+            joined: As for `Offer`.
         """
         self._usable = usable
+        self._joined = joined
         self._lock = threading.Lock()
         self._seen: tuple[Boards, Boards] = (), ()
         self._offer = Offer(())
@@ -137,8 +279,24 @@ class Offers:
         stated, others = self._usable()
         with self._lock:
             if stated is not self._seen[0] or others is not self._seen[1]:
-                self._offer, self._seen = Offer((*stated, *others)), (stated, others)
+                self._offer, self._seen = Offer((*stated, *others), self._joined), (stated, others)
             return self._offer
+
+
+def _supports(kind: _Kind, asked: JobDescription) -> bool:
+    return any(
+        engine.name == asked.runtime and asked.benchmark_type.value in engine.supported_types
+        for engine in kind.engines
+    )
+
+
+def _is_published(attribute: str) -> bool:
+    """Whether hosts publish the attribute once for a board, and not from second to second."""
+    return not (attribute == _UID or attribute in _OF_KIND or attribute.startswith(_CHANGING))
+
+
+def _told(each: Constraint) -> str:
+    return f"{each.attribute} {each.operator} {each.value[:100]}".rstrip()
 
 
 def _engines_of(kinds: Collection[_Kind]) -> set[str]:

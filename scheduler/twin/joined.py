@@ -124,7 +124,7 @@ class Joined:
             for each in self.boards
             if each.seen is not None and each.seen.reports_task and not each.seen.busy
         )
-        self._of_uid = {each.view.board.target_uid: each for each in self.boards}
+        self.of_uid = {each.view.board.target_uid: each for each in self.boards}
 
     def joined(
         self, expected: Mapping[str, Board], hosts: Iterable[Host], unknown: UnknownDevices
@@ -141,7 +141,7 @@ class Joined:
         alike = True
         for uid, stated in known.items():
             seen, host = reported.get(uid, _NOBODY)
-            before = self._of_uid.get(uid)
+            before = self.of_uid.get(uid)
             if before is not None and (before.seen is seen or before.seen == seen):
                 if before.host is not was or host is not now:  # mostly the last board's
                     was, now = before.host, host

@@ -163,6 +163,12 @@ class Twin:
             known = self._known
         return () if known is None else known.joined.others
 
+    def joined(self) -> Mapping[str, JoinedBoard]:
+        """Return each board with its attributes, by its uid; the same object while none changes."""
+        with self._lock:
+            known = self._known
+        return (known.joined if known else self._nothing).of_uid
+
     def missed(self, reason: str) -> None:
         """The cluster did not answer; what is known grows older."""
         with self._lock:

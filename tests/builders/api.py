@@ -43,6 +43,7 @@ from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
+from edgeyard.scheduler.twin.joined import JoinedBoard
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
 from tests.databases import open_store
 from tests.fakes.cluster import FakeCluster, board
@@ -123,6 +124,7 @@ class FakeEngine:
         default_factory=lambda: Comparison(missing=(), unknown=(), differing=())
     )
     unknown: tuple[Board, ...] = ()
+    joined: dict[str, JoinedBoard] = field(default_factory=dict)
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
     foretold: Forecast | None = None
@@ -354,6 +356,7 @@ def services(folder: Path, public_url: str, **settings: Any) -> tuple[Services, 
         webhook_rules=AddressRules(chosen.webhook_hosts),
         webhook_keys=WebhookKeys(b"k" * 32),
         others=lambda: engine.unknown,
+        joined=lambda: engine.joined,
     )
     return made, clock
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from edgeyard.devices.model import Host
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.twin.twin import Twin
 from tests.builders import records as make
-from tests.builders.api import MODEL, Api, description, running
+from tests.builders.api import BOARDS, MODEL, Api, description, running
 
 
 @pytest.fixture(scope="module")
@@ -212,6 +214,76 @@ def test_a_constraint_that_a_board_may_meet_is_taken(
 ) -> None:
     asked = constrained(attribute, operator, value)
     assert api.as_().post("/v1/benchmarks?dry_run", json=asked).status_code == 200
+
+
+@pytest.mark.parametrize("dry_run", ["", "?dry_run=1"])
+@pytest.mark.parametrize(
+    ("changes", "pointer", "reason", "accepted"),
+    [
+        (
+            {"user_time": 1, "nb_inference": 1_000_000},
+            "/user_time",
+            "no board runs 1,000,000 timed inferences within 1 s",
+            "a user_time of at least 1.02 s, or an nb_inference of at most 980,000",
+        ),
+        (
+            {"user_time": 0.01, "precision": "2 %"},
+            "/user_time",
+            "no board runs anything within 0.01 s",
+            "a user_time of at least 0.02 s",
+        ),
+        ({"user_budget": 0}, "/user_budget", "0 credits pay for no run", "at least 0.02002"),
+        ({"user_budget": 0.001}, "/user_budget", "pay for no run", "at least"),
+        (
+            {"constraints": [{"attribute": "foo", "operator": "=", "value": "bar"}]},
+            "/constraints/0",
+            "no board of rpi4b publishes foo",
+            "one of ",
+        ),
+    ],
+)
+def test_what_no_board_can_ever_run_is_refused_when_it_is_submitted(
+    api: Api,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, object],
+    pointer: str,
+    reason: str,
+    accepted: str,
+    dry_run: str,
+) -> None:
+    twin = Twin(BOARDS)
+    twin.refresh([Host("pi-1", "pi-1", True, BOARDS)], api.clock.now())
+    monkeypatch.setattr(api.engine, "joined", dict(twin.joined()))
+    told = api.as_().post(f"/v1/benchmarks{dry_run}", json=description(**changes))
+    found = {each["pointer"]: each for each in refusal(told)["errors"]}
+    assert pointer in found
+    assert reason in found[pointer]["reason"]
+    assert accepted in found[pointer]["accepted"]
+
+
+def test_a_deadline_before_the_earliest_possible_end_is_refused(api: Api) -> None:
+    start = api.clock.now() + timedelta(hours=2)
+    for deadline_s, refused in ((-60, "a later time"), (0.005, "a time after "), (60, "")):
+        deadline = start + timedelta(seconds=deadline_s)
+        asked = description(start_time=start.isoformat(), deadline=deadline.isoformat())
+        told = api.as_().post("/v1/benchmarks?dry_run=1", json=asked)
+        if refused:
+            [error] = refusal(told)["errors"]
+            assert error["pointer"] == "/deadline"
+            assert error["accepted"].startswith(refused)
+        else:
+            assert told.is_success
+
+
+def test_a_budget_of_nothing_is_taken_where_boards_cost_nothing(api: Api) -> None:
+    with api.store.write() as uow:
+        uow.credits.set_rate("rpi4b", 0.0)
+    assert api.as_().post("/v1/benchmarks", json=description(user_budget=0)).is_success
+
+
+def test_a_measurement_that_ends_by_its_precision_needs_no_number_of_inferences(api: Api) -> None:
+    asked = description(user_time=1, precision="2 %")
+    assert api.as_().post("/v1/benchmarks?dry_run=1", json=asked).is_success
 
 
 def test_a_constraint_counts_for_the_board_that_is_named(api: Api) -> None:

@@ -132,7 +132,7 @@ def test_an_error_of_the_api_names_field_and_fix(server: FakeServer) -> None:
     server.on("POST", "/v1/benchmarks", answer)
     result = run("submit", "--model", "m", "--target", "x")
     assert result.exit_code == 1
-    assert "/target: is no family (accepted: rpi4b)\n/ram: is no size" in result.stderr
+    assert "--target: is no family (accepted: rpi4b)\n/ram: is no size" in result.stderr
 
 
 def test_a_missing_token_comes_with_what_to_do(server: FakeServer) -> None:
@@ -206,6 +206,26 @@ def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -
         "preemptible_measuring": True,
         "job_completion_threshold": 0,
     }
+
+
+@pytest.mark.parametrize("dry_run", [(), ("--dry-run",)])
+def test_what_the_server_refuses_is_told_by_the_flag_that_was_typed(
+    server: FakeServer, dry_run: tuple[str, ...]
+) -> None:
+    wrong = ("/user_time", "/constraints/0", "/user_priority", "/model")
+    errors = [
+        {"pointer": pointer, "reason": "won't do", "accepted": "another"} for pointer in wrong
+    ]
+    server.on("POST", "/v1/benchmarks", Answer(problem(422, "invalid_input", "", errors), 422))
+    Path("job.yaml").write_text("model: net\nruntime: ort\nbenchmark_type: TYPE1\ntarget: rpi4b\n")
+    result = run(
+        *("submit", "job.yaml", "--user-time", "1", "--constraint", "foo = bar"),
+        *("--priority", "9", *dry_run),
+    )
+    assert result.exit_code == 1
+    for flag in ("--user-time: won't do", "--constraint: won't do", "--priority: won't do"):
+        assert flag in result.stderr
+    assert "/model: won't do" in result.stderr  # that is what the job file calls it
 
 
 def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
+
 import pytest
 
 from edgeyard.benchmark_api.routes.offers import Boards, Offer, Offers
 from edgeyard.devices.attributes import attributes_of
-from edgeyard.devices.model import AttributeValue, Board
+from edgeyard.devices.model import AttributeValue, Board, BoardEngine, Host
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint, JobDescription
+from edgeyard.scheduler.twin.joined import JoinedBoard
+from edgeyard.scheduler.twin.twin import Twin
 from tests.fakes.cluster import board
 
 GIB = 2**30
@@ -89,3 +94,79 @@ def test_an_offer_stays_while_the_boards_do_and_sees_those_that_change() -> None
     now[0] = ((), (BIG,))
     assert pointers(newest.now(), asked(target_uid=MANY[0].target_uid)) == ["/target_uid"]
     assert list(newest.now().families) == ["rpi4b"]
+
+
+def reported(*boards: Board, online: bool = True) -> dict[str, JoinedBoard]:
+    """What a twin says of boards that hosts report, or reported once."""
+    host = Host("pi-1", "pi-1", online, boards)
+    if not online:
+        host = replace(host, ready_reason="down")
+    twin = Twin(boards)
+    twin.refresh([host], datetime(2026, 11, 21, 12, tzinfo=UTC))
+    return dict(twin.joined())
+
+
+RACK_A = replace(MANY[0], attributes={"rack": "a", "floor": "low"})
+RACK_B = replace(MANY[1], attributes={"rack": "b", "floor": "high"})
+
+
+def test_an_attribute_that_no_board_publishes_is_refused_with_those_that_are() -> None:
+    joined = reported(RACK_A, RACK_B)
+    offer = Offer((RACK_A, RACK_B), lambda: joined)
+    [error] = offer.problems(asked(("rakc", "=", "a")))
+    assert error.pointer == "/constraints/0"
+    assert error.reason == "no board of rpi4b publishes rakc"
+    assert "did you mean rack?" in error.accepted
+    [error] = offer.problems(asked(("rack", "=", "c")))
+    assert error.accepted == "what holds for rack of 'a' or 'b'"
+    [error] = offer.problems(asked(("rakc", "=", "a"), target_uid=RACK_A.target_uid))
+    assert error.reason == f"{RACK_A.target_uid} does not publish rakc"
+    assert offer.problems(asked(("rack", "=", "b"), ("rakc", "is_not_set", ""))) == []
+    assert pointers(offer, asked(("rack", "=", "b"), target_uid=RACK_A.target_uid)) == [
+        "/constraints/0"
+    ]
+
+
+@pytest.mark.parametrize("known", [{}, reported(RACK_A)], ids=["never seen", "one is missing"])
+def test_an_attribute_that_a_missing_board_may_publish_is_taken_with_a_warning(
+    known: dict[str, JoinedBoard],
+) -> None:
+    offer = Offer((RACK_A, MANY[1]), lambda: known)
+    wanted = asked(("camera", "=", "v2"), ("dynamic.status", "=", "odd"))
+    assert offer.problems(wanted) == []
+    [warning] = offer.warnings(wanted)
+    assert "camera = v2" in warning
+
+
+def test_what_boards_publish_is_read_again_when_it_changes() -> None:
+    now = [reported(RACK_A)]
+    offer = Offer((RACK_A,), lambda: now[0])
+    wanted = asked(("camera", "=", "v2"))
+    assert pointers(offer, wanted) == ["/constraints/0"]
+    now[0] = reported(replace(RACK_A, attributes={"camera": "v2"}))
+    assert pointers(offer, wanted) == []
+
+
+@pytest.mark.parametrize(
+    ("conditions", "changes", "pointer"),
+    [
+        ((("rack", "=", "a"), ("floor", "=", "high")), {}, "/constraints/1"),
+        ((("rack", "=", "b"), ("target_uid", "=", RACK_A.target_uid)), {}, "/constraints/1"),
+        ((("rack", "=", "b"),), {"ram": 8 * GIB}, "/constraints/0"),
+        ((), {"ram": 8 * GIB, "runtime": "tflite"}, "/ram"),
+        ((), {"ram": 8 * GIB, "storage": 32 * GIB}, "/storage"),
+    ],
+)
+def test_conditions_that_different_boards_meet_but_none_alone_are_refused(
+    conditions: tuple[tuple[str, str, str], ...], changes: dict[str, object], pointer: str
+) -> None:
+    roomy = replace(RACK_B, storage_bytes=32 * GIB)
+    tflite = BoardEngine("tflite", "1", frozenset({"TYPE1"}))
+    both = replace(MANY[2], engines=(*MANY[2].engines, tflite))
+    boards = (RACK_A, roomy, both, BIG)
+    joined = reported(*boards)
+    offer = Offer(boards, lambda: joined)
+    [error] = offer.problems(asked(*conditions, **changes))
+    assert error.pointer == pointer
+    assert "that fits otherwise" in error.reason
+    assert error.accepted
