@@ -845,19 +845,20 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
     with store.write() as uow:
         for name in ("done", "fresh", "live"):
             uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(-200)))
-            uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
             record = make.a_record(
                 decided_at=make.at(-200), parts=(("snapshot", b"s"),), outcome=name.encode()
             )
             uow.cycles.explain(name, Explained(seq=uow.cycles.keep(record)))
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
+        for name in ("done", "fresh", "live"):
+            uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
         uow.attempts.add_all([make.an_attempt("done", state=AttemptState.ENDED)])
         uow.attempts.add_all([make.an_attempt("live")])
         uow.files.add_grants([make.a_grant("dead", benchmark_id="done")])
         uow.files.add_grants([make.a_grant("open", benchmark_id="live")])
     limits = {RetentionClass.EVENTS: make.NOW, RetentionClass.CYCLES: make.NOW}
-    # two events, a grant; an explanation, and the cycle that explains nobody any more
-    expected = {RetentionClass.EXPIRED: 1, RetentionClass.EVENTS: 2, RetentionClass.CYCLES: 2}
+    # three events, a grant; an explanation, and the cycle that explains nobody any more
+    expected = {RetentionClass.EXPIRED: 1, RetentionClass.EVENTS: 3, RetentionClass.CYCLES: 2}
     would, went, again = (
         {kind: pruned.rows for kind, pruned in store.prune(limits, dry_run=dry_run).items()}
         for dry_run in (True, False, False)
@@ -866,7 +867,7 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
     assert again == dict.fromkeys(expected, 0)
     with store.read() as uow:
         assert [(e.seq, e.kind) for e in uow.log.events(after=0, limit=9)] == [
-            (2, "done"), (4, "fresh"), (5, "live"), (6, "live")
+            (3, "live"), (5, "done"), (6, "fresh"), (7, "live")
         ]  # fmt: skip
         assert uow.log.last_seq() == 7
         for name in ("fresh", "live"):
