@@ -19,10 +19,12 @@ from urllib.parse import urlsplit
 
 from fastapi import FastAPI
 
+from edgeyard.benchmark_api import logs
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
@@ -85,6 +87,7 @@ class System:
     public_url: str
     lock: IO[bytes]
     workers: Workers
+    reloader: Reloader
 
     def close(self) -> None:
         """Stop in the order that loses nothing: engine, tasks, store."""
@@ -174,6 +177,11 @@ def build(settings: Settings, port: int) -> System:
         may_grow=settings.cluster == "nomad",
     )
 
+    file_limits = {
+        FileRole.MODEL: settings.model_limit_bytes,
+        FileRole.DATASET: settings.dataset_limit_bytes,
+        FileRole.ODT_CONFIG: settings.body_limit_bytes,
+    }
     past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
 
     def engine_of(epoch: int | None) -> Engine:
@@ -236,11 +244,7 @@ def build(settings: Settings, port: int) -> System:
                 observe=metrics.observe,
                 sweep=partial(collect_garbage, its_store, files, clock, retention(settings)),
                 keep_time=partial(clock_file.write, clock),
-                file_limits={
-                    FileRole.MODEL: settings.model_limit_bytes,
-                    FileRole.DATASET: settings.dataset_limit_bytes,
-                    FileRole.ODT_CONFIG: settings.body_limit_bytes,
-                },
+                file_limits=file_limits,
                 limits=limits,
                 dispatch_threads=settings.dispatch_threads,
                 downloads_per_user=settings.downloads_per_user,
@@ -265,7 +269,23 @@ def build(settings: Settings, port: int) -> System:
         others=twin.others,
         joined=twin.joined,
     )
-    return System(create_app(services, metrics), engine, cluster, store, public_url, lock, workers)
+
+    def apply(settings: Settings, inventory: Inventory) -> None:
+        """Hand settings that were reloaded to the parts that have copies of them."""
+        logs.configure(settings.log_level, settings.log_format)
+        rules.replace(settings.allow_hosts)
+        webhook_rules.replace(settings.webhook_hosts)
+        file_limits[FileRole.MODEL] = settings.model_limit_bytes
+        file_limits[FileRole.DATASET] = settings.dataset_limit_bytes
+        file_limits[FileRole.ODT_CONFIG] = settings.body_limit_bytes
+        if isinstance(inner, NomadCluster):
+            inner.use_token(nomad_access(settings).token)
+        twin.expect(inventory.boards)
+        engine.wake()
+
+    reloader = Reloader(services, lambda settings: inventory_provider(settings).load(), apply)
+    app = create_app(services, metrics)
+    return System(app, engine, cluster, store, public_url, lock, workers, reloader)
 
 
 def build_cluster(

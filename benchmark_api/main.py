@@ -7,9 +7,10 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from types import FrameType
 
 import uvicorn
@@ -35,15 +36,20 @@ def serve(
     config: Path | None = None,
     role: str | None = None,
 ) -> int:
-    """Run until SIGTERM or SIGINT.
+    """Run until SIGTERM or SIGINT; SIGHUP reloads settings, inventory and Nomad's token.
 
     Prints one line with the URL to stdout when requests are answered and jobs are placed.
 
     Returns:
         Exit status: 0 after a clean stop, 2 when a setting or a file is wrong (told on stderr).
     """
+
+    def load() -> Settings:
+        return Settings.load(config, data_dir=data_dir, port=port, host=host, role=role)
+
+    hangups = _Hangups()
     try:
-        settings = Settings.load(config, data_dir=data_dir, port=port, host=host, role=role)
+        settings = load()
         logs.configure(settings.log_level, settings.log_format)
         listener = _listen(settings.host, settings.port)
         system = build(settings, listener.getsockname()[1])
@@ -52,12 +58,40 @@ def serve(
             sys.stderr.write(f"edgeyard: {problem}\n")
         return EXIT_CONFIG
     try:
+        hangups.answer(lambda: system.reloader.reload(load))
         server = _Server(system, settings.max_connections)
         server.run(sockets=[listener])
         return 0 if server.started else 1
     finally:
+        hangups.close()
         system.close()
         listener.close()
+
+
+class _Hangups:
+    """Answers SIGHUP on a thread of its own; until there is an answer, the signal waits."""
+
+    def __init__(self) -> None:
+        self._signals: SimpleQueue[bool] = SimpleQueue()  # may be put to by a signal's handler
+        self._thread: threading.Thread | None = None
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGHUP, lambda number, frame: self._signals.put(True))
+
+    def answer(self, reload: Callable[[], object]) -> None:
+        """Reload at each signal, of those that came before too."""
+
+        def run() -> None:
+            while self._signals.get():
+                reload()
+
+        self._thread = threading.Thread(target=run, name="edgeyard-reload")
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; later signals are left unanswered, but end nothing."""
+        self._signals.put(False)
+        if self._thread is not None:
+            self._thread.join()
 
 
 def _listen(host: str, port: int) -> socket.socket:

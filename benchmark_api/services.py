@@ -154,11 +154,13 @@ class EngineDoor(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Services:
     """Everything that the app needs; built by `edgeyard.benchmark_api.bootstrap`.
 
     Attributes:
+        settings: Replaced by a reload.
+        inventory: Replaced by a reload.
         public_url: Base of every URL that is handed out, without a slash at its end.
         twin_max_age_s: Age of the boards' state past which dispatch holds.
         rules: Address rules for users' URLs.

@@ -61,6 +61,15 @@ def _words(value: object) -> object:
     return value
 
 
+RELOADED_SETTINGS = frozenset(
+    {
+        *("inventory", "nomad_token", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
+        *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
+        *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
+    }
+)
+"""Settings that a running server takes up on SIGHUP; all others need a restart."""
+
 Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
@@ -562,6 +571,15 @@ def settings_page() -> str:
         "secrets: a file with the value), the TOML file that `--config` or `EDGEYARD_CONFIG`",
         "names, its default. Sizes take `4 GiB` as well as bytes, durations `15 min` as well as",
         "seconds.",
+        "",
+        "SIGHUP (`kill -HUP`, systemd's `ExecReload`) has a running server read them again, with",
+        "the inventory's file and Nomad's token: "
+        + ", ".join(f"`{name}`" for name in Settings.model_fields if name in RELOADED_SETTINGS)
+        + ".",
+        "Other settings that changed are named in the log and in the event `server.reloaded`, and",
+        "need a restart. Where a file is wrong all stays, and `server.reload_failed` says",
+        "why.",
+        "With the embedded cluster another inventory needs a restart, too.",
         "",
         "| setting | default | meaning |",
         "| --- | --- | --- |",

@@ -127,6 +127,17 @@ class Twin:
                     },
                 )
 
+    def expect(self, expected: Sequence[Board]) -> None:
+        """Take another inventory from now on. Any thread."""
+        stated = {board.target_uid: board for board in expected}
+        nothing = Joined((), self._unknown).joined(stated, (), self._unknown)
+        with self._lock:
+            self._expected, self._stated, self._nothing = tuple(expected), stated, nothing
+            if self._known is not None:
+                hosts = self._known.hosts
+                joined = Joined((), self._unknown).joined(stated, hosts, self._unknown)
+                self._known = replace(self._known, joined=joined)
+
     def reporting(self) -> tuple[str, ...]:
         """Boards that report a task although no job is seen that holds them."""
         with self._lock:

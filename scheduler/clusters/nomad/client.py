@@ -68,9 +68,7 @@ class NomadClient:
         self._closed = threading.Event()
         self._pause = pause or self._closed.wait
         self._breaker = CircuitBreaker(self.policy)
-        headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than it saves
-        if access.token is not None:
-            headers["X-Nomad-Token"] = access.token
+        headers = _headers(access.token)
         self._http = httpx.Client(
             base_url=access.address,
             headers=headers,
@@ -94,6 +92,14 @@ class NomadClient:
         self._evaluations = Evaluations(**common)
         self._variable = Variable(**common)
         self._variables = Variables(**common)
+
+    def use_token(self, token: str | None) -> None:
+        """Show this token to Nomad from the next call on."""
+        headers = _headers(token)
+        if token is None:
+            self._http.headers.pop(_TOKEN_HEADER, None)
+        self._http.headers.update(headers)
+        self._session.use_headers(headers)
 
     # --- jobs ---
 
@@ -429,6 +435,16 @@ class NomadClient:
             if attempt == self.policy.tries or self._pause(self.policy.wait_s(attempt)):
                 break
         raise ClusterUnreachable(reason)
+
+
+_TOKEN_HEADER = "X-Nomad-Token"
+
+
+def _headers(token: str | None) -> dict[str, str]:
+    headers = {"Accept-Encoding": "identity"}  # packing costs both sides more than it saves
+    if token is not None:
+        headers[_TOKEN_HEADER] = token
+    return headers
 
 
 _TOO_MANY = HTTPStatus.TOO_MANY_REQUESTS

@@ -112,6 +112,10 @@ class NomadCluster:
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
         self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
 
+    def use_token(self, token: str | None) -> None:
+        """Show this token to Nomad from the next call on. Any thread."""
+        self._client.use_token(token)
+
     # --- Cluster ---
 
     def check(self, hcl: str) -> None:

@@ -1,0 +1,124 @@
+"""Settings that are taken up while the server runs: on SIGHUP."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.settings import RELOADED_SETTINGS, Settings
+from edgeyard.devices.inventory import Inventory
+from edgeyard.errors import ConfigError, EdgeyardError
+from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.ports import UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+_Apply = Callable[[Settings, Inventory], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadResult:
+    """What a reload did.
+
+    Attributes:
+        changed: Settings that were taken up; ``inventory`` also where only its file changed.
+        restart_needed: Settings that changed and stay as they were until a restart.
+        problems: Why nothing was taken up; empty where it was.
+    """
+
+    changed: tuple[str, ...] = ()
+    restart_needed: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class Reloader:
+    """Takes up what changed in settings, inventory and token; all of it or nothing."""
+
+    def __init__(
+        self,
+        services: Services,
+        load_inventory: Callable[[Settings], Inventory],
+        apply: _Apply,
+    ) -> None:
+        """Nothing is read yet.
+
+        Args:
+            services: Whose settings and inventory are replaced.
+            load_inventory: Reads the inventory that settings name.
+            apply: Hands the new values to the parts that have copies of them.
+        """
+        self._services = services
+        self._load_inventory = load_inventory
+        self._apply = apply
+        self._lock = threading.Lock()
+
+    def reload(self, load: Callable[[], Settings]) -> ReloadResult:
+        """Read everything again, take up what may change, and report it in log and events.
+
+        Args:
+            load: Reads the settings from everywhere that they come from.
+        """
+        with self._lock:
+            try:
+                result = self._take_up(load())
+            except ConfigError as error:
+                result = ReloadResult(problems=tuple(error.problems))
+            except Exception as error:
+                logger.exception("the reload broke", extra={"event": "reload.broke"})
+                result = ReloadResult(problems=(type(error).__name__,))
+        self._report(result)
+        return result
+
+    def _take_up(self, read: Settings) -> ReloadResult:
+        services = self._services
+        before = services.settings
+        differing = [
+            name for name in Settings.model_fields if getattr(read, name) != getattr(before, name)
+        ]
+        taken = {name: getattr(read, name) for name in differing if name in RELOADED_SETTINGS}
+        settings = before.model_copy(update=taken)
+        inventory = self._load_inventory(settings)
+        changed = set(taken)
+        restart_needed = {name for name in differing if name not in RELOADED_SETTINGS}
+        if inventory.boards != services.inventory.boards:
+            if settings.cluster == "embedded":  # its boards are this machine's, cut up at the start
+                inventory = services.inventory
+                changed.discard("inventory")
+                restart_needed.add("inventory")
+            else:
+                changed.add("inventory")
+        self._apply(settings, inventory)
+        services.settings, services.inventory = settings, inventory
+        return ReloadResult(
+            changed=tuple(sorted(changed)), restart_needed=tuple(sorted(restart_needed))
+        )
+
+    def _report(self, result: ReloadResult) -> None:
+        facts: Mapping[str, object] = {
+            "changed": list(result.changed),
+            "restart_needed": list(result.restart_needed),
+            "problems": list(result.problems),
+        }
+        kind = "server.reload_failed" if result.problems else "server.reloaded"
+        if result.problems:
+            logger.error(
+                "the settings were not reloaded: all stay as they were",
+                extra={"event": kind, **facts},
+            )
+        else:
+            logger.info("the settings were reloaded", extra={"event": kind, **facts})
+        event = Event(at=self._services.clock.now(), kind=kind, data=facts)
+
+        def keep(uow: UnitOfWork) -> None:
+            uow.log.append(event)
+
+        try:
+            self._services.store.transact(keep)
+        except EdgeyardError as error:
+            logger.warning(
+                "the reload is not in the events",
+                extra={"event": "reload.unrecorded", "reason": str(error)},
+            )
