@@ -305,6 +305,10 @@ def build_cluster(
         with store.read() as uow:
             return {job_id for job_id in job_ids if _has_ended(uow, job_id)}
 
+    def known(job_ids: Collection[str]) -> Collection[str]:
+        with store.read() as uow:
+            return {job_id for job_id in job_ids if _is_known(uow, job_id)}
+
     def blank() -> bool:
         with store.read() as uow:
             return uow.attempts.none_yet()
@@ -313,10 +317,19 @@ def build_cluster(
         nomad_access(settings),
         purge_age_s=settings.nomad_purge_age_s,
         ended=ended,
+        known=known,
         blank=blank,
         now=clock.now,
     )
     return nomad, nomad.verify
+
+
+def _is_known(uow: UnitOfWork, job_id: str) -> bool:
+    try:
+        uow.attempts.by_job_id(job_id)
+    except NotFound:
+        return False
+    return True
 
 
 def _has_ended(uow: UnitOfWork, job_id: str) -> bool:

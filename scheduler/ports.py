@@ -181,6 +181,22 @@ class Cluster(Protocol):
         """
         ...
 
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        """Secrets that the job of this id was dispatched with; empty where it is not known.
+
+        Raises:
+            ClusterUnreachable: Nothing is known.
+        """
+        ...
+
+    def strays(self) -> Mapping[str, str | None]:
+        """Live jobs under our names that our database does not know, with the boards they hold.
+
+        Most likely the database is an older backup, or another Edgeyard uses the same namespace.
+        As of the last look, which never waits; jobs that hold no board have None.
+        """
+        ...
+
     def page_of(self, job_id: str) -> str | None:
         """Address of the cluster's own page on the job, for people; None where it has none."""
         ...

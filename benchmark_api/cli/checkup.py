@@ -271,6 +271,7 @@ _READY_FIXES = {
     "files": "check room and rights of the server's data folder",
     "cluster": "check that the cluster runs and that the server may reach it",
     "leader": "start a server of role all or engine on this database: edgeyard up",
+    "strays": "edgeyard strays list; stop what nobody needs: edgeyard strays stop JOB",
     "repair": "see repair.attempt_failed in the server's log; all other attempts go on",
     "clock": "let the server's machine follow NTP, and see who sets its clock",
     "twin": "dispatch is held until the cluster answers again",

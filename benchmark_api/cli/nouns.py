@@ -473,7 +473,37 @@ def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
     session.say(f"{schedule_id} is deleted")
 
 
+_STRAY_COLUMNS = (
+    Column(title="JOB", of=field("job_id"), whole=True),
+    Column(title="BOARD", of=field("target_uid"), whole=True),
+    Column(title="PAGE", of=field("page"), always=False),
+)
+
+
+def strays_list(session: Session) -> None:
+    """List live jobs that the database does not know, and the boards that they hold.
+
+    An older backup was restored, or another Edgeyard uses the same namespace.
+    """
+    told = _record(session.client.api.get("/v1/strays")).get("items")
+    rows = told if isinstance(told, list) else []
+    emit(session.output, rows, _STRAY_COLUMNS, "no job is unknown")
+
+
+def strays_stop(
+    session: Session, job_ids: Annotated[list[str], typer.Argument(metavar="JOB...")]
+) -> None:
+    """Stop such jobs, which frees their boards; what they measured is lost."""
+    for job_id in job_ids:
+        session.client.api.post(_path("strays", job_id, "/stop"))
+        session.say(f"{job_id} is stopped")
+
+
 _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
+    "strays": (
+        "Live jobs that the database does not know.",
+        {"list": strays_list, "stop": strays_stop},
+    ),
     "boards": (
         "Boards: what they do, taking them out of service and back.",
         {

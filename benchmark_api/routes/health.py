@@ -77,6 +77,18 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
     off_s = services.clock.disagreement_s()
     if off_s:
         yield "clock", (True, _clock_trouble(off_s))
+    strays = services.cluster.strays()
+    if strays:
+        held = sum(uid is not None for uid in strays.values())
+        yield (
+            "strays",
+            (
+                True,
+                f"{len(strays)} live jobs are not known to the database and hold {held} boards: an "
+                "older backup was restored, or another Edgeyard uses this namespace; "
+                "see edgeyard strays list",
+            ),
+        )
     failing = len(services.engine.repair_failures())
     if failing:
         what = "1 attempt" if failing == 1 else f"{failing} attempts"

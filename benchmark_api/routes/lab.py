@@ -81,6 +81,39 @@ def resume(target_uid: str, caller: Operator, context: Ctx) -> Response:
     return _overridden(target_uid, False, "", caller, context)
 
 
+@router.get("/strays", responses=answers(200, shapes.StrayJobs))
+def strays(caller: Operator, context: Ctx) -> Response:
+    """Live jobs under Edgeyard's names that its database does not know; they hold their boards."""
+    cluster = context.services.cluster
+    found = cluster.strays()
+    return answer(
+        {
+            "items": [
+                {"job_id": job_id, "target_uid": uid, "page": cluster.page_of(job_id)}
+                for job_id, uid in found.items()
+            ]
+        }
+    )
+
+
+@router.post("/strays/{job_id}/stop", status_code=204)
+def stop_stray(job_id: str, caller: Operator, context: Ctx) -> Response:
+    """Stop such a job, which frees its board; what it measured is lost."""
+    services = context.services
+    found = services.cluster.strays()
+    if job_id not in found:
+        raise NotFound("stray job", job_id)
+    services.cluster.stop(job_id)
+    event = Event(
+        at=services.clock.now(),
+        kind="cluster.stray_stopped",
+        user_id=caller.user_id,
+        data={"job_id": job_id, "target_uid": found[job_id]},
+    )
+    services.store.transact(lambda uow: uow.log.append(event))
+    return Response(status_code=204)
+
+
 @router.get("/inventory/check", responses=answers(200, shapes.InventoryCheck))
 def check(caller: Submitter, context: Ctx) -> Response:
     """The inventory against what hosts report: boards that are missing, unknown or different."""

@@ -481,6 +481,20 @@ class Boards(TypedDict):
     cluster_problem: str
 
 
+class StrayJob(TypedDict):
+    """A live job under our names that the database does not know; the board that it holds."""
+
+    job_id: str
+    target_uid: str | None
+    page: str | None
+
+
+class StrayJobs(TypedDict):
+    """All of them."""
+
+    items: list[StrayJob]
+
+
 class Inventory(TypedDict):
     """Expected boards and the facts of their families."""
 

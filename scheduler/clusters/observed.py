@@ -72,6 +72,15 @@ class ObservedCluster:
         """See `NodeSource.loads`: what is known already, so nothing to time."""
         return self._inner.loads()
 
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        """See `Cluster.secrets_of`."""
+        with self._watched("secrets"):
+            return self._inner.secrets_of(job_id)
+
+    def strays(self) -> Mapping[str, str | None]:
+        """See `Cluster.strays`."""
+        return self._inner.strays()
+
     def page_of(self, job_id: str) -> str | None:
         """See `Cluster.page_of`."""
         return self._inner.page_of(job_id)

@@ -259,7 +259,11 @@ class Dispatcher:
             self._cluster.dispatch(job_id, call.text, {UPLOAD_TOKEN: call.token})
             failpoint("dispatch:after")
         except JobExists:
-            pass  # an earlier call took effect: create-only changed nothing
+            # An earlier call took effect: create-only changed nothing.
+            try:
+                self._take_over(call)
+            except ClusterUnreachable:
+                return AttemptState.UNKNOWN
         except ClusterUnreachable as error:
             logger.warning(
                 "dispatch with unknown outcome",
@@ -270,6 +274,23 @@ class Dispatcher:
             return error
         logger.info("job dispatched", extra={"event": "dispatched", "job_id": job_id})
         return AttemptState.QUEUED
+
+    def _take_over(self, call: _Call) -> None:
+        """Accept the token of a job that was there already, instead of the one that was made now.
+
+        The database may not know it: it is an older backup, or the earlier call's process died.
+        """
+        token = self._cluster.secrets_of(call.attempt.job_id).get(UPLOAD_TOKEN)
+        if token is None or token == call.token:
+            return
+        digest = hashlib.sha256(token.encode()).hexdigest()
+
+        def keep(uow: UnitOfWork) -> None:
+            current = uow.attempts.by_job_id(call.attempt.job_id)
+            if current.state is not AttemptState.ENDED:
+                uow.attempts.save(replace(current, upload_token_sha256=digest))
+
+        self._store.transact(keep)
 
     def _committed(
         self, job_ids: Sequence[str], executor: Executor

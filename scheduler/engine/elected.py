@@ -251,6 +251,14 @@ class LeadersCluster:
         """See `Cluster.events`."""
         return self._inner.events(stop)
 
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        """See `Cluster.secrets_of`."""
+        return self._inner.secrets_of(job_id)
+
+    def strays(self) -> Mapping[str, str | None]:
+        """See `Cluster.strays`."""
+        return self._inner.strays()
+
     def page_of(self, job_id: str) -> str | None:
         """See `Cluster.page_of`."""
         return self._inner.page_of(job_id)

@@ -33,6 +33,7 @@ from queue import Empty, Queue
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError
 from edgeyard.scheduler.decide.changes import Bounds, Changes
+from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
@@ -139,6 +140,7 @@ class Engine:
             parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
         )
         self._outages = Outages()
+        self._adopter = Adopter(parts.store, parts.clock)
 
     def start(self) -> None:
         """Repair what the last process left behind, then start all threads."""
@@ -299,6 +301,12 @@ class Engine:
 
     def _turn(self) -> None:
         looked, self._looked = self._looked, False
+        if not looked:
+            self._parts.cycle.look()
+            looked = True
+        adopted = self._adopter.run(self._parts.cluster.strays())
+        if adopted:
+            self._parts.dispatcher.put(*adopted)
         self._parts.cycle.run(self._hand_over, looked=looked)
         for job_id in self._parts.cycle.preempted:
             self._hints.put(job_id)

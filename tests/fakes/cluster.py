@@ -37,6 +37,7 @@ class FakeCluster:
         self.stopped: list[str] = []
         self.dispatched: list[str] = []
         self.host_loads: dict[str, LoadReport] = {}
+        self.stray_jobs: dict[str, str | None] = {}
         self.reachable = True
         self.answers_after_the_effect = True
         self.index: int | None = None
@@ -95,6 +96,12 @@ class FakeCluster:
     def events(self, stop: threading.Event) -> Iterator[str]:
         yield ""
         stop.wait()
+
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        return self.secrets.get(job_id, {})
+
+    def strays(self) -> Mapping[str, str | None]:
+        return self.stray_jobs
 
     def page_of(self, job_id: str) -> str | None:
         return f"http://nomad.test/ui/jobs/{job_id}"

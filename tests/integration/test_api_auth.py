@@ -70,6 +70,8 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("PUT", "/v1/rates/{family}"): OPERATORS,
     ("GET", "/v1/inventory"): USERS,
     ("GET", "/v1/inventory/check"): USERS,
+    ("GET", "/v1/strays"): OPERATORS,
+    ("POST", "/v1/strays/{job_id}/stop"): OPERATORS | {"operator": 404},  # there is none
     ("GET", "/v1/queue"): USERS,
     ("GET", "/v1/policies"): USERS,
     ("GET", "/v1/policies/comparison"): OPERATORS,
@@ -172,6 +174,7 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
         "user_id": "bob",
         "token_id": client.post("/v1/tokens", json={}).json()["token_id"],
         "job": attempt.job_id.removeprefix("benchmark-"),
+        "job_id": "absent",
         "attempt": "1",
         "name": "absent",
         "filename": "x.bin",

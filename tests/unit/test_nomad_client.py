@@ -647,6 +647,31 @@ class TestUseByOthers:
         assert (board.busy, board.reports_task, board.progress) == (False, True, 40)
 
 
+class TestStrays:
+    """Live jobs under our names that the database does not know."""
+
+    def test_are_named_with_the_boards_that_they_hold(self, nomad: respx.Router) -> None:
+        nomad.get("/v1/jobs").respond(json=[job("benchmark-a"), job("benchmark-b")])
+        nomad.get("/v1/nodes").respond(json=[node(device())])
+        nomad.get("/v1/allocations").respond(
+            json=[allocation("running", job_id="benchmark-b", Namespace="lab")]
+        )
+        cluster = NomadCluster(
+            ACCESS, retry=QUICK, known=lambda job_ids: {"benchmark-a"} & set(job_ids)
+        )
+        (host,) = cluster.hosts()
+        assert cluster.strays() == {"benchmark-b": UID}
+        assert host.boards[0].busy
+        assert "does not know" in host.boards[0].busy_reason
+        cluster.close()
+
+    def test_their_tokens_are_read(self, client: NomadClient, nomad: respx.Router) -> None:
+        nomad.get(f"/v1/var/nomad/jobs/{JOB}").respond(json={"Items": {"T": "secret"}})
+        nomad.get("/v1/var/nomad/jobs/benchmark-none").respond(404)
+        assert client.secrets(JOB) == {"T": "secret"}
+        assert client.secrets("benchmark-none") == {}
+
+
 class TestHousekeeping:
     NOW = datetime.fromisoformat(STARTED)
     OLD_NS = int((NOW - timedelta(days=8)).timestamp() * 1e9)

@@ -194,6 +194,14 @@ class LocalCluster:
             with self._change:
                 self._listeners.remove(listener)
 
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        """None: jobs die with this process, so that no other one's are ever found here."""
+        return {}
+
+    def strays(self) -> Mapping[str, str | None]:
+        """None: see `secrets_of`."""
+        return {}
+
     def page_of(self, job_id: str) -> str | None:
         """None: there is no page beside Edgeyard's own."""
         return None

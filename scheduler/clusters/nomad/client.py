@@ -219,6 +219,17 @@ class NomadClient:
 
         return self._asked(call)
 
+    def secrets(self, job_id: str) -> Mapping[str, str]:
+        """A job's secrets; empty where there are none."""
+        namespace = self._access.namespace
+
+        def call() -> Mapping[str, str]:
+            found = self._variable.get_variable(secrets_path(job_id), namespace=namespace)
+            items = found.get("Items") if isinstance(found, Mapping) else None
+            return items if isinstance(items, Mapping) else {}
+
+        return self._asked(call, missing=dict)
+
     def remove_secrets(self, job_id: str) -> None:
         """Remove a job's secrets; harmless where there are none."""
         namespace = self._access.namespace

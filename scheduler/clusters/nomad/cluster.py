@@ -40,7 +40,7 @@ from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, is_live
 from edgeyard.scheduler.clusters.nomad.loads import LoadWatch
-from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, with_holders
+from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, devices_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.hcl.cron import moment_of
 from edgeyard.scheduler.hcl.job import NomadJob
@@ -80,6 +80,7 @@ class NomadCluster:
         retry: RetryPolicy | None = None,
         purge_age_s: float = 7 * 86400.0,
         ended: Callable[[Collection[str]], Collection[str]] = lambda job_ids: (),
+        known: Callable[[Collection[str]], Collection[str]] | None = None,
         blank: Callable[[], bool] = lambda: False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -89,6 +90,8 @@ class NomadCluster:
             purge_age_s: Age at which ended jobs are removed from Nomad.
             ended: Of these jobs, those that Edgeyard knows to be at their end; only they are
                 ever stopped or purged unasked.
+            known: Of these jobs, those that Edgeyard's database knows; live ones under our names
+                that it does not are strays. None: nobody asks.
             blank: Whether Edgeyard knows of no job at all. While live jobs of Edgeyard's are
                 there nevertheless, no board is shown, so that nothing is placed beside them.
         """
@@ -107,10 +110,13 @@ class NomadCluster:
         self._lab = Lab(())
         self._blank = blank
         self._at_home = False
+        self._stray_holds: dict[str, str] = {}
         self._state_index: int | None = 0
         self._beside = ThreadPoolExecutor(1, "edgeyard-nodes")
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
-        self._housekeeper = Housekeeper(self._client, purge_age_s=purge_age_s, ended=ended, now=now)
+        self._housekeeper = Housekeeper(
+            self._client, purge_age_s=purge_age_s, ended=ended, known=known, now=now
+        )
 
     def use_token(self, token: str | None) -> None:
         """Show this token to Nomad from the next call on. Any thread."""
@@ -261,6 +267,15 @@ class NomadCluster:
         self._housekeeper.start()
         return follow(self._client, stop)
 
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        """Read from the job's Nomad variable."""
+        return self._client.secrets(job_id) if _JOB_ID.fullmatch(job_id) else {}
+
+    def strays(self) -> Mapping[str, str | None]:
+        """As the last looks at jobs and allocations found them."""
+        holds = self._stray_holds
+        return {job_id: holds.get(job_id) for job_id in sorted(self._housekeeper.strays)}
+
     def retire(self) -> None:
         """Nothing: whoever leads finds all jobs here."""
 
@@ -287,6 +302,13 @@ class NomadCluster:
         nodes = self._beside.submit(self._all_nodes)
         holders = self._client.holders()
         hosts = with_holders(nodes.result(), holders, self._access.device, self._busy_reason)
+        vendor, _, kind = self._access.device.partition("/")
+        self._stray_holds = {
+            root: uid
+            for allocation in (holders if self._housekeeper.strays else ())
+            if (root := _root(allocation)) in self._housekeeper.strays
+            for uid in devices_of(allocation, vendor, kind)
+        }
         with self._lock:
             self._hosts, self._hosts_read_s = hosts, time.monotonic()
         return hosts
@@ -322,6 +344,8 @@ class NomadCluster:
         """Why a board is busy that this allocation holds."""
         namespace = allocation.get("Namespace") or self._access.namespace
         ours = namespace == self._access.namespace
+        if ours and _root(allocation) in self._housekeeper.strays:
+            return "held by a job that Edgeyard's database does not know: edgeyard strays list"
         if ours and str(allocation.get("JobID")).startswith(PREFIX):
             return "runs a job"
         return USED_OUTSIDE
@@ -343,6 +367,7 @@ class NomadCluster:
                     "or set nomad_namespace to one of its own, or end them (nomad job stop -purge "
                     "<id>); until then nothing is dispatched"
                 )
+        self._housekeeper.find_strays()
         self._at_home = True
 
     def _understood(self, hcl: str) -> Json:
@@ -427,6 +452,11 @@ class NomadCluster:
 def _index(thing: Json) -> int:
     index = thing.get("CreateIndex")
     return index if isinstance(index, int) else 0
+
+
+def _root(allocation: Json) -> str:
+    """Id of the job that we registered, of a run that its periodic start made, too."""
+    return str(allocation.get("JobID")).partition("/")[0]
 
 
 def _key(hcl: str) -> str:

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -48,11 +48,14 @@ class Housekeeper:
         *,
         purge_age_s: float,
         ended: Callable[[Collection[str]], Collection[str]],
+        known: Callable[[Collection[str]], Collection[str]] | None = None,
         now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._purge_age = timedelta(seconds=purge_age_s)
         self._ended = ended
+        self._known = known
+        self.strays: frozenset[str] = frozenset()
         self._now = now
         self._lock = threading.Lock()
         self._settled: OrderedDict[str, None] = OrderedDict()
@@ -92,6 +95,25 @@ class Housekeeper:
         if thread is not None:
             thread.join()
 
+    def find_strays(self) -> None:
+        """Look for live jobs under our names that the database does not know."""
+        if self._known is None:
+            return
+        self._note_strays(str(job["ID"]) for job in self._client.jobs(PREFIX) if is_live(job))
+
+    def _note_strays(self, live: Iterable[str]) -> None:
+        roots = {job_id.partition("/")[0] for job_id in live}
+        if self._known is None:
+            return
+        strays = frozenset(roots - set(self._known(roots))) if roots else frozenset()
+        if strays - self.strays:
+            logger.warning(
+                "jobs that the database does not know are live: it is an older backup, or another "
+                "Edgeyard uses this namespace",
+                extra={"event": "nomad.strays", "count": len(strays), "first": min(strays)},
+            )
+        self.strays = strays
+
     def tidy(self) -> None:
         """Look at all our jobs once.
 
@@ -108,6 +130,8 @@ class Housekeeper:
             for job_id, job in jobs.items()
             if not is_live(job) and _age(job, now) > self._purge_age
         ]
+        young = self.strays & set(jobs)  # of any age once they are known as such
+        self._note_strays({*live, *(each for each in young if is_live(jobs[each]))})
         ended = set(self._ended({job_id.partition("/")[0] for job_id in (*live, *old)}))
         purged = stopped = 0
         for job_id in (*live, *old):

@@ -1,0 +1,112 @@
+"""Jobs that are ours although the database does not know them: an older backup was restored.
+
+A job's name is a function of its benchmark and the number of the attempt, so that a benchmark which
+waits, as far as the database knows, finds the job that runs for it. The attempt is made again, and
+dispatched again: the cluster has the job, and its token is taken over with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
+from edgeyard.scheduler.model.benchmark import Benchmark, Binding, Status
+from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+MAX_LOST_NUMBERS = 10
+"""Attempts that may have been made since the backup."""
+
+
+class Adopter:
+    """Looks at each stray job once; one thread."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._reported: frozenset[str] = frozenset()
+
+    def run(self, strays: Mapping[str, str | None]) -> tuple[str, ...]:
+        """Adopt what is ours, and put what is not into the events.
+
+        Args:
+            strays: Board by job id; None where it holds none.
+
+        Returns:
+            Job ids of attempts that are prepared, for the dispatcher.
+        """
+        new = {job_id: uid for job_id, uid in strays.items() if job_id not in self._reported}
+        adopted = self._store.transact(partial(self._adopt, new)) if new else ()
+        self._reported = frozenset(strays)
+        return adopted
+
+    def _adopt(self, strays: Mapping[str, str | None], uow: UnitOfWork) -> tuple[str, ...]:
+        now = self._clock.now()
+        live = uow.benchmarks.get_many(sorted(uow.benchmarks.live_versions()))
+        pending = [each for each in live if each.status is Status.PENDING]
+        last = uow.attempts.last_numbers([each.benchmark_id for each in pending])
+        wanted: list[tuple[Benchmark, Attempt]] = []
+        for benchmark in pending:
+            asked = benchmark.description
+            first = last.get(benchmark.benchmark_id, 0) + 1
+            for number in range(first, first + MAX_LOST_NUMBERS):
+                job_id = job_id_of(
+                    benchmark.benchmark_id,
+                    number,
+                    asked.family,
+                    asked.runtime,
+                    benchmark.submit_time,
+                )
+                if job_id in strays:
+                    attempt = Attempt(
+                        benchmark_id=benchmark.benchmark_id,
+                        number=number,
+                        job_id=job_id,
+                        state=AttemptState.PREPARED,
+                        binding=asked.binding or Binding.FILTERED,
+                        priority=benchmark.priority or 50,
+                        created_at=now,
+                        family=asked.family,
+                        target_uid=strays[job_id],
+                    )
+                    wanted.append((benchmark, attempt))
+        prepared = lifecycle.prepare(uow, wanted, now)
+        ours = {attempt.job_id for _, attempt in prepared}
+        for benchmark, attempt in prepared:
+            uow.log.append(
+                Event(
+                    at=now,
+                    kind="attempt.adopted",
+                    benchmark_id=benchmark.benchmark_id,
+                    user_id=benchmark.user_id,
+                    data={"attempt": attempt.number, "job_id": attempt.job_id},
+                )
+            )
+        for job_id, uid in strays.items():
+            if job_id not in ours:
+                uow.log.append(
+                    Event(
+                        at=now,
+                        kind="cluster.stray_job",
+                        data={
+                            "job_id": job_id,
+                            "target_uid": uid,
+                            "sentence": "the database does not know this live job; its board is "
+                            "held until it ends or an operator stops it (edgeyard strays stop)",
+                        },
+                    )
+                )
+        logger.warning(
+            "live jobs that the database did not know",
+            extra={
+                "event": "cluster.strays",
+                "adopted": len(ours),
+                "unknown": len(strays) - len(ours),
+            },
+        )
+        return tuple(attempt.job_id for _, attempt in prepared)

@@ -1,0 +1,97 @@
+"""An older backup is restored while jobs run, or somebody else's jobs bear our names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edgeyard.scheduler.engine.adoption import Adopter
+from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.records import Event
+from tests.builders.api import Api, running
+from tests.builders.engine import A, B, Lab
+
+FOREIGN = "benchmark-rpi4b-ort-20260101000000-abcdefghij"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    made = Lab(tmp_path, A, B)
+    yield made
+    made.store.close()
+
+
+def events(lab: Lab, kind: str) -> list[Event]:
+    with lab.store.read() as uow:
+        found = uow.log.events(after=0, limit=1000)
+    return [event for event in found if event.kind == kind]
+
+
+def restored(lab: Lab, folder: Path, *benchmarks: Benchmark) -> Lab:
+    """A server on a backup that holds these, beside the cluster as it is now."""
+    folder.mkdir()
+    made = Lab(folder, cluster=lab.cluster, clock=lab.clock)
+    with made.store.write() as uow:
+        for each in benchmarks:
+            uow.benchmarks.add(each)
+    return made
+
+
+def test_a_job_that_runs_on_is_adopted_by_an_older_backup(lab: Lab, tmp_path: Path) -> None:
+    benchmark_id = lab.submit()
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    other = restored(lab, tmp_path / "restored", backup)
+    assert other.show(benchmark_id).status is Status.PENDING
+    adopter = Adopter(other.store, other.clock)
+    lab.cluster.stray_jobs = {job_id: A}
+    prepared = adopter.run(lab.cluster.stray_jobs)
+    assert prepared == (job_id,)
+    other.dispatch(*prepared)
+    other.reconciler.run()
+    assert other.show(benchmark_id).status is Status.RUNNING
+    assert lab.cluster.dispatched == [job_id]  # nothing runs twice
+    (attempt,) = other.attempts(benchmark_id)
+    token = lab.cluster.secrets[job_id][UPLOAD_TOKEN]
+    # What it uploads is taken.
+    assert attempt.upload_token_sha256 == hashlib.sha256(token.encode()).hexdigest()
+    assert attempt.target_uid == A
+    assert len(other.events(benchmark_id, "attempt.adopted")) == 1
+    other.upload(job_id)
+    other.cluster.end(job_id)
+    other.reconciler.run()
+    assert other.show(benchmark_id).status is Status.COMPLETED
+    other.store.close()
+
+
+def test_a_job_that_is_not_ours_is_reported_once_and_left_alone(lab: Lab) -> None:
+    adopter = Adopter(lab.store, lab.clock)
+    lab.submit()
+    for _ in range(3):
+        assert adopter.run({FOREIGN: B}) == ()
+    (told,) = events(lab, "cluster.stray_job")
+    assert (told.data["job_id"], told.data["target_uid"]) == (FOREIGN, B)
+    assert lab.cluster.stopped == []
+
+
+def test_operators_see_and_stop_them(tmp_path: Path) -> None:
+    with running(tmp_path) as api:
+        operators_see_and_stop_them(api)
+
+
+def operators_see_and_stop_them(api: Api) -> None:
+    api.cluster.stray_jobs = {FOREIGN: B}
+    assert api.as_().get("/v1/strays").status_code == 403
+    (shown,) = api.as_("operator").get("/v1/strays").json()["items"]
+    assert (shown["job_id"], shown["target_uid"]) == (FOREIGN, B)
+    told = api.as_(None).get("/readyz?verbose").json()
+    assert told["status"] == "ready"
+    assert "edgeyard strays list" in told["checks"]["strays"]
+    assert api.as_("operator").post("/v1/strays/benchmark-known/stop").status_code == 404
+    assert api.cluster.stopped == []
+    assert api.as_("operator").post(f"/v1/strays/{FOREIGN}/stop").status_code == 204
+    assert api.cluster.stopped == [FOREIGN]
