@@ -57,6 +57,11 @@ logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 
+RETRY_BACKOFF_S = 10.0
+MAX_RETRY_BACKOFF_S = 300.0
+"""Before the first further try on a board that the benchmark names; each failure doubles it. Where
+others may run it, another board is tried at once."""
+
 _RECENT_RUNS = 500
 """Ended runs whose boards may still report them."""
 
@@ -73,11 +78,13 @@ class _Live:
 
     Attributes:
         queued_at: When it came into the queue last: submission, or the end of its last attempt.
+        retry_at: Before then it is not tried again on the board that it names; None: at once.
     """
 
     benchmark: Benchmark
     pending: PendingBenchmark
     queued_at: datetime
+    retry_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +425,7 @@ class Cycle:
             benchmark,
             pending_of(benchmark, _tried(earlier), self._start_lead),
             max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
+            _retry_at(benchmark, earlier),
         )
 
     def _decides(self, chosen: Chosen, benchmark_id: str) -> bool:
@@ -427,8 +435,13 @@ class Cycle:
 
     def _pending(self, uow: UnitOfWork, chosen: Chosen) -> list[PendingBenchmark]:
         """All that wait; whom another policy decides keeps its promises, but is not placed."""
+        now = self._clock.now()
         found = [
-            live.pending for live in self._live.values() if live.benchmark.status is Status.PENDING
+            live.pending
+            if live.retry_at is None or now >= live.retry_at
+            else _backing_off(live.pending, live.retry_at)
+            for live in self._live.values()
+            if live.benchmark.status is Status.PENDING
         ]
         if self._own:
             found = [
@@ -795,6 +808,30 @@ def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt
     if benchmark.status is Status.RUNNING or benchmark.target_uid is None:
         return ()
     return uow.attempts.of(benchmark.benchmark_id)
+
+
+def _retry_at(benchmark: Benchmark, attempts: Sequence[Attempt]) -> datetime | None:
+    """From when on it is tried again on the board that it names, after failures there."""
+    if benchmark.description.target_uid is None or benchmark.unpinned:
+        return None
+    ends = [
+        each.ended_at
+        for each in attempts
+        if each.counts and each.failure is not None and each.ended_at is not None
+    ]
+    if not ends:
+        return None
+    wait_s = min(RETRY_BACKOFF_S * 2.0 ** (len(ends) - 1), MAX_RETRY_BACKOFF_S)
+    return max(ends) + timedelta(seconds=wait_s)
+
+
+def _backing_off(pending: PendingBenchmark, retry_at: datetime) -> PendingBenchmark:
+    waiting = Waiting(
+        reason=WaitingReason.START_TIME,
+        sentence=f"its last attempt on {pending.target_uid} failed; it is tried there again at "
+        f"{retry_at:%Y-%m-%dT%H:%M:%SZ}",
+    )
+    return replace(pending, not_ready=pending.not_ready or waiting)
 
 
 def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:

@@ -11,7 +11,14 @@ import pytest
 
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import AttemptState
-from edgeyard.scheduler.model.benchmark import Binding, IfUnavailable, Status, WaitingReason
+from edgeyard.scheduler.model.benchmark import (
+    Binding,
+    Failure,
+    FailureCategory,
+    IfUnavailable,
+    Status,
+    WaitingReason,
+)
 from edgeyard.scheduler.model.records import BoardOverride
 from tests.builders.engine import A, B, Lab
 from tests.fakes.cluster import board
@@ -147,6 +154,23 @@ def test_a_restart_of_the_server_does_not_begin_the_grace_time_anew(lab: Lab) ->
     lab.turn()
     shown = lab.show(benchmark_id)
     assert (shown.unpinned, shown.target_uid, shown.unavailable_since) == (True, B, None)
+
+
+def test_tries_on_a_faulty_board_that_it_names_come_less_and_less_often(lab: Lab) -> None:
+    benchmark_id = pinned(lab, max_retries=2)
+    fault = Failure(category=FailureCategory.BOARD_FAULT, sentence="its board is gone")
+    for wait_s in (10, 20):
+        job_id = lab.running(benchmark_id)
+        lab.cluster.end(job_id, fault)
+        lab.reconciler.run()
+        made = len(lab.attempts(benchmark_id))
+        lab.clock.forward(wait_s - 1)
+        lab.turn()
+        assert len(lab.attempts(benchmark_id)) == made
+        assert "tried there again at" in sentence(lab, benchmark_id)
+        lab.clock.forward(1)
+    lab.turn()
+    assert len(lab.attempts(benchmark_id)) == 3
 
 
 def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
