@@ -150,6 +150,7 @@ class Soak:
             Victim(name="runner", kill=self._kill_runner),
             *victims,
         )
+        self._round: list[Victim] = []
         self.tally = Tally()
 
     def run(self, kills: int) -> Tally:
@@ -177,8 +178,9 @@ class Soak:
                     time.sleep(self._random.uniform(0.0, MAX_PAUSE_S))
                     with contextlib.suppress(*_UNANSWERED):
                         self._lift_quarantines()
-                    victim = self._random.choice(self._victims)
+                    victim = self._next_victim()
                     if victim.kill():
+                        self._round.remove(victim)
                         self.tally.kills[victim.name] += 1
                         victim.revive()
         submitter.end()
@@ -199,6 +201,11 @@ class Soak:
     def _current(self) -> Server:
         assert self._server is not None
         return self._server
+
+    def _next_victim(self) -> Victim:
+        """Each is killed once in a round, in an order by chance."""
+        self._round = self._round or self._random.sample(self._victims, len(self._victims))
+        return self._round[0]
 
     def _kill_server(self) -> bool:
         assert self._life is not None
