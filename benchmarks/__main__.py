@@ -6,8 +6,9 @@ import sys
 from benchmarks.tables import publish
 
 NAMES = ("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast")
-BY_NAME_ONLY = ("repeat", "repeat-slow", "growth")
-"""These take ten minutes each."""
+REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
+BY_NAME_ONLY = (*REPEATS, "growth")
+"""These take minutes each."""
 
 
 def main() -> int:
@@ -21,7 +22,10 @@ def main() -> int:
         )
         return 1
     for name in wanted:
-        rows = importlib.import_module(f"benchmarks.bench_{name.replace('-', '_')}").run()
+        if name in REPEATS:
+            rows = importlib.import_module("benchmarks.bench_repeat").run(name.split("-")[1])
+        else:
+            rows = importlib.import_module(f"benchmarks.bench_{name}").run()
         publish(name, rows)
     return 0
 

@@ -4,8 +4,9 @@ Each repeat is a runner process of its own, as in real life. Of every two ``comp
 the 95 % interval of their difference should hold 0 in 92 to 98 % of pairs. The interval of a
 difference is the difference +/- the root of the sum of both squared half-widths.
 
-``make bench-repeat`` takes about ten minutes, ``make bench-repeat-slow`` about twelve, each on an
-otherwise idle machine. ``EDGEYARD_BENCH_REPEATS=10`` makes either of them shorter.
+``make bench-repeat-tiny``, ``-shufflenet`` and ``-squeezenet`` take about seven minutes each,
+``make bench-repeat-slow`` about twelve, each on an otherwise idle machine.
+``EDGEYARD_BENCH_REPEATS=10`` makes any of them shorter.
 """
 
 import json
@@ -13,7 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,29 +33,19 @@ _SIZE = 1024
 _OPSET, _IR_VERSION = 17, 8
 
 
-def run() -> list[Row]:
-    """One row a model: of less than 10 µs, and two networks."""
-    models = {
-        "tiny": _chain(size=4, links=1),
-        "shufflenet": light("shufflenet").read_bytes(),
-        "squeezenet": light("squeezenet").read_bytes(),
-    }
-    repeats = _repeats(REPEATS)
-    return [
-        _row(name, [_measured(content) for _ in range(repeats)]) for name, content in models.items()
-    ]
+def run(name: str) -> list[Row]:
+    """One row: of ``tiny`` (less than 10 µs), a network, or ``slow`` (more than two seconds)."""
+    if name == "slow":
+        links = 8
+        one_s = _p50_s(_measured(_chain(_SIZE, links), nb_inference=6)) / links
+        slow = _chain(_SIZE, round(SLOW_S / one_s))
+        repeats = _repeats(SLOW_REPEATS)
+        return [_row(name, [_measured(slow, nb_inference=SLOW_RUNS) for _ in range(repeats)])]
+    model = _chain(size=4, links=1) if name == "tiny" else light(name).read_bytes()
+    return [_row(name, [_measured(model) for _ in range(_repeats(REPEATS))])]
 
 
-def run_slow() -> list[Row]:
-    """One row: a model of more than two seconds an inference."""
-    links = 8
-    one_s = _p50_s(_measured(_chain(_SIZE, links), nb_inference=6)) / links
-    slow = _chain(_SIZE, round(SLOW_S / one_s))
-    repeats = _repeats(SLOW_REPEATS)
-    return [_row("slow", [_measured(slow, nb_inference=SLOW_RUNS) for _ in range(repeats)])]
-
-
-def share_of_pairs(reports: list[Mapping[str, Any]]) -> float:
+def share_of_pairs(reports: Sequence[Mapping[str, Any]]) -> float:
     """Share of all pairs whose interval of the difference holds 0."""
     p50 = np.array([one["inference_latency"]["p50"] for one in reports])
     bounds = np.array([one["inference_latency"]["p50_ci95"] for one in reports])

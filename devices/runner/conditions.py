@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from edgeyard.devices.runner import board
 
@@ -90,6 +90,38 @@ class Conditions:
             },
             "clock_error": self.clock_error,
         }
+
+
+def together(parts: Sequence[Conditions]) -> Conditions:
+    """Circumstances of several measurements, one after another, as of one."""
+    wall_s = sum(one.wall_s for one in parts)
+
+    def mean(of: Callable[[Conditions], Optional[float]]) -> Optional[float]:
+        values = [(of(one), one.wall_s) for one in parts]
+        known = [(value, weight) for value, weight in values if value is not None]
+        total = sum(weight for _, weight in known)
+        return sum(value * weight for value, weight in known) / total if total > 0 else None
+
+    throttles = [one.throttle_events for one in parts if one.throttle_events is not None]
+    throttled = [one.throttled for one in parts if one.throttled is not None]
+    return Conditions(
+        wall_s=wall_s,
+        own_cpu_s=sum(one.own_cpu_s for one in parts),
+        cpus=parts[0].cpus,
+        other_load=mean(lambda one: one.other_load),
+        steal=mean(lambda one: one.steal),
+        queued=mean(lambda one: one.queued),
+        affinity_changed=any(one.affinity_changed or one.cpus != parts[0].cpus for one in parts),
+        affinity_missed=any(one.affinity_missed for one in parts),
+        frequencies_mhz=tuple(each for one in parts for each in one.frequencies_mhz),
+        throttle_events=sum(throttles) if throttles else None,
+        throttled=any(throttled) if throttled else None,
+        temperature_before_c=parts[0].temperature_before_c,
+        temperature_after_c=parts[-1].temperature_after_c,
+        load_average_before=parts[0].load_average_before,
+        load_average_after=parts[-1].load_average_after,
+        clock_error=max(one.clock_error for one in parts),
+    )
 
 
 class Watch:

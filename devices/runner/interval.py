@@ -27,8 +27,8 @@ of 20 samples at phi = 0, 0.5, 0.8, 0.9: 98, 97, 95, 93 %; of 200: 97, 97, 96, 9
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Tuple
+from dataclasses import dataclass, replace
+from typing import Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,11 @@ _PHI_ERROR_SHARE = 1.5
 _DEGREES_SHARE = 0.8
 _MIN_SPREAD = 0.1
 
+MIN_LAUNCHES = 3
+_MEDIAN_OF_LAUNCHES = 1.09
+"""The median of four normal values has 1.09 times the standard error of their mean; it is that of
+all samples where launches differ more than runs do."""
+
 _DEGREES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, math.inf)
 _STUDENT = (
     *(12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3060, 2.2281, 2.1314, 2.0860),
@@ -66,6 +71,7 @@ class MedianInterval:
     Attributes:
         tau: Integrated autocorrelation time, at least 1: so many samples are worth one.
         effective: As many independent samples tell as much.
+        launches: Processes whose medians the interval comes from; 1: it comes from the samples.
         half_width: Half the interval's width, relative to the median.
     """
 
@@ -74,6 +80,7 @@ class MedianInterval:
     high: float
     tau: float
     effective: float
+    launches: int = 1
 
     @property
     def half_width(self) -> float:
@@ -105,6 +112,26 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
         reach *= math.sqrt(tau / spread) * student_quantile(degrees) / student_quantile(n - 1)
     low, high = _reached(np.sort(samples), median, reach)
     return MedianInterval(median=median, low=low, high=high, tau=tau, effective=n / tau)
+
+
+def launches_interval(pooled: MedianInterval, medians: Sequence[float]) -> MedianInterval:
+    """The 95 % interval of the median over launches, which are few and independent.
+
+    Args:
+        pooled: The interval of all samples as one series; its median is kept.
+        medians: Of the samples of each launch, at least `MIN_LAUNCHES`.
+    """
+    values = np.array(medians, dtype=np.float64)
+    count = len(values)
+    error = _MEDIAN_OF_LAUNCHES * float(values.std(ddof=1)) / math.sqrt(count)
+    half = student_quantile(count - 1) * error
+    return replace(
+        pooled,
+        low=max(min(0.0, pooled.low), pooled.median - half),
+        high=pooled.median + half,
+        effective=float(count),
+        launches=count,
+    )
 
 
 def student_quantile(degrees: float) -> float:

@@ -71,6 +71,7 @@ class Measurement:
         latencies_ms: Shape (runs,), in order.
         precision: That was asked for.
         loops: Consecutive inferences that each latency is the mean of.
+        launches: Processes that measured, one after another, as many latencies each.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -79,6 +80,7 @@ class Measurement:
     verdict: Verdict
     precision: Optional[float] = None
     loops: int = 1
+    launches: int = 1
 
     def as_json(self, rows_a_run: int = 1) -> Dict[str, object]:
         """As the report has it.
@@ -92,6 +94,7 @@ class Measurement:
             "inference_latency": summary(self.latencies_ms, self.verdict),
             "nb_inference": runs,
             "inner_loops": self.loops,
+            "launches": self.launches,
             "throughput_per_s": runs * rows_a_run / total_s if total_s > 0 else None,
             "verdict": self.verdict.as_json(),
             "warmup": None if self.warmup is None else self.warmup.as_json(),
@@ -151,14 +154,19 @@ def timed_runs(
 def measure(
     session: Session,
     feeds: Feeds,
-    until: Until,
+    until: "Until | Callable[[WarmUp], Until]",
     watch: Watch,
     progress: Progress,
     *,
     clock: Clock = time.perf_counter_ns,
     longest_warmup_s: float = math.inf,
+    loops: Optional[int] = None,
 ) -> Measurement:
     """Warm up, measure and judge.
+
+    Args:
+        until: When to end, or what decides that once the model is warm.
+        loops: Consecutive inferences that a latency is the mean of; None: as many as are needed.
 
     Raises:
         RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
@@ -173,7 +181,9 @@ def measure(
         )
         progress(WARMED_PERCENT, "measuring")
         recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
-        loops = inner_loops(recent_ns)
+        if loops is None:
+            loops = inner_loops(recent_ns)
+        until = until(warmup) if callable(until) else until
         watch.start()
         latencies = _series(session, feeds, until, watch, progress, clock, recent_ns, loops)
         conditions = watch.stop()

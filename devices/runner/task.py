@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import sys
 import time
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Tuple, cast
+from typing import TYPE_CHECKING, Dict, List, Tuple, cast
 
 from edgeyard.devices.runner.engine import BoardFacts, Engine, Session
+from edgeyard.devices.runner.launches import limit_memory, measure_in_launches
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.devices.runner.transports.local import Channel
 from edgeyard.errors import RunFailed
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 RUNNER_PARAMETERS = ("preprocessing", "batch_size")
 """Of ``parameters``, what is the runner's; the rest is the engine's."""
-
-_PER_THREAD_BYTES = (64 + 8) * 1024**2
-"""Address space, not memory, that glibc takes for each thread: an arena and a stack."""
 
 _WARM_LOAD_UP_TO_S = 30.0
 """A model that loads for longer is not loaded twice."""
@@ -98,31 +95,34 @@ class _Task:
         spec = self.spec
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[name] = str(self.board.threads)
+        report = self._latency() if spec.benchmark_type == "TYPE1" else self._in_this_process()
+        from edgeyard.devices.runner import board as machine
+
+        report["board_facts"] = machine.board_facts(sorted(os.sched_getaffinity(0)))
+        return report
+
+    def _in_this_process(self) -> Report:
+        """TYPE2 and TYPE3."""
         began = time.perf_counter()
         from edgeyard.devices.runner import engines
 
-        engine = engines.find(spec.engine)
+        engine = engines.find(self.spec.engine)
         import_ms = (time.perf_counter() - began) * 1e3
         if self.board.ram_bytes is not None:
             limit_memory(self.board.ram_bytes, self.board.threads)
-        run: Mapping[str, Callable[[Engine], Report]] = {
-            "TYPE1": self._latency,
-            "TYPE2": self._accuracy,
-            "TYPE3": self._training,
-        }
         # all that the measurement needs of Python is loaded before the model is
         from edgeyard.devices.runner import accuracy, feeds, measure  # noqa: F401
         from edgeyard.devices.runner import board as machine
 
         baseline = machine.memory_bytes().get("VmRSS")
-        report = run[spec.benchmark_type](engine)
+        accurate = self.spec.benchmark_type == "TYPE2"
+        report = self._accuracy(engine) if accurate else self._training(engine)
         peak = machine.memory_bytes().get("VmHWM")
         report["import_ms"] = import_ms
         report["ram_peak"] = peak
         report["ram_baseline"] = baseline
         if peak is not None and baseline is not None:
             report["ram_model"] = max(0, peak - baseline)
-        report["board_facts"] = machine.board_facts(sorted(os.sched_getaffinity(0)))
         return report
 
     def progress(self, percent: float, phase: str) -> None:
@@ -161,33 +161,17 @@ class _Task:
         ]
         return session
 
-    def _latency(self, engine: Engine) -> Report:
-        from edgeyard.devices.runner.feeds import random_feeds
-        from edgeyard.devices.runner.measure import MIN_MEASURING_S, Until, measure
-
-        report: Report = {}
-        session = self._load(engine, report)
-        feeds = random_feeds(session.inputs, self.spec.input, limit_bytes=self.board.ram_bytes)
-        spent_s = time.monotonic() - self.started
-        left_s = max(0.0, self.spec.user_time_s - spent_s)
-        found = measure(
-            session,
-            feeds,
-            Until(
-                runs=self.spec.nb_inference,
-                precision=self.spec.precision,
-                longest_s=left_s * _SHARE_OF_TIME * (1 - _WARMUP_SHARE),
-                min_s=MIN_MEASURING_S,
-            ),
-            self._watch(),
+    def _latency(self) -> Report:
+        left_s = max(0.0, self.spec.user_time_s - (time.monotonic() - self.started))
+        report, found = measure_in_launches(
+            self.spec,
+            self.board,
+            self.engine_parameters,
             self.progress,
+            left_s=left_s * _SHARE_OF_TIME,
             longest_warmup_s=self._longest_warmup_s(),
         )
         self._add_measurement(report, found)
-        report["feeds"] = {
-            name: {"shape": list(value.shape), "dtype": str(value.dtype)}
-            for name, value in feeds.items()
-        }
         return report
 
     def _accuracy(self, engine: Engine) -> Report:
@@ -299,20 +283,6 @@ class _Task:
                 f"{self.spec.benchmark_type} needs one dataset file; there are {len(datasets)}",
             )
         return datasets[0]
-
-
-def limit_memory(ram_bytes: int, threads: int) -> None:
-    """Bound this process's address space, so that a model can't take more than the board has.
-
-    What is mapped but not resident now (libraries, reserved stacks) costs no memory, and is
-    allowed on top; so is what each thread of the engine will reserve without using.
-    """
-    from edgeyard.devices.runner import board as machine
-
-    now = machine.memory_bytes()
-    spare = max(0, now.get("VmSize", 0) - now.get("VmRSS", 0)) + threads * _PER_THREAD_BYTES
-    limit = ram_bytes + spare
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _fail(channel: Channel, category: str, sentence: str) -> None:

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Iterator, List, Mapping, Optional, Tuple
+from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.conditions import Conditions
-from edgeyard.devices.runner.interval import FEWEST, MedianInterval, median_interval
+from edgeyard.devices.runner.interval import (
+    FEWEST,
+    MIN_LAUNCHES,
+    MedianInterval,
+    launches_interval,
+    median_interval,
+)
 from edgeyard.devices.runner.warmup import WarmUp
 
 OTHER_LOAD_SUSPECT = 0.05
@@ -79,6 +85,7 @@ def judge(
     warmup: Optional[WarmUp] = None,
     precision: Optional[float] = None,
     loops: int = 1,
+    launches: Sequence[float] = (),
 ) -> Verdict:
     """The verdict on a series of latencies.
 
@@ -87,8 +94,11 @@ def judge(
         warmup: What came before them; None where there was none (training).
         precision: The half-width that was asked for, relative; None: none.
         loops: Consecutive inferences that each latency is the mean of.
+        launches: Median of each launch that measured a part of them, where there were several.
     """
     interval = median_interval(latencies_ms)
+    if interval is not None and len(launches) >= MIN_LAUNCHES:
+        interval = launches_interval(interval, launches)
     reasons: List[Reason] = [
         *_of_the_runs(latencies_ms, interval, warmup, precision, loops),
         *_of_the_conditions(conditions),
@@ -162,6 +172,8 @@ def _of_the_runs(
 
 def _alike(runs: int, interval: MedianInterval) -> str:
     """Says so where runs that follow one another are alike, so that fewer count."""
+    if interval.launches > 1:
+        return f", because its {interval.launches} launches differed"
     if interval.tau < ALIKE:
         return ""
     return (

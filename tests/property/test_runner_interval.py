@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgeyard.devices.runner.interval import FEWEST, autocorrelation_time, median_interval
+from benchmarks.bench_repeat import share_of_pairs
+from edgeyard.devices.runner.conditions import Conditions
+from edgeyard.devices.runner.interval import (
+    FEWEST,
+    MedianInterval,
+    autocorrelation_time,
+    median_interval,
+)
+from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import warm_up
+
+QUIET = Conditions(wall_s=1.0, own_cpu_s=1.0, cpus=(0,), other_load=0.0, queued=0.0)
 
 
 def autoregressive(
@@ -56,6 +67,38 @@ def test_the_interval_holds_the_median_as_often_as_it_says(
     # latencies have a long tail on one side: log-normal
     found = coverage(np.exp(0.3 * series) if skewed else 100.0 + series, 1.0 if skewed else 100.0)
     assert low <= found <= high
+
+
+@pytest.mark.parametrize(
+    ("between", "within", "rho"),
+    # parts of a per cent; a model of microseconds, a network, one whose runs hang together
+    [(1.0, 0.3, 0.0), (0.1, 1.0, 0.0), (0.5, 1.0, 0.8)],
+)
+def test_two_numbers_of_one_model_agree_as_often_as_they_say(
+    between: float, within: float, rho: float
+) -> None:
+    """Each of 200 runs launches the model four times, and every launch has a level of its own."""
+    rng = np.random.default_rng(5)
+    reports = []
+    narrow = []
+    for _ in range(200):
+        levels = 100 + between * rng.normal(size=(4, 1))
+        series = levels + within * autoregressive(rng, 4, 100, rho)
+        verdict = judge(
+            series.reshape(-1), QUIET, launches=[float(np.median(one)) for one in series]
+        )
+        assert verdict.verdict == "comparable"
+        narrow.append(median_interval(series[0]))
+        assert verdict.interval is not None
+        reports.append(interval_of(verdict.interval))
+    assert 0.92 <= share_of_pairs(reports) <= 0.985
+    if between > within:
+        alone = share_of_pairs([interval_of(one) for one in narrow if one is not None])
+        assert alone < 0.5, "the runs of one launch do not show what launches differ by"
+
+
+def interval_of(found: MedianInterval) -> dict[str, Any]:
+    return {"inference_latency": {"p50": found.median, "p50_ci95": [found.low, found.high]}}
 
 
 def test_equal_runs_are_not_taken_for_dependent_ones() -> None:

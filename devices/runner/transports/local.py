@@ -117,7 +117,7 @@ def run_limited(
         os.close(output_in)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         stopped_for = _watch(
-            {messages: _Lines(on_message), output: on_output}, limits, parent_pid, child
+            {messages: Lines(on_message), output: on_output}, limits, parent_pid, child
         )
     finally:
         status, usage = _end(child)
@@ -187,7 +187,7 @@ def _child(
         os._exit(status)
 
 
-class _Lines:
+class Lines:
     """Cuts what comes through the pipe into messages; what is not one is dropped."""
 
     def __init__(self, on_message: Callable[[Message], None]) -> None:
@@ -195,6 +195,7 @@ class _Lines:
         self._buffer = b""
 
     def __call__(self, data: bytes) -> None:
+        """Take in what came through."""
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         if len(self._buffer) > MAX_LINE_BYTES:
             self._buffer = b""

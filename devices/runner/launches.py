@@ -1,0 +1,423 @@
+"""TYPE1 in several launches: the model is loaded and measured by one process after another.
+
+Where a process, its stack and its libraries lie in memory moves the latency of a short model by a
+per cent or more for as long as the process lives (Mytkowicz et al., "Producing wrong data without
+doing anything obviously wrong", ASPLOS 2009). More runs in one process do not show that, so that an
+interval from them is too narrow. What launches differ by is measured by launching (Kalibera and
+Jones, "Rigorous benchmarking in reasonable time", ISMM 2013): the interval comes from the medians
+of the launches, by Student's distribution.
+
+A model that takes long to get ready, or that takes a second or more a run, is launched once: it
+would cost too much, and moves less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence
+
+from edgeyard.devices.runner.engine import BoardFacts, Progress
+from edgeyard.devices.runner.spec import RunSpec
+from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_parent
+from edgeyard.errors import RunFailed
+
+if TYPE_CHECKING:
+    from edgeyard.devices.runner.measure import Measurement, Until
+    from edgeyard.devices.runner.warmup import WarmUp
+
+LAUNCHES = 4
+MAX_LAUNCHES = 60
+"""For a precision."""
+
+MIN_LAUNCHES_FOR_PRECISION = 6
+
+MAX_PREPARATION_S = 5.0
+"""A model that needs longer until it is warm is launched once."""
+
+_RUNS_FOR_PRECISION = 20
+_S_FOR_PRECISION = 0.25
+_WARM_LOAD_UP_TO_S = 30.0
+"""A model that loads for longer is not loaded twice."""
+
+_SPARE = 1.5
+"""A launch may take so much longer than the one before it."""
+
+_PER_THREAD_BYTES = (64 + 8) * 1024**2
+"""Address space, not memory, that glibc takes for each thread: an arena and a stack."""
+
+_BOOTSTRAP = """
+import json, sys
+order = json.load(sys.stdin)
+sys.path[:] = order["path"]
+from edgeyard.devices.runner.launches import serve
+serve(order)
+"""
+
+WARMED, MEASURED = 15.0, 95.0
+"""Percent of a run; the same as `measure` has, which this process does not load meanwhile."""
+
+Report = Dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What one process measured."""
+
+    measurement: Measurement
+    report: Report
+    alone: bool
+    seconds: float
+
+
+def measure_in_launches(
+    spec: RunSpec,
+    board: BoardFacts,
+    engine_parameters: Mapping[str, object],
+    progress: Progress,
+    *,
+    left_s: float,
+    longest_warmup_s: float,
+) -> "tuple[Report, Measurement]":
+    """Launch the model until the number is known, at least a few times.
+
+    Args:
+        left_s: No launch begins that would probably end after this time.
+
+    Returns:
+        What the report says of the first launch, and the measurement of all together.
+
+    Raises:
+        RunFailed: As `measure`.
+    """
+    began = time.monotonic()
+    wanted = LAUNCHES if spec.precision is None else MAX_LAUNCHES
+    launches: List[Launch] = []
+    while len(launches) < wanted:
+        rest_s = left_s - (time.monotonic() - began)
+        if launches and launches[-1].seconds * _SPARE > rest_s:
+            break
+        order: Dict[str, object] = {
+            "path": sys.path,
+            "parent": os.getpid(),
+            "number": len(launches),
+            "engine": spec.engine,
+            "model": str(spec.path(spec.model)),
+            "parameters": dict(engine_parameters),
+            "input": dict(spec.input),
+            "results": str(spec.results_dir),
+            "threads": board.threads,
+            "cpus": list(board.cpus),
+            "ram_bytes": board.ram_bytes,
+            "runs": spec.nb_inference,
+            "precision": spec.precision,
+            "left_s": rest_s,
+            "longest_warmup_s": longest_warmup_s,
+            "numbers": len(launches[0].measurement.latencies_ms) if launches else None,
+            "loops": launches[0].measurement.loops if launches else None,
+        }
+        launches.append(_launch(order, _part(progress, len(launches), wanted), board))
+        if launches[0].alone or _precise(launches, spec.precision):
+            break
+    return launches[0].report, _together(launches, spec.precision)
+
+
+def serve(order: Mapping[str, Any]) -> None:
+    """Measure once, as ordered, and end; called in a process of its own."""
+    channel = Channel(order["channel"])
+    status = 3
+    try:
+        die_with_parent(order["parent"])
+        channel.send(_measured(order, channel))
+        status = 0
+    except RunFailed as failure:
+        channel.send(
+            {"kind": "failure", "category": failure.category, "sentence": failure.sentence}
+        )
+    except MemoryError:
+        channel.send({"kind": "memory"})
+    except Exception as error:
+        # the outermost loop of this process: the traceback is for the log, the rest for the user
+        traceback.print_exc()
+        sentence = f"the runner itself failed: {type(error).__name__}: {error}"
+        channel.send({"kind": "failure", "category": "unknown", "sentence": sentence[:2000]})
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # no interpreter exit: an engine's destructors may hang
+        os._exit(status)
+
+
+def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
+    began = time.monotonic()
+    import_began = time.perf_counter()
+    from edgeyard.devices.runner import engines
+
+    engine = engines.find(order["engine"])
+    report: Report = {"import_ms": (time.perf_counter() - import_began) * 1e3}
+    import numpy as np
+
+    from edgeyard.devices.runner import board as machine
+    from edgeyard.devices.runner.conditions import Watch
+    from edgeyard.devices.runner.feeds import random_feeds
+    from edgeyard.devices.runner.measure import measure
+
+    if order["ram_bytes"] is not None:
+        limit_memory(order["ram_bytes"], order["threads"])
+    baseline = machine.memory_bytes().get("VmRSS")
+
+    def load() -> Any:
+        load_began = time.perf_counter()
+        loaded = engine.load(
+            Path(order["model"]), threads=order["threads"], parameters=order["parameters"]
+        )
+        took_ms = (time.perf_counter() - load_began) * 1e3
+        stated = loaded.facts.get("load_ms")
+        return loaded, float(stated) if isinstance(stated, (int, float)) else took_ms
+
+    session, cold_ms = load()
+    feeds = random_feeds(session.inputs, order["input"], limit_bytes=order["ram_bytes"])
+    report["engine_facts"] = {
+        key: value for key, value in session.facts.items() if key != "load_ms"
+    }
+    report["inputs"] = [
+        {"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in session.inputs
+    ]
+    report["feeds"] = {
+        name: {"shape": list(value.shape), "dtype": str(value.dtype)}
+        for name, value in feeds.items()
+    }
+    plan = _Plan(order, began)
+    found = measure(
+        session,
+        feeds,
+        plan.until,
+        Watch(threads=order["threads"], wanted_cpus=order["cpus"]),
+        lambda percent, phase: channel.send(
+            {"kind": "progress", "percent": percent, "phase": phase}
+        ),
+        longest_warmup_s=order["longest_warmup_s"],
+        loops=order["loops"],
+    )
+    peak = machine.memory_bytes().get("VmHWM")
+    report["ram_peak"], report["ram_baseline"] = peak, baseline
+    if peak is not None and baseline is not None:
+        report["ram_model"] = max(0, peak - baseline)
+    warm_ms = None
+    if order["number"] == 0 and cold_ms < _WARM_LOAD_UP_TO_S * 1e3:
+        del session  # never two at a time: the board's memory may hold but one
+        _, warm_ms = load()
+    report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
+    np.save(_file(order["results"], order["number"]), found.latencies_ms)
+    assert found.warmup is not None
+    return {
+        "kind": "launch",
+        "report": report,
+        "alone": plan.alone,
+        "loops": found.loops,
+        "warmup": asdict(found.warmup),
+        "conditions": asdict(found.conditions),
+    }
+
+
+class _Plan:
+    """Decides, once the model is warm, how long this launch measures.
+
+    Attributes:
+        alone: There will be no other launch.
+    """
+
+    def __init__(self, order: Mapping[str, Any], began: float) -> None:
+        self._order, self._began = order, began
+        self.alone = False
+
+    def until(self, warmup: "WarmUp") -> "Until":
+        from edgeyard.devices.runner.measure import MIN_MEASURING_S, Until
+
+        order = self._order
+        spent_s = time.monotonic() - self._began
+        longest_s = max(0.0, order["left_s"] - spent_s)
+        if order["number"] > 0:
+            return Until(runs=order["numbers"])
+        self.alone = spent_s > MAX_PREPARATION_S or warmup.window == 1
+        if self.alone:
+            return Until(
+                runs=order["runs"],
+                precision=order["precision"],
+                longest_s=longest_s,
+                min_s=MIN_MEASURING_S,
+            )
+        if order["precision"] is not None:
+            return Until(runs=_RUNS_FOR_PRECISION, longest_s=longest_s, min_s=_S_FOR_PRECISION)
+        return Until(
+            runs=math.ceil(order["runs"] / LAUNCHES),
+            longest_s=longest_s / LAUNCHES,
+            min_s=MIN_MEASURING_S / LAUNCHES,
+        )
+
+
+def _launch(order: Dict[str, object], progress: Progress, board: BoardFacts) -> Launch:
+    """Have a new process do it."""
+    import subprocess
+
+    began = time.monotonic()
+    messages, messages_in = os.pipe()
+    order["channel"] = messages_in
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _BOOTSTRAP], stdin=subprocess.PIPE, pass_fds=(messages_in,)
+        )
+    finally:
+        os.close(messages_in)
+    assert process.stdin is not None
+    said: List[Mapping[str, object]] = []
+
+    def on_message(message: Mapping[str, object]) -> None:
+        percent, phase = message.get("percent"), message.get("phase")
+        if isinstance(percent, (int, float)) and isinstance(phase, str):
+            progress(percent, phase)
+        else:
+            said.append(message)
+
+    lines = Lines(on_message)
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(json.dumps(order).encode())
+    with open(messages, "rb", buffering=0) as pipe:
+        while data := pipe.read(65536):
+            lines(data)
+    status = process.wait()
+    if status < 0:
+        # what ended the launch ends us, so that it is explained in the same words
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    for message in said:
+        if message.get("kind") == "launch":
+            return _read(message, order, time.monotonic() - began)
+        if message.get("kind") == "memory":
+            raise MemoryError
+        raise RunFailed(
+            str(message.get("category") or "unknown"), str(message.get("sentence") or "")
+        )
+    # without a word: the parent knows what such an end means
+    os._exit(status or 1)
+
+
+def _read(message: Mapping[str, Any], order: Mapping[str, Any], seconds: float) -> Launch:
+    import numpy as np
+
+    from edgeyard.devices.runner.conditions import Conditions
+    from edgeyard.devices.runner.measure import Measurement
+    from edgeyard.devices.runner.trust import judge
+    from edgeyard.devices.runner.warmup import WarmUp
+
+    file = _file(order["results"], order["number"])
+    latencies = np.load(file)
+    file.unlink()
+    tuples: Dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value
+        for key, value in message["conditions"].items()
+    }
+    conditions, warmup = Conditions(**tuples), WarmUp(**message["warmup"])
+    return Launch(
+        measurement=Measurement(
+            latencies_ms=latencies,
+            warmup=warmup,
+            conditions=conditions,
+            verdict=judge(
+                latencies,
+                conditions,
+                warmup=warmup,
+                precision=order["precision"],
+                loops=message["loops"],
+            ),
+            precision=order["precision"],
+            loops=message["loops"],
+        ),
+        report=message["report"],
+        alone=bool(message["alone"]),
+        seconds=seconds,
+    )
+
+
+def _together(launches: Sequence[Launch], precision: Optional[float]) -> "Measurement":
+    """One measurement of all launches; that of the only one, if there is but one."""
+    if len(launches) == 1:
+        return launches[0].measurement
+    import numpy as np
+
+    from edgeyard.devices.runner.conditions import together
+    from edgeyard.devices.runner.measure import Measurement
+    from edgeyard.devices.runner.trust import judge
+
+    parts = [one.measurement for one in launches]
+    latencies = np.concatenate([one.latencies_ms for one in parts])
+    conditions = together([one.conditions for one in parts])
+    warmups = [one.warmup for one in parts if one.warmup is not None]
+    warmup = replace(
+        warmups[0],
+        settled=all(one.settled for one in warmups),
+        runs=sum(one.runs for one in warmups),
+        seconds=sum(one.seconds for one in warmups),
+    )
+    return Measurement(
+        latencies_ms=latencies,
+        warmup=warmup,
+        conditions=conditions,
+        verdict=judge(
+            latencies,
+            conditions,
+            warmup=warmup,
+            precision=precision,
+            loops=parts[0].loops,
+            launches=[float(np.median(one.latencies_ms)) for one in parts],
+        ),
+        precision=precision,
+        loops=parts[0].loops,
+        launches=len(parts),
+    )
+
+
+def _precise(launches: Sequence[Launch], precision: Optional[float]) -> bool:
+    if precision is None or len(launches) < MIN_LAUNCHES_FOR_PRECISION:
+        return False
+    interval = _together(launches, precision).verdict.interval
+    return interval is not None and interval.half_width <= precision
+
+
+def _part(progress: Progress, number: int, wanted: int) -> Progress:
+    """Progress of one launch as progress of the whole; after the first one all is measuring."""
+    if number == 0:
+        return lambda percent, phase: progress(
+            percent if phase != "measuring" else WARMED + (percent - WARMED) / wanted, phase
+        )
+    return lambda percent, phase: progress(
+        WARMED + (MEASURED - WARMED) * (number + percent / 100) / wanted, "measuring"
+    )
+
+
+def _file(results: str, number: int) -> Path:
+    return Path(results) / f".launch-{number}.npy"
+
+
+def limit_memory(ram_bytes: int, threads: int) -> None:
+    """Bound this process's address space, so that a model can't take more than the board has.
+
+    What is mapped but not resident now (libraries, reserved stacks) costs no memory, and is
+    allowed on top; so is what each thread of the engine will reserve without using.
+    """
+    from edgeyard.devices.runner import board as machine
+
+    now = machine.memory_bytes()
+    spare = max(0, now.get("VmSize", 0) - now.get("VmRSS", 0)) + threads * _PER_THREAD_BYTES
+    limit = ram_bytes + spare
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
