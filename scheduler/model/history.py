@@ -149,8 +149,8 @@ class History(Sequence[PastRun]):
 
         Args:
             runs: To be added, oldest first.
-            most: Keep the last ones up to this many.
-            since: Forget those at the beginning that ended earlier.
+            most: Keep the last ones up to this many, or up to one per cent more.
+            since: Forget those at the beginning that ended earlier, once they are one per cent.
         """
         drop = 0
         if since is not None and len(self):
@@ -158,6 +158,8 @@ class History(Sequence[PastRun]):
             drop = int(np.argmax(young)) if young.any() else len(self)
         if most is not None:
             drop = max(drop, len(self) + len(runs) - most)
+        if drop < len(self) // _SETTLED:
+            drop = 0  # what is fitted to the settled runs is fitted anew with each that goes
         if not runs and drop <= 0:
             return self
         longer = self._of(_joined(self.columns, _columns(self.names, runs), max(drop, 0)))

@@ -207,3 +207,14 @@ def test_of_many_runs_up_to_one_per_cent_waits_for_the_next_fit() -> None:
         assert len(History(history).settled) == len(history.settled)  # the runs alone decide it
         seen.add(id(history.settled))
     assert len(seen) <= 5
+
+
+def test_a_full_history_does_not_settle_anew_with_each_run() -> None:
+    history = History(run(A, 1.0) for _ in range(1000))
+    settled = [history.settled]
+    for _ in range(100):
+        history = history.grown([run(A, 1.0)], most=1000)
+        if history.settled is not settled[-1]:
+            settled.append(history.settled)
+        assert 1000 <= len(history) <= 1010
+    assert len(settled) <= 30
