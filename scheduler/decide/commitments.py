@@ -226,6 +226,8 @@ def commitments(
     """
     promised: dict[int, datetime] = {}
     for own in reservations.values():
+        if not own.stated and own.start <= batch.now:
+            continue  # it is the first to choose in this cycle, and may choose another board
         for each in _beside(batch, own.board):
             promised[each] = min(own.start, promised.get(each, own.start))
     return Commitments(batch=batch, policy=policy, reservations=reservations, promised=promised)
