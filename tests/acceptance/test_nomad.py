@@ -147,6 +147,44 @@ def test_the_platform_s_example_starts_at_its_second_and_its_parent_ends(
     )
 
 
+def test_a_board_that_another_namespace_uses_is_shown_busy_and_waited_for(
+    server: Server, nomad_cluster: LoopbackNomad, model: str
+) -> None:
+    """A lab migrates beside its old scheduler, which goes on giving its jobs boards."""
+    constraint = {"LTarget": "${device.attr.target_uid}", "Operand": "=", "RTarget": BOARD}
+    device = {"Name": "daiedge/edgedevice", "Count": 1, "Constraints": [constraint]}
+    task = {
+        "Name": "train",
+        "Driver": "raw_exec",
+        "Config": {"command": "/bin/sleep", "args": ["600"]},
+        "Resources": {"CPU": 50, "MemoryMB": 32, "Devices": [device]},
+    }
+    job = {"ID": "other-lab-7", "Type": "batch", "Namespace": "default", "Datacenters": ["*"]}
+    group = {"Name": "train", "Count": 1, "Tasks": [task]}
+    nomad_cluster.call("PUT", "/v1/jobs", {"Job": {**job, "TaskGroups": [group]}})
+
+    def shown() -> dict[str, object]:
+        found = server.call("GET", f"/v1/boards/{BOARD}")
+        assert isinstance(found, dict)
+        return found
+
+    try:
+        eventually(lambda: shown()["state"] == "busy", "the board is shown busy")
+        assert "outside Edgeyard" in str(shown()["reason"])
+        benchmark_id = submit(server, model, target_uid=BOARD)
+
+        def waiting() -> bool:
+            found = server.call("GET", f"/v1/benchmarks/{benchmark_id}")
+            assert isinstance(found, dict)
+            assert found["status"] == "pending", found
+            return bool((found["waiting_reason"] or {}).get("code") == "board_busy")
+
+        eventually(waiting, "it waits for the board")
+    finally:
+        nomad_cluster.call("DELETE", "/v1/job/other-lab-7?namespace=default&purge=true")
+    assert server.wait(benchmark_id, timeout_s=120)["status"] == "completed"
+
+
 def test_forty_loose_submissions_run_once_each_and_are_recorded_on_the_boards_that_ran_them(
     server: Server, nomad_cluster: LoopbackNomad, model: str
 ) -> None:
