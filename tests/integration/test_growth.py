@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
 
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.dialects import sqlite
 
 from edgeyard.plugins.testing import sample_snapshot
 from edgeyard.scheduler.decide.cycle import decide
@@ -15,7 +17,9 @@ from edgeyard.scheduler.decide.record import Recorder, given_of
 from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.rating import PlacementRating
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store.scoring import _ENDED
 from tests.builders.decision import plugins, policy
 from tests.builders.records import NOW, an_outcome
 
@@ -86,3 +90,26 @@ def test_a_recorded_cycle_knows_the_runs_that_it_knew(growing_store: SqlStore) -
     with growing_store.read() as uow:  # in any order
         again = [given_of(uow.cycles.get(head.seq)).knowledge.runs for head in heads[::-1]]
     assert [list(runs) for runs in again[::-1]] == [list(runs) for runs in known]
+
+
+def test_rated_ends_are_found_without_a_walk_through_all_ends(sqlite_store: SqlStore) -> None:
+    with sqlite_store.write() as uow:
+        for number in range(500):
+            uow.attempts.add_outcome(an_outcome(f"b-{number}", ended_at=NOW))
+        uow.scoring.rate(
+            [
+                PlacementRating(
+                    benchmark_id="b-499",
+                    attempt=1,
+                    policy="default/1",
+                    worths={"a": 1.0},
+                    expected_s=None,
+                )
+            ]
+        )
+    path = str(sqlite_store._reader.url).removeprefix("sqlite:///")
+    connection = sqlite3.connect(path)
+    statement = str(_ENDED.compile(dialect=sqlite.dialect()))
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", ("", 9, 0))]
+    connection.close()
+    assert not any("outcomes" in line and line.startswith("SCAN") for line in plan), plan
