@@ -32,6 +32,9 @@ LIVE_BENCHMARKS = 6
 MAX_PAUSE_S = 2.0
 """Longest time between a server's start, or the death of a victim, and the next kill."""
 
+KILLS_PER_RUN = 2
+"""Kills for each benchmark that is completed, at most."""
+
 END_S = 600.0
 """For all benchmarks to end after the last kill."""
 
@@ -178,6 +181,8 @@ class Soak:
                     time.sleep(self._random.uniform(0.0, MAX_PAUSE_S))
                     with contextlib.suppress(*_UNANSWERED):
                         self._lift_quarantines()
+                    if not self._moves_on():
+                        continue
                     victim = self._next_victim()
                     if victim.kill():
                         self._round.remove(victim)
@@ -201,6 +206,20 @@ class Soak:
     def _current(self) -> Server:
         assert self._server is not None
         return self._server
+
+    def _moves_on(self) -> bool:
+        """Whether enough has been completed for the next kill.
+
+        A benchmark whose run is lost 20 times is given up, which is no fault: on a slow machine
+        a server that is killed at once, each time, would never complete any.
+        """
+        with contextlib.suppress(*_UNANSWERED):
+            found = self._current().call(
+                "GET", "/v1/benchmarks?status=completed&total=true&limit=1"
+            )
+            assert isinstance(found, dict)
+            return int(found["total"]) * KILLS_PER_RUN >= self.tally.kills.total()
+        return False
 
     def _next_victim(self) -> Victim:
         """Each is killed once in a round, in an order by chance."""
