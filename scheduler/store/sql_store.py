@@ -369,17 +369,16 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
 
 
 def _close_to_others(path: Path) -> None:
-    """Let nobody but its owner read the file; SQLite gives its logs the same rights.
-
-    Raises:
-        ConfigError: The file can't be made, or is somebody else's.
-    """
+    """Let nobody but its owner read the file; SQLite gives its logs the same rights."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         if stat.S_IMODE(path.stat().st_mode) != 0o600:
             path.chmod(0o600)
-    except OSError as error:
-        raise ConfigError([f"{path} can't be opened as a database: {error.strerror}"]) from error
+    except OSError as error:  # where it can't be used at all, SQLite says so in a moment
+        logger.warning(
+            "the database's rights can't be set",
+            extra={"event": "store.rights", "cause": error.strerror},
+        )
 
 
 def _set_wal(connection: sqlite3.Connection, wait_s: float) -> None:
