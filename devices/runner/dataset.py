@@ -30,6 +30,9 @@ MAX_RATIO = 1000
 
 MAX_IMAGE_PIXELS = 64 * 1024**2
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff")
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+"""What Pillow may take a file for, whatever its name: of PostScript it would start Ghostscript."""
+
 _DESCRIPTION = "dataset.json"
 
 
@@ -229,7 +232,8 @@ def _decoder(
 
     def decode(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[np.uint8]:
         try:
-            with image_module.open(io.BytesIO(archive.read(info))) as image:
+            packed = io.BytesIO(archive.read(info))
+            with image_module.open(packed, formats=_FORMATS) as image:
                 if image.width * image.height > MAX_IMAGE_PIXELS:
                     raise _wrong(path, f"image {info.filename!r} has too many pixels")
                 resized = image.convert(mode).resize((size[1], size[0]), resample)

@@ -206,6 +206,21 @@ class TestImages:
         Image.new("RGB", size, colour).save(file, "PNG")
         return file.getvalue()
 
+    @pytest.mark.parametrize("ending", ["png", "jpg", "tif"])
+    def test_a_postscript_file_reaches_no_interpreter(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+    ) -> None:
+        """Pillow would start Ghostscript, which runs programs, for whatever begins as one."""
+        from PIL import EpsImagePlugin
+
+        started: list[object] = []
+        monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args: started.append(args))
+        image = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+        path = self.archive(tmp_path, {f"a/1.{ending}": image, f"b/1.{ending}": image})
+        with pytest.raises(RunFailed, match="can't be decoded"):
+            open_dataset(path, [IMAGE], None)
+        assert started == []
+
     def test_pixels_are_scaled_normalised_and_laid_out(self, tmp_path: Path) -> None:
         path = self.archive(
             tmp_path,
