@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.lifecycle import MAX_LOST_ATTEMPTS
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import FailureCategory, Status
 from edgeyard.scheduler.ports import JobRun
@@ -54,6 +56,21 @@ def test_a_job_that_stays_absent_is_lost_after_several_answers_and_a_grace_time(
     assert attempt.failure is not None
     assert attempt.failure.category is FailureCategory.CLUSTER
     assert lab.show(benchmark_id).status is Status.PENDING
+
+
+def test_a_benchmark_that_every_server_dies_with_is_given_up_in_the_end(lab: Lab) -> None:
+    """Else a benchmark that takes its server down would do so for ever."""
+    benchmark_id = lab.submit(max_retries=0)
+    for number in range(1, MAX_LOST_ATTEMPTS + 1):
+        assert lab.show(benchmark_id).status is Status.PENDING, number
+        lab.turn()
+        with lab.store.write() as uow:
+            attempt = uow.attempts.of(benchmark_id)[-1]
+            lifecycle.lost(uow, attempt, "lost with its server", lab.clock.now(), counts=False)
+    ended = lab.show(benchmark_id)
+    assert ended.status is Status.FAILED
+    assert ended.failure is not None
+    assert ended.failure.category is FailureCategory.CLUSTER
 
 
 def test_few_answers_prove_no_loss_however_far_apart_they_are(lab: Lab) -> None:
