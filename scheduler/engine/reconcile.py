@@ -425,6 +425,7 @@ class Reconciler:
             AttemptState.PREPARED,
         )
         self._apply(attempt, lambda uow, it: lifecycle.lost(uow, it, sentence, now, counts=counts))
+        self._cluster.stop(attempt.job_id)  # nothing of it is left behind, were it its secrets
 
     def _stop_reason(self, attempt: Attempt, benchmark: Benchmark, job: JobState) -> Failure | None:
         """Why a job that has not ended has to; None: let it go on."""

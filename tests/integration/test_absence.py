@@ -56,6 +56,7 @@ def test_a_job_that_stays_absent_is_lost_after_several_answers_and_a_grace_time(
     assert attempt.failure is not None
     assert attempt.failure.category is FailureCategory.CLUSTER
     assert lab.show(benchmark_id).status is Status.PENDING
+    assert job_id in lab.cluster.stopped  # what it left in the cluster goes, too
 
 
 def test_a_benchmark_that_every_server_dies_with_is_given_up_in_the_end(lab: Lab) -> None:
@@ -119,7 +120,7 @@ def test_a_registration_that_takes_effect_after_that_is_stopped_on_its_own_event
     lab.cluster.start(second.job_id, A)
     lab.cluster.jobs[first.job_id] = registered
     lab.reconciler.run([first.job_id])
-    assert lab.cluster.stopped == [first.job_id]
+    assert set(lab.cluster.stopped) == {first.job_id}
     live = [job_id for job_id, job in lab.cluster.jobs.items() if job.run is not JobRun.ENDED]
     assert live == [second.job_id]
 

@@ -503,8 +503,18 @@ class TestHostsClocks:
         yield lab
         lab.close()
 
-    def state(self, lab: NomadCluster, nomad: respx.Router, status: str) -> JobState:
+    def state(
+        self,
+        lab: NomadCluster,
+        nomad: respx.Router,
+        status: str,
+        placed_before_s: float | None = None,
+    ) -> JobState:
         found = allocation(status, *([terminated(0)] if status == "complete" else []))
+        started = moment(STARTED)
+        assert started is not None
+        if placed_before_s is not None:
+            found["CreateTime"] = int((started.timestamp() - placed_before_s) * 1e9)
         nomad.get("/v1/allocations").respond(json=[found])
         return lab.states([JOB])[JOB]
 
@@ -530,12 +540,23 @@ class TestHostsClocks:
         assert ended.started_at is not None
         assert ended.ended_at - ended.started_at == self.RAN
 
+    @pytest.mark.parametrize("placed_before_s", [None, -600.0])
     def test_count_from_receipt_where_its_clock_was_not_measured(
+        self, lab: NomadCluster, nomad: respx.Router, placed_before_s: float | None
+    ) -> None:
+        """A start before Nomad's server had placed the job can't be."""
+        assert self.state(lab, nomad, "running", placed_before_s).started_at == self.NOW
+        ended = self.state(lab, nomad, "complete", placed_before_s)
+        assert (ended.started_at, ended.ended_at) == (self.NOW - self.RAN, self.NOW)
+
+    def test_are_as_it_says_where_they_can_be_and_its_clock_was_not_measured(
         self, lab: NomadCluster, nomad: respx.Router
     ) -> None:
-        assert self.state(lab, nomad, "running").started_at == self.NOW
-        ended = self.state(lab, nomad, "complete")
-        assert (ended.started_at, ended.ended_at) == (self.NOW - self.RAN, self.NOW)
+        """Else each look would find another time, and ends of two jobs be out of order."""
+        assert self.state(lab, nomad, "running", 1.0).started_at == moment(STARTED)
+        ended = self.state(lab, nomad, "complete", 1.0)
+        assert ended.started_at == moment(STARTED)
+        assert ended.ended_at == moment(STARTED) + self.RAN  # type: ignore[operator]
 
     def test_are_as_it_says_where_it_agrees(self, lab: NomadCluster, nomad: respx.Router) -> None:
         self.measured(lab, nomad, 0.7)

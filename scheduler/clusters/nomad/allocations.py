@@ -69,20 +69,31 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
     )
 
 
-def by_our_clock(state: JobState, offset_s: float | None, now: datetime) -> JobState:
+def by_our_clock(
+    state: JobState, offset_s: float | None, placed_at: datetime | None, now: datetime
+) -> JobState:
     """Correct the times that a host gave by how far its clock is off.
 
-    Where nobody measured that, what it says last happened now, when we learn of it; how long the
-    task ran is the host's own measurement all the same.
+    Where nobody measured that, and its times can't be, what it says last happened now, when we
+    learn of it; how long the task ran is the host's own measurement all the same.
 
     Args:
         state: As the host says.
         offset_s: How far its clock is ahead of ours; None: not measured.
+        placed_at: When Nomad's server gave the job its board; None where it does not say.
         now: By our clock.
     """
     started_at, ended_at = state.started_at, state.ended_at
     last = ended_at or started_at
-    if last is None or (offset_s is not None and abs(offset_s) <= CLOCK_TOLERANCE_S):
+    if last is None:
+        return state
+    if offset_s is None:
+        tolerance = timedelta(seconds=CLOCK_TOLERANCE_S)
+        first = started_at or last
+        possible = placed_at is not None and placed_at - tolerance <= first
+        if possible and last <= now + tolerance:
+            return state
+    elif abs(offset_s) <= CLOCK_TOLERANCE_S:
         return state
     shift = now - last if offset_s is None else timedelta(seconds=-offset_s)
     return replace(
@@ -90,6 +101,11 @@ def by_our_clock(state: JobState, offset_s: float | None, now: datetime) -> JobS
         started_at=None if started_at is None else started_at + shift,
         ended_at=None if ended_at is None else ended_at + shift,
     )
+
+
+def placed_at_of(allocation: Json) -> datetime | None:
+    """When Nomad's server gave the job its board, by the server's clock."""
+    return _at_ns(allocation.get("CreateTime"))
 
 
 def of_no_run(job_id: str, job: Json) -> JobState:

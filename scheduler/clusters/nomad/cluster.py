@@ -32,6 +32,7 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
     of_no_run,
     of_run,
     of_start_to_come,
+    placed_at_of,
     placement_problem,
 )
 from edgeyard.scheduler.clusters.nomad.blocked import Lab, conditions_of
@@ -178,9 +179,15 @@ class NomadCluster:
         """Stop the job, and the run that its periodic start made; returns at once."""
         if _JOB_ID.fullmatch(job_id) is None:
             return
-        for job in self._client.jobs(job_id):
-            if _belongs(job, job_id) and is_live(job):
-                self._client.deregister(str(job["ID"]))
+        live = [
+            str(job["ID"])
+            for job in self._client.jobs(job_id)
+            if _belongs(job, job_id) and is_live(job)
+        ]
+        for each in live:
+            self._client.deregister(each)
+        if not live:  # no end of it will be seen, after which its secrets would go
+            self._housekeeper.settle(job_id, ())
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         """States by id; an id that Nomad does not know is absent."""
@@ -384,7 +391,7 @@ class NomadCluster:
         said = of_run(job_id, allocation, self._access.device)
         report = self._load_watch.latest().get(str(allocation.get("NodeName")))
         offset_s = None if report is None else report.clock_offset_s
-        return by_our_clock(said, offset_s, self._now())
+        return by_our_clock(said, offset_s, placed_at_of(allocation), self._now())
 
     def _start_to_come(self, job_id: str, jobs: Mapping[str, Json]) -> JobState:
         """Of a periodic job without a run: its child waits for room, or its time has not come."""
