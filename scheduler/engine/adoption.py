@@ -26,9 +26,15 @@ MAX_LOST_NUMBERS = 10
 class Adopter:
     """Looks at each stray job once; one thread."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, max_run_s: float) -> None:
+        """Nothing is read before `run`.
+
+        Args:
+            max_run_s: Bound on a run that states no ``user_time``, seconds.
+        """
         self._store = store
         self._clock = clock
+        self._max_run_s = max_run_s
         self._reported: frozenset[str] = frozenset()
 
     def run(self, strays: Mapping[str, str | None]) -> tuple[str, ...]:
@@ -75,7 +81,7 @@ class Adopter:
                         target_uid=strays[job_id],
                     )
                     wanted.append((benchmark, attempt))
-        prepared = lifecycle.prepare(uow, wanted, now)
+        prepared = lifecycle.prepare(uow, wanted, now, most_run_s=self._max_run_s)
         ours = {attempt.job_id for _, attempt in prepared}
         for benchmark, attempt in prepared:
             uow.log.append(

@@ -13,6 +13,7 @@ from edgeyard.devices.runner.result import LOG, REPORT, SCHEMA
 from edgeyard.errors import Conflict, NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import ResultFile, StoredFile
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
 
@@ -110,7 +111,8 @@ class Claims:
     ) -> None:
         now = self._clock.now()
         current = uow.attempts.by_job_id(attempt.job_id)
-        if current.state is AttemptState.ENDED or current.result_at is not None:
+        ended = uow.benchmarks.get(current.benchmark_id).status in TERMINAL
+        if ended or current.state is AttemptState.ENDED or current.result_at is not None:
             raise Conflict(f"attempt {current.number} of {current.benchmark_id} needs no result")
         for name, file in stored.items():
             uow.files.add_result(

@@ -492,6 +492,7 @@ class Cycle:
             preemptible=live is not None
             and live.benchmark.description.preemptible
             and attempt.state is AttemptState.RUNNING
+            and attempt.board_is_known
             and attempt.result_at is None
             and not self._spared(uow, attempt),
             ending=live is None
@@ -626,6 +627,7 @@ class Cycle:
             waiting_now = self._store.transact(partial(rest, seq, placed))
         self._remember([replace(self._live[w.benchmark_id], benchmark=w) for w in waiting_now])
         self._explained |= told
+        self._pins.acted_on(missed)
         counts = {"placed": len(prepared), "preempted": len(done.preempted), "waiting": len(told)}
         for name, count in counts.items():
             self._observe("decisions_total", count, {"policy": chosen.policy.name, "result": name})

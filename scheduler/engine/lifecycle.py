@@ -373,6 +373,7 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
         or not victim.description.preemptible
         or attempt.state is not AttemptState.RUNNING
         or attempt.target_uid != preemption.target_uid
+        or not attempt.board_is_known
         or attempt.stopping is not None
         or attempt.result_at is not None
         or attempt.progress is None
@@ -567,7 +568,7 @@ def result_received(
     if attempt.result_at is not None:
         return
     if attempt.state is AttemptState.ENDED:
-        _late_result(uow, attempt, benchmark, report, now)
+        _late_result(uow, attempt, benchmark, report, now, sender)
         return
     if attempt.state in (AttemptState.DISPATCHING, AttemptState.UNKNOWN, AttemptState.QUEUED):
         attempt = task_started(uow, attempt, None, now, now)
@@ -578,12 +579,23 @@ def result_received(
         settle(uow, attempt, now)
 
 
+def _keeps_out(uow: UnitOfWork, other: Attempt) -> bool:
+    """Whether what an attempt has reported leaves no room for the late result of another one."""
+    if other.result_at is None:
+        return False
+    report = _report(uow, other)
+    return other.state is not AttemptState.ENDED or (
+        report is not None and _reported_failure(report) is None
+    )
+
+
 def _late_result(
     uow: UnitOfWork,
     attempt: Attempt,
     benchmark: Benchmark,
     report: Mapping[str, object],
     now: datetime,
+    sender: str,
 ) -> None:
     """Take the report of an attempt that was given up for being absent.
 
@@ -593,11 +605,10 @@ def _late_result(
     Raises:
         Conflict: It is not wanted any more.
     """
-    others = uow.attempts.of(attempt.benchmark_id)
     if (
         not attempt.takes_late_result
         or benchmark.status in TERMINAL
-        or any(other.result_at is not None for other in others)
+        or any(_keeps_out(uow, other) for other in uow.attempts.of(attempt.benchmark_id))
     ):
         raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
     good = _reported_failure(report) is None
@@ -606,7 +617,7 @@ def _late_result(
     if saved.boards_differ:
         _amended(uow, saved, report, now)
     data = {"attempt": saved.number, "target_uid": saved.target_uid}
-    _log(uow, benchmark, now, "result.late", data)
+    _log(uow, benchmark, now, "result.late", {**data, "sender": sender})
     if good:
         done = replace(benchmark, progress=100.0, phase=None, target_uid=saved.target_uid)
         _move(uow, done, Status.COMPLETED, now, data)

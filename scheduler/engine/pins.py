@@ -10,7 +10,7 @@ The time is stored with the benchmark, so that a restart of the server does not 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -70,17 +70,19 @@ class Pins:
             and not self._clock.disagreement_s()
             and self._absent.elapsed_s(benchmark.benchmark_id, since) >= self._grace_s
         )
-        if over:
-            self._reported.add(benchmark.benchmark_id)
         grace = f"{self._grace_s:g} s"
         if asked.if_unavailable is IfUnavailable.RESCHEDULE:
             outlook = f"if that lasts for {grace}, another board that fits may run it"
-        elif benchmark.benchmark_id in self._reported:
+        elif over or benchmark.benchmark_id in self._reported:
             outlook = "it stays pinned to it, and its owner was told"
         else:
             outlook = f"it stays pinned to it; if that lasts for {grace}, its owner is told"
         told = replace(waiting, sentence=f"{waiting.sentence}; {outlook}")
         return PinView(waiting=told, since=since, over=over)
+
+    def acted_on(self, benchmark_ids: Iterable[str]) -> None:
+        """Note that ``if_unavailable`` of these was acted on, and that this is stored."""
+        self._reported.update(benchmark_ids)
 
     def forget_all_but(self, benchmark_ids: Container[str]) -> None:
         """Drop what is remembered of others."""

@@ -9,7 +9,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, NotFound, Unavailable
+from edgeyard.errors import (
+    ClusterUnreachable,
+    Conflict,
+    EdgeyardError,
+    LeadershipLost,
+    NotFound,
+    Unavailable,
+)
 from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.absence import Absences
@@ -183,8 +190,11 @@ class Reconciler:
                 self._one(attempt, benchmark, job, after_restart)
                 if job is not None and self._stays_blocked(attempt, benchmark, job):
                     blocked.append((benchmark, attempt, job.reason))
-            except Unavailable:
-                raise  # the store's trouble, not the attempt's
+            except LeadershipLost:
+                raise
+            except Unavailable as error:
+                self._store.ping()  # raises where it is the store's trouble, not the attempt's
+                self._report_failure(attempt, benchmark, error)
             except Exception as error:
                 self._report_failure(attempt, benchmark, error)
             else:
@@ -311,9 +321,8 @@ class Reconciler:
             attempt = attempt.on_board(placed=job.target_uid)
         why = self._stop_reason(attempt, benchmark, job)
         if why is not None:
-            if attempt.stopping is None:
-                self._apply(attempt, lambda uow, it: uow.attempts.save(replace(it, stopping=why)))
-            self._cluster.stop(attempt.job_id)
+            if self._note_stopping(attempt, why):
+                self._cluster.stop(attempt.job_id)
             return
         if job.run is JobRun.RUNNING and attempt.state not in (
             AttemptState.RUNNING,
@@ -333,6 +342,22 @@ class Reconciler:
                 attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
             )
 
+    def _note_stopping(self, attempt: Attempt, why: Failure) -> bool:
+        """Write why a task is stopped, unless the attempt has moved on since it was judged."""
+        if attempt.stopping is not None:
+            return True
+        noted = False
+
+        def change(uow: UnitOfWork, it: Attempt) -> None:
+            nonlocal noted
+            judged = (attempt.state, attempt.result_at, attempt.stopping)
+            noted = (it.state, it.result_at, it.stopping) == judged
+            if noted:
+                uow.attempts.save(replace(it, stopping=why))
+
+        self._apply(attempt, change)
+        return noted
+
     def _waits_for_claim(
         self, attempt: Attempt, benchmark: Benchmark, failure: Failure | None
     ) -> bool:
@@ -349,7 +374,9 @@ class Reconciler:
         since_s = self._claimed_since_s.setdefault(attempt.job_id, now_s)
         try:
             self._claim(attempt)
-        except ClusterUnreachable as error:
+        except LeadershipLost:
+            raise
+        except (ClusterUnreachable, Unavailable) as error:
             logger.info(
                 "a result could not be claimed yet",
                 extra={"event": "result.waits", "job_id": attempt.job_id, "reason": str(error)},
@@ -449,11 +476,22 @@ class Reconciler:
         if attempt.started_at is not None and (
             self._elapsed_s(attempt, "run", attempt.started_at) > bound_s + RUN_TIME_MARGIN_S
         ):
+            if attempt.result_at is not None:
+                return self._did_not_end(attempt)
             return Failure(
                 category=FailureCategory.TIMEOUT,
                 sentence=f"it ran longer than its time limit of {bound_s:g} s",
             )
         return self._board_fault(attempt, job)
+
+    def _did_not_end(self, attempt: Attempt) -> Failure | None:
+        """Why a task is stopped that goes on after its report; its result counts all the same."""
+        assert attempt.result_at is not None
+        if self._elapsed_s(attempt, "reported", attempt.result_at) < self._rules.upload_grace_s:
+            return None
+        return Failure(
+            category=FailureCategory.CLUSTER, sentence="its task did not end after its report"
+        )
 
     def _board_fault(self, attempt: Attempt, job: JobState) -> Failure | None:
         """Why its board is not to be waited for; a task may not notice that its board is gone."""

@@ -31,7 +31,7 @@ from datetime import datetime
 from functools import partial
 from queue import Empty, Queue
 
-from edgeyard.errors import ClusterUnreachable, EdgeyardError
+from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, Unavailable
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
@@ -140,11 +140,18 @@ class Engine:
             parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
         )
         self._outages = Outages()
-        self._adopter = Adopter(parts.store, parts.clock)
+        self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s)
 
     def start(self) -> None:
         """Repair what the last process left behind, then start all threads."""
-        self._repair(None, after_restart=True)
+        try:
+            self._repair(None, after_restart=True)
+        except LeadershipLost:
+            raise
+        except Unavailable as error:  # the repair thread tries again; others can work meanwhile
+            logger.warning(
+                "the first repair failed", extra={"event": "repair.failed", "reason": str(error)}
+            )
         loops: list[tuple[str, Callable[[], None]]] = [
             ("cycle", self._cycle_loop),
             ("watch", self._watch_loop),

@@ -90,10 +90,13 @@ class Twin:
     ) -> None:
         """Take the cluster's answer in, and how busy hosts were, by their names."""
         with self._lock:
-            before = self._known.joined if self._known else self._nothing
-        joined = before.joined(self._stated, hosts, self._unknown)
+            before, stated = self._known.joined if self._known else self._nothing, self._stated
+        joined = before.joined(stated, hosts, self._unknown)
         others = frozenset(board.target_uid for board in joined.others)
         with self._lock:
+            if self._stated is not stated:  # the inventory was read again meanwhile
+                joined = self._nothing.joined(self._stated, hosts, self._unknown)
+                others = frozenset(board.target_uid for board in joined.others)
             self._unusable = {
                 board.target_uid: (
                     self._unusable.get(board.target_uid, (at, ""))[0],

@@ -12,7 +12,7 @@ import pytest
 
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.engine.cycle import Cycle
+from edgeyard.scheduler.engine.cycle import RETRY_BACKOFF_S, Cycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.framework.policy import load_policy
@@ -172,6 +172,7 @@ def test_one_that_comes_back_to_the_queue_is_told_anew_why_it_waits(tmp_path: Pa
     drain(True)
     lab.cluster.end(job_id, Failure(category=FailureCategory.BOARD_FAULT, sentence="it froze"))
     lab.reconciler.run()
+    lab.clock.forward(RETRY_BACKOFF_S)  # before it is tried again on the board that it names
     lab.turn()
     assert lab.show(benchmark_id).status is Status.PENDING
     assert explanations.of(benchmark_id).waiting == before

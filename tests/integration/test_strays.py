@@ -47,7 +47,7 @@ def test_a_job_that_runs_on_is_adopted_by_an_older_backup(lab: Lab, tmp_path: Pa
     job_id = lab.running(benchmark_id)
     other = restored(lab, tmp_path / "restored", backup)
     assert other.show(benchmark_id).status is Status.PENDING
-    adopter = Adopter(other.store, other.clock)
+    adopter = Adopter(other.store, other.clock, 900.0)
     lab.cluster.stray_jobs = {job_id: A}
     prepared = adopter.run(lab.cluster.stray_jobs)
     assert prepared == (job_id,)
@@ -69,7 +69,7 @@ def test_a_job_that_runs_on_is_adopted_by_an_older_backup(lab: Lab, tmp_path: Pa
 
 
 def test_a_job_that_is_not_ours_is_reported_once_and_left_alone(lab: Lab) -> None:
-    adopter = Adopter(lab.store, lab.clock)
+    adopter = Adopter(lab.store, lab.clock, 900.0)
     lab.submit()
     for _ in range(3):
         assert adopter.run({FOREIGN: B}) == ()
