@@ -23,6 +23,7 @@ from pathlib import Path
 from edgeyard import failpoints
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.record import Explained
+from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 
@@ -42,7 +43,7 @@ def serve(folder):
         with store.write() as uow:
             uow.files.add_result(make.a_result("out", benchmark_id=name, sha256=stored.sha256))
         os.write(1, f"uploaded {name}\\n".encode())
-    store.prune(make.at(10))
+    store.prune(dict.fromkeys(RetentionClass, make.at(10)))
     store.close()
 
 for number in itertools.count(1):
