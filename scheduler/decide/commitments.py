@@ -170,6 +170,7 @@ class Commitments:
         minute = own.start.astimezone(UTC) + timedelta(seconds=59)
         return Waiting(
             reason=WaitingReason.RESERVED,
+            promised=True,
             sentence=f"it has waited long enough to have a reservation: {uid} from "
             f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is promised there",
         )
@@ -180,6 +181,7 @@ class Commitments:
         start = self.starts[board].astimezone(UTC)
         return Waiting(
             reason=WaitingReason.RESERVED,
+            promised=True,
             sentence=f"{uid} is promised from {start:%Y-%m-%dT%H:%M:%SZ} on, "
             "before this would surely be through",
         )

@@ -61,7 +61,8 @@ class Pins:
         if waiting.reason is WaitingReason.CLUSTER_UNREACHABLE:  # says nothing of the board
             return PinView(waiting=waiting, since=benchmark.unavailable_since)
         due = asked.start_time is not None and self._clock.certain() >= asked.start_time
-        if waiting.reason not in _GONE and not (due and waiting.reason in _TAKEN):
+        gone = waiting.reason in _GONE and not waiting.promised
+        if not gone and not (due and waiting.reason in _TAKEN):
             self._reported.discard(benchmark.benchmark_id)
             return PinView(waiting=waiting)
         since = benchmark.unavailable_since or self._clock.now()

@@ -254,10 +254,16 @@ class BenchmarkFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Why a benchmark waits: a stable code and a sentence for people."""
+    """Why a benchmark waits: a stable code and a sentence for people.
+
+    Attributes:
+        promised: Its board is there, and promised to a benchmark that comes first; known within
+            a cycle, and not stored.
+    """
 
     reason: WaitingReason
     sentence: str
+    promised: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -190,6 +190,20 @@ def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
     assert lab.show(benchmark_id).target_uid == B
 
 
+def test_a_board_that_is_promised_to_a_booking_is_not_gone(lab: Lab) -> None:
+    """The board is there, and its turn comes: to lose the pin for that would be a surprise."""
+    start = lab.time.now() + timedelta(minutes=50)
+    lab.submit(target=None, target_uid=A, start_time=start, user_time_s=60.0)
+    pinned = lab.submit(target=None, target_uid=A, user_time_s=3600.0)
+    for _ in range(7):
+        lab.decide()
+        lab.clock.forward(100)
+    shown = lab.show(pinned)
+    assert shown.waiting is not None
+    assert shown.waiting.reason is WaitingReason.RESERVED
+    assert not shown.unpinned
+
+
 def test_a_board_that_an_operator_took_out_can_t_be_had_either(lab: Lab) -> None:
     with lab.store.write() as uow:
         uow.lab.set_override(
