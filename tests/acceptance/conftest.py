@@ -40,11 +40,12 @@ def enter() -> Iterator[Callable[[contextlib.AbstractContextManager[str]], str]]
 @pytest.fixture
 def clean_environment() -> dict[str, str]:
     """Without what a checkout or a developer has set."""
-    dropped = ("PYTHONPATH", "VIRTUAL_ENV", "PYTEST_CURRENT_TEST")
+    dropped = ("PYTHONPATH", "VIRTUAL_ENV")
+    prefixes = ("EDGEYARD_", "PYTEST_")  # PYTEST_ADDOPTS=-v undoes a tutorial's --quiet
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in dropped and not name.startswith("EDGEYARD_")
+        if name not in dropped and not name.startswith(prefixes)
     }
 
 
