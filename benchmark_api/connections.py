@@ -22,6 +22,9 @@ HEAD_S = 10.0
 BODY_IDLE_S = 60.0
 """For the next bytes of a body."""
 
+DRAIN_S = 10.0
+"""For the rest of a body whose request has been answered already."""
+
 _OTHER_DESCRIPTORS = 256
 """Kept for files, the database and calls to the cluster."""
 
@@ -32,20 +35,25 @@ class BoundedProtocol(H11Protocol):
     max_connections: ClassVar[int]
     head_s: ClassVar[float]
     body_idle_s: ClassVar[float]
+    drain_s: ClassVar[float]
     unheard: ClassVar[dict[BoundedProtocol, None]]
     """Connections that have not sent a whole head yet, oldest first."""
+    idle: ClassVar[dict[BoundedProtocol, None]]
+    """Connections between two requests, the one that has been idle for longest first."""
 
     _timer: asyncio.TimerHandle | None = None
+    _awaited: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Give up the oldest connection that sent no request, if this one is one too many."""
+        """Close the oldest connection that has no request, if this one is one too many."""
         super().connection_made(transport)
-        self.unheard[self] = None
-        self._timer = self.loop.call_later(self.head_s, self._too_slow, "head")
         if len(self.connections) > self.max_connections:
-            oldest = next(iter(self.unheard))
-            oldest.transport.abort()
-            self.unheard.pop(oldest, None)
+            evicted = next(iter(self.unheard), None) or next(iter(self.idle), self)
+            evicted._forget()
+            evicted.transport.abort()
+            if evicted is self:
+                return
+        self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
@@ -55,25 +63,56 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on, and bound the wait for what is still missing."""
         super().data_received(data)
+        self._bound_wait()
+
+    def on_response_complete(self) -> None:
+        """Go on to the next request, which may have arrived before the answer to this one."""
+        super().on_response_complete()
+        self._bound_wait()
+
+    def _bound_wait(self) -> None:
+        """Start the timer of what the connection waits for now."""
         state = self.conn.their_state
-        if state is h11.IDLE:
-            if self._timer is None:  # the beginning of one more request on this connection
-                self.unheard[self] = None
-                self._timer = self.loop.call_later(self.head_s, self._too_slow, "head")
-            return
+        if self.transport.is_closing():
+            self._forget()
+        elif state is h11.IDLE and self.conn.trailing_data[0]:
+            if self._awaited != "head":  # the timer of one head is never started again
+                self._await_head()
+        elif state is h11.IDLE:
+            self._forget()
+            self.idle[self] = None
+            if self.timeout_keep_alive_task is None:  # the drained body stopped it
+                self.timeout_keep_alive_task = self.loop.call_later(
+                    self.timeout_keep_alive, self.timeout_keep_alive_handler
+                )
+        elif state is h11.SEND_BODY and self.conn.our_state is h11.DONE:
+            if self._awaited != "drain":
+                self._await("drain", self.drain_s)
+        elif state is h11.SEND_BODY:
+            self._await("body", self.body_idle_s)
+        else:
+            self._forget()
+
+    def _await_head(self) -> None:
+        self._await("head", self.head_s)
+        self.unheard[self] = None
+
+    def _await(self, part: str, bound_s: float) -> None:
         self._forget()
-        if state is h11.SEND_BODY:
-            self._timer = self.loop.call_later(self.body_idle_s, self._too_slow, "body")
+        self._awaited = part
+        self._timer = self.loop.call_later(bound_s, self._too_slow, part)
 
     def _forget(self) -> None:
         self.unheard.pop(self, None)
+        self.idle.pop(self, None)
+        self._awaited = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _too_slow(self, part: str) -> None:
         if part == "body" and self.flow.read_paused:  # it is we who do not read on
-            self._timer = self.loop.call_later(self.body_idle_s, self._too_slow, part)
+            self._await(part, self.body_idle_s)
             return
         logger.info(
             "connection given up", extra={"event": "connection.too_slow", "waiting_for": part}
@@ -83,14 +122,20 @@ class BoundedProtocol(H11Protocol):
 
 
 def bounded_protocol(
-    max_connections: int, *, head_s: float = HEAD_S, body_idle_s: float = BODY_IDLE_S
+    max_connections: int,
+    *,
+    head_s: float = HEAD_S,
+    body_idle_s: float = BODY_IDLE_S,
+    drain_s: float = DRAIN_S,
 ) -> type[BoundedProtocol]:
     """Make the protocol of one server.
 
     Args:
-        max_connections: When there are more, the oldest that has not sent a request is closed.
+        max_connections: When there are more, the oldest that has not sent a request is closed, or
+            otherwise the one that has been idle for longest since its last one.
         head_s: Bound on receiving the head of a request.
         body_idle_s: Bound on a pause within a body.
+        drain_s: Bound on receiving the rest of a body after its request was answered.
     """
     return type(
         "ServerProtocol",
@@ -99,7 +144,9 @@ def bounded_protocol(
             "max_connections": max_connections,
             "head_s": head_s,
             "body_idle_s": body_idle_s,
+            "drain_s": drain_s,
             "unheard": {},
+            "idle": {},
         },
     )
 

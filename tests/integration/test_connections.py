@@ -25,16 +25,34 @@ async def echo(request: Request) -> Response:
     return PlainTextResponse(await request.body())
 
 
+async def refuse(request: Request) -> Response:
+    return PlainTextResponse("no", 401)
+
+
 @contextmanager
-def served(max_connections: int, head_s: float, body_idle_s: float = 60.0) -> Iterator[int]:
-    app = Starlette(routes=[Route("/", echo, methods=["GET", "POST"])])
+def served(
+    max_connections: int,
+    head_s: float,
+    body_idle_s: float = 60.0,
+    drain_s: float = 60.0,
+    keep_alive_s: int = 5,
+) -> Iterator[int]:
+    app = Starlette(
+        routes=[
+            Route("/", echo, methods=["GET", "POST"]),
+            Route("/refuse", refuse, methods=["POST"]),
+        ]
+    )
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         server = uvicorn.Server(
             uvicorn.Config(
                 app,
                 log_config=None,
-                http=bounded_protocol(max_connections, head_s=head_s, body_idle_s=body_idle_s),
+                http=bounded_protocol(
+                    max_connections, head_s=head_s, body_idle_s=body_idle_s, drain_s=drain_s
+                ),
+                timeout_keep_alive=keep_alive_s,
                 timeout_graceful_shutdown=1,
             )
         )
@@ -106,6 +124,72 @@ def test_a_stalled_body_is_given_up_and_a_slow_one_is_not() -> None:
             time.sleep(0.1)
         assert slow.recv(1000).startswith(b"HTTP/1.1 200")
         assert closed(stalled)
+
+
+def test_idle_connections_give_way_to_new_ones() -> None:
+    with (
+        served(max_connections=10, head_s=3600, keep_alive_s=3600) as port,
+        contextlib.ExitStack() as stack,
+    ):
+        idle = []
+        for _ in range(10):
+            each = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            each.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert each.recv(1000).startswith(b"HTTP/1.1 200")
+            idle.append(each)
+        with httpx.Client(trust_env=False, timeout=60) as client:
+            for _ in range(3):
+                assert client.post(f"http://127.0.0.1:{port}/", content=b"x").text == "x"
+        assert closed(idle[0])
+        idle[-1].sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert idle[-1].recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_that_drips_after_its_answer_is_given_up() -> None:
+    with (
+        served(max_connections=20, head_s=60, drain_s=1.0) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        connection.sendall(b"POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\nx")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 401")
+        for _ in range(300):
+            time.sleep(0.1)
+            try:
+                connection.sendall(b"x")
+            except OSError:
+                return
+        pytest.fail("the connection was still open after 30 s")
+
+
+def test_a_connection_serves_again_after_the_rest_of_an_answered_body() -> None:
+    with (
+        served(max_connections=20, head_s=60) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        connection.sendall(b"POST /refuse HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nx")
+        answer = b""
+        while not answer.endswith(b"no"):
+            answer += connection.recv(1000)
+        connection.sendall(b"x")
+        time.sleep(0.2)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        assert closed(connection), "an idle connection is closed after a while"
+
+
+@pytest.mark.parametrize(
+    "second",
+    [b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nx", b"GET / HTTP/1.1\r\nX-Slow"],
+    ids=["half a body", "half a head"],
+)
+def test_a_pipelined_request_is_bounded_too(second: bytes) -> None:
+    with (
+        served(max_connections=20, head_s=1.0, body_idle_s=1.0, keep_alive_s=3600) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
+    ):
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + second)
+        assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+        assert closed(connection)
 
 
 def test_a_server_of_many_connections_has_descriptors_for_them() -> None:
