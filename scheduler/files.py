@@ -11,7 +11,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -80,6 +80,14 @@ class ContentFiles:
             raise NotFound("content", sha256)
         return path
 
+    def kept(self, sha256: str) -> bool:
+        """Return whether the content is stored now.
+
+        Raises:
+            NotFound: It is no hash.
+        """
+        return self._place(sha256).is_file()
+
     def remove(self, sha256: str, *, older_than_s: float = NAMING_S) -> bool:
         """Drop content that nothing names any more (`Files.referenced`); True if it went.
 
@@ -106,6 +114,26 @@ class ContentFiles:
                 stat = path.stat()
                 if stat.st_mtime < newest and _SHA256.fullmatch(path.name):
                     yield StoredFile(sha256=path.name, size_bytes=stat.st_size)
+
+    def evict(self, free_bytes: int, spared: Collection[str]) -> None:
+        """Remove content of a cache, the oldest first, until so much room is free.
+
+        Args:
+            free_bytes: Room that is wanted.
+            spared: Content that stays, as does what was read or came in just now.
+
+        Raises:
+            Unavailable: The folder can't be asked.
+        """
+        ages = []
+        for path in self._root.glob("??/??/*"):
+            with contextlib.suppress(FileNotFoundError):
+                ages.append((path.stat().st_mtime, path.name))
+        for _, sha256 in sorted(ages):
+            if self.free_bytes() >= free_bytes:
+                return
+            if sha256 not in spared and _SHA256.fullmatch(sha256):
+                self.remove(sha256)
 
     def free_bytes(self) -> int:
         """Room that is left for us.

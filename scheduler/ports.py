@@ -283,6 +283,15 @@ class FileStore(Protocol):
         """
         ...
 
+    def kept(self, sha256: str) -> bool:
+        """Return whether the content is stored now, where all servers find it.
+
+        Raises:
+            NotFound: It is no hash.
+            Unavailable: The place where it is stored does not answer.
+        """
+        ...
+
     def free_bytes(self) -> int:
         """Room that is left."""
         ...

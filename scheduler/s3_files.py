@@ -6,6 +6,8 @@ import contextlib
 import logging
 import os
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -76,6 +78,9 @@ class S3Files:
         self._access = access
         self._client = _client(access)
         self._cache = ContentFiles(cache, reserve_bytes=reserve_bytes)
+        self._reserve_bytes = reserve_bytes
+        self._uploads: Counter[str] = Counter()
+        self._uploads_lock = threading.Lock()
         with _translated("looking for the bucket"):
             try:
                 self._client.head_bucket(Bucket=access.bucket)
@@ -94,6 +99,7 @@ class S3Files:
         Raises:
             Unavailable: No room, or the cache's folder can't be written.
         """
+        self._make_room(0)
         return S3Writer(self, self._cache.writer(limit_bytes, urgent=urgent))
 
     def path(self, sha256: str) -> Path:
@@ -115,7 +121,10 @@ class S3Files:
                 if _is_absent(error):
                     raise NotFound("content", sha256) from error
                 raise
-            writer = self._cache.writer(int(found["ContentLength"]))
+            size_bytes = int(found["ContentLength"])
+            self._make_room(size_bytes)
+            # A task waits for it, and the cache gives it up again when the room is needed.
+            writer = self._cache.writer(size_bytes, urgent=True)
             try:
                 with contextlib.closing(found["Body"]) as body:
                     for chunk in body.iter_chunks(_CHUNK_BYTES):
@@ -128,6 +137,23 @@ class S3Files:
             self._cache.remove(stored.sha256, older_than_s=-1.0)
             raise Unavailable(f"the content of {sha256} is damaged in the bucket")
         return self._cache.path(sha256)
+
+    def kept(self, sha256: str) -> bool:
+        """Return whether the content is in the bucket now, whatever the cache holds.
+
+        Raises:
+            NotFound: It is no hash.
+            Unavailable: The service does not answer.
+        """
+        key = self._key(sha256)
+        with _translated("looking for content"):
+            try:
+                self._client.head_object(Bucket=self._access.bucket, Key=key)
+            except self._client.exceptions.ClientError as error:
+                if _is_absent(error):
+                    return False
+                raise
+        return True
 
     def remove(self, sha256: str, *, older_than_s: float = NAMING_S) -> bool:
         """Drop content that nothing names any more; True if it went.
@@ -191,11 +217,32 @@ class S3Files:
         Also where it is there already: its time becomes new, which keeps it from those who look
         for old content, and what was damaged is whole again.
         """
-        with _translated("keeping a file"):
+        with self._spared(sha256), _translated("keeping a file"):
             self._client.upload_file(
                 str(self._cache.path(sha256)), self._access.bucket, self._place(sha256)
             )
         failpoint("file:kept")
+
+    def _make_room(self, size_bytes: int) -> None:
+        """Remove the oldest content of the cache where it would take from the reserve."""
+        needed = self._reserve_bytes + size_bytes
+        if self._cache.free_bytes() < needed:
+            with self._uploads_lock:
+                spared = set(self._uploads)
+            self._cache.evict(needed, spared)
+
+    @contextmanager
+    def _spared(self, sha256: str) -> Iterator[None]:
+        """Keep content in the cache while it is brought into the bucket, however long it takes."""
+        with self._uploads_lock:
+            self._uploads[sha256] += 1
+        try:
+            yield
+        finally:
+            with self._uploads_lock:
+                self._uploads[sha256] -= 1
+                if not self._uploads[sha256]:
+                    del self._uploads[sha256]
 
 
 class S3Writer:
@@ -212,6 +259,7 @@ class S3Writer:
             TooLarge: Over the limit; the file is dropped.
             Unavailable: No room; the file is dropped.
         """
+        self._files._make_room(len(chunk))
         self._local.write(chunk)
 
     def commit(self) -> StoredFile:

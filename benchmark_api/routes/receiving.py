@@ -21,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.schemas.body import WrongMediaType
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
-from edgeyard.errors import InvalidInput, NotFound, TooLarge, Unavailable
+from edgeyard.errors import InvalidInput, TooLarge, Unavailable
 from edgeyard.scheduler.model.records import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
@@ -46,12 +46,8 @@ def check_kept(files: FileStore, received: Sequence[Received]) -> None:
         Unavailable: So much time went by that one was removed as nobody's.
     """
     for each in received:
-        try:
-            files.path(each.stored.sha256)
-        except NotFound:
-            raise Unavailable(
-                f"{each.name} was removed before it was named: send it again"
-            ) from None
+        if not files.kept(each.stored.sha256):
+            raise Unavailable(f"{each.name} was removed before it was named: send it again")
 
 
 async def receive_raw(

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.routes.context import (
 from edgeyard.benchmark_api.routes.documented import accepts_document, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
-from edgeyard.errors import Conflict, HclError, InvalidInput, NotFound
+from edgeyard.errors import Conflict, HclError, InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.intake import add_schedule
 from edgeyard.scheduler.engine.preview import Candidate
@@ -223,17 +223,15 @@ def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
     """
     if file.sha256 is None:
         return file
-    try:
-        files.path(file.sha256)
-    except NotFound:
-        if file.url is not None:
-            return replace(file, sha256=None, size_bytes=None)
-        raise InvalidInput.at(
-            "/model" if file.role is FileRole.MODEL else "/dataset",
-            f"{file.name} is no longer stored: nobody used it for so long that it was pruned",
-            "upload it again and submit with its name",
-        ) from None
-    return file
+    if files.kept(file.sha256):
+        return file
+    if file.url is not None:
+        return replace(file, sha256=None, size_bytes=None)
+    raise InvalidInput.at(
+        "/model" if file.role is FileRole.MODEL else "/dataset",
+        f"{file.name} is no longer stored: nobody used it for so long that it was pruned",
+        "upload it again and submit with its name",
+    )
 
 
 def _stored(

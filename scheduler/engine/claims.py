@@ -90,7 +90,7 @@ class Claims:
         return report
 
     def _fetched(self, attempt: Attempt, name: str, sha256: str | None) -> StoredFile:
-        writer = self._files.writer(self._limit_bytes)
+        writer = self._files.writer(self._limit_bytes, urgent=True)
         digest = hashlib.sha256()
         try:
             for block in self._cluster.kept_file(attempt.job_id, name):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import free_port
+from edgeyard.benchmark_api.routes.receiving import Received, check_kept
 from edgeyard.errors import ConfigError, NotFound, TooLarge, Unavailable
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.records import StoredFile
@@ -118,6 +119,18 @@ def test_content_is_removed_once_it_is_old_enough_not_to_be_awaited(
             each.path(SHA256)
 
 
+def test_content_that_another_server_removed_is_not_named(files: Files, open_on: Open) -> None:
+    received = [Received("model.onnx", _store(files))]
+    assert files.kept(SHA256)
+    check_kept(files, received)
+    assert open_on("there").remove(SHA256, older_than_s=-10.0)
+    assert not files.kept(SHA256)
+    with pytest.raises(Unavailable, match="send it again"):
+        check_kept(files, received)
+    _store(files)
+    check_kept(files, received)
+
+
 def test_room_is_shown_and_abandoned_uploads_are_swept(files: Files) -> None:
     assert files.free_bytes() > 0
     assert files.sweep_temporary() == 0
@@ -139,6 +152,35 @@ def test_the_cache_lets_go_of_what_nobody_read_lately(s3_access: S3Access, tmp_p
     files.sweep_temporary()
     assert not cached.exists()
     assert files.path(SHA256).read_bytes() == CONTENT
+
+
+def test_the_cache_evicts_its_oldest_content_rather_than_refuse_an_upload(
+    s3_access: S3Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "here"
+    disk_bytes, reserve_bytes = 10 * 2**20, 4 * 2**20
+
+    def free_bytes(_: ContentFiles) -> int:
+        return disk_bytes - sum(each.stat().st_size for each in cache.rglob("*") if each.is_file())
+
+    monkeypatch.setattr(ContentFiles, "free_bytes", free_bytes)
+    files = S3Files(s3_access, cache, reserve_bytes=reserve_bytes)
+    oldest, older = os.urandom(3 * 2**20), os.urandom(2 * 2**20)
+    paths = [files.path(_store(files, each).sha256) for each in (oldest, older)]
+    for path, age_s in zip(paths, (7200, 3600), strict=True):
+        os.utime(path, (time.time() - age_s,) * 2)
+    stored = _store(files, os.urandom(3 * 2**20))
+    assert files.kept(stored.sha256)
+    assert [path.exists() for path in paths] == [False, True]
+    assert files.path(paths[0].name).read_bytes() == oldest, "it is in the bucket still"
+
+
+def test_content_is_read_where_only_the_reserve_is_left(
+    s3_access: S3Access, tmp_path: Path
+) -> None:
+    _store(S3Files(s3_access, tmp_path / "here"))
+    there = S3Files(s3_access, tmp_path / "there", reserve_bytes=2**62)
+    assert there.path(SHA256).read_bytes() == CONTENT
 
 
 def test_content_that_was_damaged_in_the_bucket_is_not_handed_out(

@@ -61,6 +61,18 @@ def test_a_server_that_was_away_for_long_fails_nothing_that_ran_meanwhile(lab: L
     assert (outcome.latency_p50_ms, outcome.failure_category) == (1.5, None)
 
 
+def test_a_result_is_claimed_where_only_the_reserve_is_left(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    keep(lab, benchmark_id, job_id)
+    monkeypatch.setattr(lab.files, "_reserve_bytes", 2**62)
+    lab.cluster.end(job_id, NOT_UPLOADED)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
 def test_a_failure_whose_report_did_not_arrive_is_claimed_with_its_reason(lab: Lab) -> None:
     benchmark_id = lab.submit(max_retries=3)
     job_id = lab.running(benchmark_id)
