@@ -17,9 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url, text
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    NoSuchModuleError,
+)
 
-from edgeyard.errors import ConcurrentUpdate, ConfigError, Unavailable
+from edgeyard.errors import ConcurrentUpdate, ConfigError, InvalidInput, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
@@ -147,6 +153,17 @@ class SqlStore:
                 migrate(connection)
         except Unavailable as error:
             raise Unavailable(f"opening {shown}: {error}") from error
+        except (ConcurrentUpdate, InvalidInput) as error:
+            cause = error.__cause__
+            if not isinstance(cause, IntegrityError | DataError):
+                raise Unavailable(f"opening {shown}: {error}") from error
+            raise ConfigError(
+                [
+                    f"{shown} could not be upgraded, and was not changed, because a migration does "
+                    f"not fit its data: {cause.orig}. Start the Edgeyard that it was last used "
+                    "with, and correct the rows or report the problem"
+                ]
+            ) from error
         except DatabaseError as error:
             raise ConfigError([f"{shown} is not a database that Edgeyard can use"]) from error
 

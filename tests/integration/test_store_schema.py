@@ -12,16 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.migration import MigrationContext
-from sqlalchemy import Engine, create_engine, event, text
+from sqlalchemy import (
+    Connection,
+    Engine,
+    MetaData,
+    Table,
+    create_engine,
+    event,
+    inspect,
+    text,
+)
 from sqlalchemy.exc import IntegrityError
 
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import LIVE, TERMINAL, Status
 from edgeyard.scheduler.ports import BenchmarkFilter
-from edgeyard.scheduler.store import SqlStore
+from edgeyard.scheduler.store import SqlStore, migrations
 from edgeyard.scheduler.store.tables import metadata
 from tests.builders import records as make
 
@@ -81,6 +92,82 @@ def test_a_migration_that_fails_leaves_nothing(
     store = SqlStore(empty_url)
     store.ping()
     store.close()
+
+
+def _upgrade(connection: Connection, revision: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    config.attributes["connection"] = connection
+    command.upgrade(config, revision)
+
+
+def _add_row(connection: Connection, name: str, **values: object) -> None:
+    """Insert a row, with any value in the columns that need one."""
+    table = Table(name, MetaData(), autoload_with=connection)
+    needed = {
+        column.name: "x" if column.type.python_type is str else column.type.python_type(0)
+        for column in table.columns
+        if not column.nullable and column.server_default is None
+    }
+    connection.execute(table.insert().values(needed | values))
+
+
+def test_boards_that_two_attempts_held_do_not_stop_the_upgrade(empty_url: str) -> None:
+    attempts = [  # benchmark, board, state, binding, created at
+        ("oldest", "board-1", "running", "strict", 1),
+        ("newer", "board-1", "running", "strict", 2),
+        ("newest", "board-1", "prepared", "strict", 2),
+        ("ended", "board-1", "ended", "strict", 3),
+        ("loose", "board-1", "running", "loose", 4),
+        ("alone", "board-2", "running", "strict", 1),
+        ("anywhere-1", None, "running", "strict", 1),
+        ("anywhere-2", None, "running", "strict", 1),
+    ]
+    with _engine(empty_url) as engine:
+        with engine.begin() as connection:
+            _upgrade(connection, "0007")
+            for benchmark_id, uid, state, binding, created_at in attempts:
+                status = "completed" if state == "ended" else "running"
+                _add_row(connection, "benchmarks", benchmark_id=benchmark_id, status=status)
+                _add_row(
+                    connection,
+                    "attempts",
+                    benchmark_id=benchmark_id,
+                    job_id=benchmark_id,
+                    target_uid=uid,
+                    state=state,
+                    binding=binding,
+                    created_at=created_at,
+                )
+        SqlStore(empty_url).close()
+        with engine.connect() as connection:
+            found = connection.execute(text("SELECT benchmark_id, binding FROM attempts"))
+            bindings = {benchmark_id: binding for benchmark_id, binding in found}
+    assert bindings == {
+        "oldest": "filtered",
+        "newer": "filtered",
+        "newest": "strict",
+        "ended": "strict",
+        "loose": "loose",
+        "alone": "strict",
+        "anywhere-1": "strict",
+        "anywhere-2": "strict",
+    }
+
+
+def test_data_that_a_migration_does_not_fit_is_reported(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def migrate(connection: Connection) -> None:
+        connection.execute(text("CREATE TABLE boards_of_before (uid INTEGER)"))
+        connection.execute(text("INSERT INTO boards_of_before VALUES (1), (1)"))
+        connection.execute(text("CREATE UNIQUE INDEX uq_before ON boards_of_before (uid)"))
+
+    monkeypatch.setattr("edgeyard.scheduler.store.sql_store.migrate", migrate)
+    with pytest.raises(ConfigError, match=r"(?is)upgraded.*unique"):
+        SqlStore(empty_url)
+    with _engine(empty_url) as engine, engine.connect() as connection:
+        assert not inspect(connection).has_table("boards_of_before")
 
 
 def test_a_newer_database_is_refused(database_url: str) -> None:
