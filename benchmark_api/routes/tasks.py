@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.auth import Authenticator, bearer_token, is_upload_token
+from edgeyard.benchmark_api.auth import Caller, bearer_token, is_upload_token
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, answer, read_small
 from edgeyard.benchmark_api.routes.documented import (
     accepts,
@@ -117,11 +117,16 @@ async def upload_form(job: str, request: Request, context: Ctx) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Door:
-    """Who knocks: with which token, and whether any network is trusted."""
+    """Who knocks: with which token, and whether any network is trusted.
+
+    Attributes:
+        caller: Whose token it is; None where it is an attempt's, or there is none. Known before
+            any unit of work, which must not take a second connection to the database.
+    """
 
     job: str
     token: str | None
-    authenticator: Authenticator
+    caller: Caller | None
     trusted_network: bool
 
     def sender(self, attempt: Attempt) -> str:
@@ -130,7 +135,7 @@ class _Door:
             return "anybody on the trusted network"
         if is_upload_token(attempt, self.token):
             return lifecycle.OWN_TASK
-        return self.authenticator.caller(self.token).user_id
+        return self._known_caller().user_id
 
     def admit(self, attempt: Attempt | None) -> Attempt:
         """The attempt that the token may write to.
@@ -148,7 +153,7 @@ class _Door:
                 raise NotAuthenticated("the attempt has ended, and its token with it")
         else:
             # Unknown jobs and wrong tokens look the same to those who have no account.
-            caller = self.authenticator.caller(self.token)
+            caller = self._known_caller()
             serves = attempt is None or caller.user.serves(attempt.target_uid)
             if caller.role is not Role.HOST or not serves:
                 raise Forbidden(
@@ -159,6 +164,11 @@ class _Door:
         if not _is_open(attempt):
             raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
         return attempt
+
+    def _known_caller(self) -> Caller:
+        if self.caller is None:
+            raise NotAuthenticated("the token is not known")
+        return self.caller
 
     def admit_now(self, uow: UnitOfWork, job_id: str) -> Attempt:
         """The attempt as it is in a unit of work that writes to it: it may have ended meanwhile.
@@ -181,9 +191,16 @@ def _is_open(attempt: Attempt) -> bool:
     return attempt.state in LIVE_ATTEMPTS or attempt.takes_late_result
 
 
-def _door(context: Context, job: str, token: str | None) -> _Door:
-    trusted = context.services.settings.trusted_network
-    return _Door(job, token, context.authenticator, trusted)
+def _door(context: Context, job: str, token: str | None, attempt: Attempt | None) -> _Door:
+    """Make the door of a request for an attempt, outside of any unit of work.
+
+    Raises:
+        NotAuthenticated: The token is neither the attempt's nor that of an account.
+    """
+    caller = None
+    if token is not None and (attempt is None or not is_upload_token(attempt, token)):
+        caller = context.authenticator.caller(token)
+    return _Door(job, token, caller, context.services.settings.trusted_network)
 
 
 def _find(context: Context, job: str) -> Attempt | None:
@@ -206,7 +223,7 @@ def _admitted(
         stated = request.headers.get("x-content-sha256", "").lower()
         if stated and _has(context, attempt, filename, stated):
             return None
-    return _door(context, job, token).admit(attempt)
+    return _door(context, job, token, attempt).admit(attempt)
 
 
 def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool:
@@ -221,8 +238,9 @@ def _note_progress(context: Context, job: str, token: str | None, body: RawBody)
     told = parse(ProgressIn, body.tree())
     services = context.services
     phase = told.phase[:64]
-    door = _door(context, job, token)
-    job_id = door.admit(_find(context, job)).job_id
+    found = _find(context, job)
+    door = _door(context, job, token, found)
+    job_id = door.admit(found).job_id
     with services.store.read() as uow:
         attempt = door.admit_now(uow, job_id)
     if lifecycle.is_tick(attempt, phase):
@@ -243,8 +261,9 @@ def _record(
     services = context.services
     now = services.clock.now()
     report = _report(context, received)
-    door = _door(context, job, token)
-    job_id = door.admit(_find(context, job)).job_id
+    found = _find(context, job)
+    door = _door(context, job, token, found)
+    job_id = door.admit(found).job_id
 
     def record(uow: UnitOfWork) -> tuple[Attempt, bool]:
         new = False
@@ -265,7 +284,7 @@ def _record(
         check_kept(services.files, received)
         if report is not None and attempt.result_at is None:
             _refuse_broken(report, attempt)
-            sender = _door(context, job, token).sender(attempt)
+            sender = door.sender(attempt)
             lifecycle.result_received(uow, attempt, report, now, sender)
         return attempt, new
 

@@ -9,8 +9,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -503,6 +505,49 @@ def test_progress_is_noted(api: Api) -> None:
     for wrong in ({"progress": 101}, {"progress": "x"}, {}, {"progress": 1, "phase": "a\n"}):
         assert client.post(path, json=wrong, headers=headers).status_code == 422
     assert client.post(path, content=b'{"progress": NaN}', headers=headers).status_code == 422
+
+
+def test_an_account_is_looked_up_outside_of_units_of_work(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempt = api.dispatched(api.submit())
+    authenticator = api.app.state.authenticator
+    caller, read, transact = authenticator.caller, api.store.read, api.store.transact
+    here = threading.local()
+    nested: list[bool] = []
+
+    @contextmanager
+    def inside() -> Iterator[None]:
+        here.depth = getattr(here, "depth", 0) + 1
+        try:
+            yield
+        finally:
+            here.depth -= 1
+
+    def noted_caller(token: str) -> Any:
+        nested.append(getattr(here, "depth", 0) > 0)
+        return caller(token)
+
+    @contextmanager
+    def noted_read() -> Iterator[Any]:
+        with inside(), read() as uow:
+            yield uow
+
+    def noted_transact(work: Callable[[Any], Any]) -> Any:
+        with inside():
+            return transact(work)
+
+    monkeypatch.setattr(authenticator, "caller", noted_caller)
+    monkeypatch.setattr(api.store, "read", noted_read)
+    monkeypatch.setattr(api.store, "transact", noted_transact)
+    host = api.as_("host")
+    job = attempt.job_id.removeprefix("benchmark-")
+    for phase in ("measuring", "measuring", "evaluating"):
+        told = {"progress": 41, "phase": phase}
+        assert host.post(f"/v1/runs/{job}/progress", json=told).status_code == 204
+    assert host.put(f"/upload/{job}/report.json", content=report(attempt)).status_code == 201
+    assert nested
+    assert not any(nested)
 
 
 def test_a_trusted_network_needs_no_token_for_results(tmp_path: Path) -> None:
