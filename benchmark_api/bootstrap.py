@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib.metadata
+import logging
 import os
 import secrets
 import socket
@@ -69,6 +70,8 @@ from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
 from edgeyard.scheduler.workers.isolated import Workers
+
+logger = logging.getLogger(__name__)
 
 ADMIN = "admin"
 ADMIN_TOKEN_FILE = "admin.token"
@@ -437,8 +440,19 @@ def open_files(settings: Settings) -> FileStore:
 
 
 def keys_of_webhooks(settings: Settings) -> WebhookKeys:
-    """The key that the settings state, or the one of the data folder."""
+    """Return the key that the settings state, or the one of the data folder.
+
+    Warns where several servers may share the database, each with a data folder of its own.
+    """
     if settings.webhook_key is None:
+        database_url = settings.database_url
+        if database_url is not None and database_url.get_secret_value().startswith("postgres"):
+            logger.warning(
+                "webhook_key is not set: servers that share this database sign webhooks with "
+                "different keys, and receivers reject the messages of all but one. Set the same "
+                "webhook_key on each server",
+                extra={"event": "settings.no_webhook_key"},
+            )
         return WebhookKeys.of_folder(settings.data_dir)
     return WebhookKeys(settings.webhook_key.get_secret_value().encode())
 

@@ -88,6 +88,25 @@ def test_servers_that_share_a_key_sign_webhooks_alike(tmp_path: Path) -> None:
         Settings.load(data_dir=tmp_path, webhook_key="short")
 
 
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({"database_url": "postgresql://edgeyard@db.test/edgeyard"}, True),
+        (
+            {"database_url": "postgresql://edgeyard@db.test/edgeyard", "webhook_key": "k" * 32},
+            False,
+        ),
+        ({}, False),
+    ],
+)
+def test_a_server_on_postgresql_warns_without_a_webhook_key(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any], warned: bool
+) -> None:
+    with caplog.at_level("WARNING"):
+        keys_of_webhooks(Settings.load(data_dir=tmp_path, **settings))
+    assert ("webhook_key" in caplog.text) is warned
+
+
 def test_of_servers_that_start_together_one_makes_the_admin(
     store: SqlStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
