@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import multiprocessing
 import os
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,16 +30,26 @@ class Life:
     port: int
 
     def ready(self) -> Server:
+        url = f"http://127.0.0.1:{self.port}/readyz?verbose"
         until = time.monotonic() + 30
+        seen = "nothing"
         while self.process.is_alive() and time.monotonic() < until:
             try:
-                urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=2).close()
-            except OSError:
+                urllib.request.urlopen(url, timeout=2).close()
+            except OSError as error:
+                seen = str(error)
+                if isinstance(error, urllib.error.HTTPError):
+                    with error, contextlib.suppress(OSError, http.client.HTTPException):
+                        seen += f": {error.read().decode(errors='replace')}"
                 time.sleep(0.02)
                 continue
             token = (self.data_dir / "admin.token").read_text().strip()
             return Server(f"http://127.0.0.1:{self.port}", self.port, _no_process(), token)
-        raise RuntimeError(f"not ready: exit status {self.process.exitcode}")
+        log = self.data_dir.parent / "server.log"
+        raise RuntimeError(
+            f"not ready: exit status {self.process.exitcode}; /readyz: {seen}; the end of its log:"
+            f"\n{log.read_text(errors='replace')[-3000:] if log.exists() else ''}"
+        )
 
     def end(self) -> int | None:
         if self.process.is_alive():
