@@ -56,7 +56,10 @@ def test_the_server_may_die_at_every_step_of_a_dispatch(
     fresh = tmp_path / "fresh"
     fresh.mkdir()
     with a_life(fresh / "data", environment=settings) as life:
-        life.ready().upload(MODEL)
+        server = life.ready()
+        server.upload(MODEL)
+        # A server whose database knows no job does not begin while jobs of other rows are live.
+        assert server.wait(_submitted(server, "first"), timeout_s=60)["status"] == "completed"
         assert life.end() == 0
 
     def fired(threads: str) -> int:
