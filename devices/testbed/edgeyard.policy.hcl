@@ -24,7 +24,7 @@ namespace "edgeyard" {
 # which boards jobs of other namespaces hold, so that they are shown as busy and waited for. Without it
 # Edgeyard sees such use only where the job reports its progress on the board.
 namespace "*" {
-  capabilities = ["list-jobs", "read-job"]
+  capabilities = ["read-job"]
 }
 
 # boards: devices of nodes, and events when they change; how busy nodes are
