@@ -108,7 +108,8 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     report = report_of(server)
     latencies = np.load(io.BytesIO(server.files["latencies.npy"]))
     assert len(latencies) >= 25
-    assert latencies.sum() >= 500, "measured for half a second, however many runs that takes"
+    first = np.split(latencies, report["launches"])[0]
+    assert first.sum() >= 125, "its share of half a second, however many runs that takes"
     assert (report["inner_loops"], report["nb_inference"]) == (1, len(latencies))
     told = report["inference_latency"]
     assert told["p50"] == pytest.approx(np.median(latencies))
