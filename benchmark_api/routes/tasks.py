@@ -75,9 +75,9 @@ def download(name: str, request: Request, context: Ctx) -> Response:
 async def progress(job: str, request: Request, context: Ctx) -> Response:
     """How far a task is; a task says it at most twice a second."""
     token = bearer_token(request)
-    await run_in_threadpool(_admitted, context, job, token, request, None)
+    door, attempt = await run_in_threadpool(_open_door, context, job, token)
     body = await read_small(request, MAX_PROGRESS_BYTES)
-    await run_in_threadpool(_note_progress, context, job, token, body)
+    await run_in_threadpool(_note_progress, context, door, attempt.job_id, body)
     return Response(status_code=204)
 
 
@@ -234,13 +234,17 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
         )
 
 
-def _note_progress(context: Context, job: str, token: str | None, body: RawBody) -> None:
+def _open_door(context: Context, job: str, token: str | None) -> tuple[_Door, Attempt]:
+    """The door of a request, and the attempt that it is admitted to."""
+    found = _find(context, job)
+    door = _door(context, job, token, found)
+    return door, door.admit(found)
+
+
+def _note_progress(context: Context, door: _Door, job_id: str, body: RawBody) -> None:
     told = parse(ProgressIn, body.tree())
     services = context.services
     phase = told.phase[:64]
-    found = _find(context, job)
-    door = _door(context, job, token, found)
-    job_id = door.admit(found).job_id
     with services.store.read() as uow:
         attempt = door.admit_now(uow, job_id)
     if lifecycle.is_tick(attempt, phase):
