@@ -67,8 +67,10 @@ bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 bench-%: $(STAMP) ## one benchmark, e.g. bench-api
 	@$(BIN)/python -m benchmarks $*
 
-soak: $(STAMP) ## 1,000 random kill -9 on each cluster (hours); KILLS=100, SEED=2: others
-	@SOAK_KILLS=$(or $(KILLS),1000) SOAK_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/acceptance/test_soak.py
+soak: $(STAMP) ## 1,000 random kill -9 in all, on each cluster and database; KILLS=100, SEED=2: others
+	@rm -rf build/soak
+	@SOAK_KILLS=$(or $(KILLS),1000) SOAK_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/acceptance/test_soak.py; \
+	  status=$$?; $(BIN)/python -m tests.acceptance.soak; exit $$status
 
 docs: $(STAMP) ## regenerate the reference pages and schemas
 	@$(BIN)/python -m deploy.reference

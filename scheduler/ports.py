@@ -431,6 +431,10 @@ class Benchmarks(Protocol):
         """Id to version of every benchmark that is not at its end; cheap, for caches."""
         ...
 
+    def waiting_after_losses(self) -> Sequence[str]:
+        """Ids of pending ones whose last attempts were lost: ``lost_in_a_row`` is not 0."""
+        ...
+
     def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
         """Those that exist, in no order."""
         ...

@@ -62,6 +62,10 @@ MAX_RETRY_BACKOFF_S = 300.0
 """Before the first further try on a board that the benchmark names; each failure doubles it. Where
 others may run it, another board is tried at once."""
 
+FREE_LOSSES = 3
+"""Attempts in a row that were lost with the server or their host and are tried again at once. After
+further ones it waits as after failures: whether the server lives meanwhile shows who kills it."""
+
 _RECENT_RUNS = 500
 """Ended runs whose boards may still report them."""
 
@@ -78,7 +82,8 @@ class _Live:
 
     Attributes:
         queued_at: When it came into the queue last: submission, or the end of its last attempt.
-        retry_at: Before then it is not tried again on the board that it names; None: at once.
+        retry_at: Before then it is not tried again: on the board that it names, or, after losses,
+            anywhere; None: at once.
     """
 
     benchmark: Benchmark
@@ -439,7 +444,7 @@ class Cycle:
         found = [
             live.pending
             if live.retry_at is None or now >= live.retry_at
-            else _backing_off(live.pending, live.retry_at)
+            else _backing_off(live.benchmark, live.pending, live.retry_at)
             for live in self._live.values()
             if live.benchmark.status is Status.PENDING
         ]
@@ -813,26 +818,34 @@ def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt
 
 
 def _retry_at(benchmark: Benchmark, attempts: Sequence[Attempt]) -> datetime | None:
-    """From when on it is tried again on the board that it names, after failures there."""
-    if benchmark.description.target_uid is None or benchmark.unpinned:
-        return None
-    ends = [
+    """From when on it is tried again: after failures on the board that it names, or losses."""
+    times: list[datetime] = []
+    ends = [each.ended_at for each in attempts if each.ended_at is not None]
+    if ends and benchmark.lost_in_a_row > FREE_LOSSES:
+        times.append(max(ends) + _backoff(benchmark.lost_in_a_row - FREE_LOSSES))
+    failures = [
         each.ended_at
         for each in attempts
         if each.counts and each.failure is not None and each.ended_at is not None
     ]
-    if not ends:
-        return None
-    wait_s = min(RETRY_BACKOFF_S * 2.0 ** (len(ends) - 1), MAX_RETRY_BACKOFF_S)
-    return max(ends) + timedelta(seconds=wait_s)
+    if failures and benchmark.description.target_uid is not None and not benchmark.unpinned:
+        times.append(max(failures) + _backoff(len(failures)))
+    return max(times, default=None)
 
 
-def _backing_off(pending: PendingBenchmark, retry_at: datetime) -> PendingBenchmark:
-    waiting = Waiting(
-        reason=WaitingReason.START_TIME,
-        sentence=f"its last attempt on {pending.target_uid} failed; it is tried there again at "
-        f"{retry_at:%Y-%m-%dT%H:%M:%SZ}",
-    )
+def _backoff(count: int) -> timedelta:
+    return timedelta(seconds=min(RETRY_BACKOFF_S * 2.0 ** (count - 1), MAX_RETRY_BACKOFF_S))
+
+
+def _backing_off(benchmark: Benchmark, pending: PendingBenchmark, at: datetime) -> PendingBenchmark:
+    if benchmark.lost_in_a_row > FREE_LOSSES:
+        why = (
+            f"the server or its host died {benchmark.lost_in_a_row} times in a row while it ran; "
+            "it is tried again at"
+        )
+    else:
+        why = f"its last attempt on {pending.target_uid} failed; it is tried there again at"
+    waiting = Waiting(reason=WaitingReason.START_TIME, sentence=f"{why} {at:%Y-%m-%dT%H:%M:%SZ}")
     return replace(pending, not_ready=pending.not_ready or waiting)
 
 

@@ -41,8 +41,10 @@ from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.records import Event, Report
 from edgeyard.scheduler.ports import UnitOfWork
 
-MAX_LOST_ATTEMPTS = 20
-"""Attempts that don't use up a retry, before a benchmark that keeps getting lost is given up."""
+MAX_LOST_IN_A_ROW = 20
+"""Attempts in a row that were lost with the server or their host, before a benchmark is given up
+because its task may be what kills them. A death of the server while the benchmark waits shows that
+others kill it, and the count begins again: see `reset_losses`."""
 
 MOST_RUN_S = 900.0
 """As the setting ``default_user_time_s``, which the engine hands over."""
@@ -675,6 +677,13 @@ def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, cou
     _end(uow, replace(attempt, counts=attempt.counts and counts), failure, now)
 
 
+def reset_losses(uow: UnitOfWork) -> None:
+    """Note that the server died while these benchmarks waited: they are not what kills it."""
+    for benchmark in uow.benchmarks.get_many(uow.benchmarks.waiting_after_losses()):
+        if benchmark.status is Status.PENDING:
+            uow.benchmarks.save(replace(benchmark, lost_in_a_row=0))
+
+
 def refused(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
     """The cluster did not take the job."""
     _end(uow, attempt, failure, now)
@@ -756,15 +765,24 @@ def _end(
     attempts = uow.attempts.of(attempt.benchmark_id)
     used = sum(1 for each in attempts if each.counts)
     preempted = sum(1 for each in attempts if _is_preemption(each.failure))
-    taken_back = sum(1 for each in attempts if _was_taken_back(each))
-    lost_count = len(attempts) - used - preempted - taken_back
+    lost_in_a_row = benchmark.lost_in_a_row
+    if not _was_taken_back(saved):
+        was_lost = not saved.counts and not _is_preemption(failure)
+        lost_in_a_row = lost_in_a_row + 1 if was_lost else 0
     again = (
         failure.category in RETRIED or not saved.counts
     ) and used <= benchmark.description.max_retries
-    if again and lost_count < MAX_LOST_ATTEMPTS and preempted < MAX_PREEMPTED_ATTEMPTS:
+    if again and lost_in_a_row < MAX_LOST_IN_A_ROW and preempted < MAX_PREEMPTED_ATTEMPTS:
         _move(
             uow,
-            replace(benchmark, waiting=None, phase=None, progress=None, started_at=None),
+            replace(
+                benchmark,
+                waiting=None,
+                phase=None,
+                progress=None,
+                started_at=None,
+                lost_in_a_row=lost_in_a_row,
+            ),
             Status.PENDING,
             now,
             {"retry": True, **_told(failure)},
@@ -774,6 +792,12 @@ def _end(
             failure = Failure(
                 category=FailureCategory.PREEMPTED_TOO_OFTEN,
                 sentence=f"it was stopped {preempted} times for more urgent benchmarks",
+            )
+        elif lost_in_a_row >= MAX_LOST_IN_A_ROW:
+            failure = Failure(
+                category=failure.category,
+                sentence=f"the server or its host died {lost_in_a_row} times in a row while it ran,"
+                f" and not while it waited; the last time: {failure.sentence}",
             )
         _move(
             uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure)

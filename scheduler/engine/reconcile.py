@@ -148,6 +148,7 @@ class Reconciler:
         """
         if after_restart:
             self._restarted_at = self._clock.now()
+            self._store.transact(lifecycle.reset_losses)
         with self._store.read() as uow:
             attempts = uow.attempts.live(job_ids)
             owners = {

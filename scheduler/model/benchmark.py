@@ -287,6 +287,8 @@ class Benchmark:
         held: Not to be placed until released.
         unpinned: The board that it asked for could not be had: any that fits may run it.
         unavailable_since: Since when the board that it asks for can't be had; None while it can.
+        lost_in_a_row: Attempts at its end that were lost with the server or with their host, since
+            the server last died while this benchmark was not running.
         retry_of: The benchmark that this one repeats.
         user_priority: Given since it was submitted; None: the description's.
         started_at: Start of the newest attempt's task.
@@ -313,3 +315,4 @@ class Benchmark:
     version: int = 0
     user_priority: int | None = None
     unavailable_since: datetime | None = None
+    lost_in_a_row: int = 0

@@ -233,6 +233,15 @@ class SqlBenchmarks:
             for row in self._tx.rows(_LIVE_VERSIONS)
         }
 
+    def waiting_after_losses(self) -> Sequence[str]:
+        """Ids of pending ones whose last attempts were lost."""
+        rows = self._tx.rows(
+            select(benchmarks.c.benchmark_id).where(
+                benchmarks.c.status == Status.PENDING.value, benchmarks.c.lost_in_a_row > 0
+            )
+        )
+        return [cast(str, row["benchmark_id"]) for row in rows]
+
     def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
         """Those that exist, in no order; locked as by `get`."""
         self._tx.lock(benchmark_ids)

@@ -133,6 +133,7 @@ benchmarks = Table(
     Column("held", Boolean, nullable=False),
     Column("unpinned", Boolean, nullable=False, server_default=false()),
     Column("unavailable_since", UtcTime),
+    Column("lost_in_a_row", Integer, nullable=False, server_default="0"),
     Column("retry_of", Text),
     Column("started_at", UtcTime),
     Column("ended_at", UtcTime),

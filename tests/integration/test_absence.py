@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.lifecycle import MAX_LOST_ATTEMPTS
-from edgeyard.scheduler.model.attempt import AttemptState
+from edgeyard.scheduler.engine.lifecycle import MAX_LOST_IN_A_ROW
+from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, AttemptState
 from edgeyard.scheduler.model.benchmark import FailureCategory, Status
 from edgeyard.scheduler.ports import JobRun
 from tests.builders.engine import A, B, Lab
@@ -59,19 +59,62 @@ def test_a_job_that_stays_absent_is_lost_after_several_answers_and_a_grace_time(
     assert job_id in lab.cluster.stopped  # what it left in the cluster goes, too
 
 
+def lose(lab: Lab, benchmark_id: str) -> None:
+    """Kill the server and its cluster while an attempt of the benchmark is live, and start them."""
+    lab.turn()
+    (attempt,) = (each for each in lab.attempts(benchmark_id) if each.state in LIVE_ATTEMPTS)
+    lab.cluster.jobs.clear()
+    with lab.store.write() as uow:
+        lifecycle.lost(
+            uow, attempt, "lost with a restart of the server", lab.time.now(), counts=False
+        )
+    lab.restart()
+    lab.reconciler.run()
+
+
 def test_a_benchmark_that_every_server_dies_with_is_given_up_in_the_end(lab: Lab) -> None:
-    """Else a benchmark that takes its server down would do so for ever."""
+    """Otherwise a benchmark that takes its server down would do so for ever."""
     benchmark_id = lab.submit(max_retries=0)
-    for number in range(1, MAX_LOST_ATTEMPTS + 1):
+    for number in range(1, MAX_LOST_IN_A_ROW + 1):
         assert lab.show(benchmark_id).status is Status.PENDING, number
-        lab.turn()
-        with lab.store.write() as uow:
-            attempt = uow.attempts.of(benchmark_id)[-1]
-            lifecycle.lost(uow, attempt, "lost with its server", lab.clock.now(), counts=False)
+        lab.clock.forward(300)
+        lose(lab, benchmark_id)
     ended = lab.show(benchmark_id)
     assert ended.status is Status.FAILED
     assert ended.failure is not None
     assert ended.failure.category is FailureCategory.CLUSTER
+    assert f"{MAX_LOST_IN_A_ROW} times in a row" in ended.failure.sentence
+
+
+def test_the_more_often_the_server_dies_with_a_benchmark_the_longer_it_waits(lab: Lab) -> None:
+    """While it waits it shows whether the server dies without it."""
+    benchmark_id = lab.submit(max_retries=0)
+    for _ in range(3):
+        lose(lab, benchmark_id)  # tried again at once
+    lose(lab, benchmark_id)
+    lab.clock.forward(9)
+    lab.turn()
+    waiting = lab.show(benchmark_id)
+    assert waiting.status is Status.PENDING
+    assert waiting.waiting is not None
+    assert "died 4 times in a row" in waiting.waiting.sentence
+    lab.clock.forward(1)
+    lab.turn()
+    assert lab.show(benchmark_id).status is Status.SCHEDULED
+
+
+def test_a_benchmark_is_not_given_up_when_the_server_dies_without_it_too(lab: Lab) -> None:
+    """However often somebody kills the server: that is not the benchmark's fault."""
+    benchmark_id = lab.submit(max_retries=0)
+    for number in range(3 * MAX_LOST_IN_A_ROW):
+        assert lab.show(benchmark_id).status is Status.PENDING, number
+        lab.clock.forward(300)
+        lose(lab, benchmark_id)
+        if number % 5 == 4:  # killed before anything was started again
+            lab.restart()
+            lab.reconciler.run(after_restart=True)
+    lab.running(benchmark_id)
+    assert lab.show(benchmark_id).lost_in_a_row == 0
 
 
 def test_few_answers_prove_no_loss_however_far_apart_they_are(lab: Lab) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.lifecycle import MAX_LOST_ATTEMPTS
+from edgeyard.scheduler.engine.lifecycle import MAX_LOST_IN_A_ROW
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Binding, Failure, FailureCategory, Status
 from tests.builders.engine import A, B, Lab
@@ -61,13 +61,13 @@ def test_the_board_that_was_assumed_for_it_is_free_again(lab: Lab) -> None:
 
 def test_who_is_taken_back_again_and_again_waits_and_does_not_fail(lab: Lab) -> None:
     benchmark_id = lab.submit(binding=Binding.FILTERED, max_retries=0)
-    for _ in range(MAX_LOST_ATTEMPTS + 2):
+    for _ in range(MAX_LOST_IN_A_ROW + 2):
         lab.turn()
         lab.clock.forward(GRACE_S + 1)
         lab.reconciler.run()
         lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.PENDING
-    assert len(lab.attempts(benchmark_id)) == MAX_LOST_ATTEMPTS + 2
+    assert len(lab.attempts(benchmark_id)) == MAX_LOST_IN_A_ROW + 2
     lab.running(benchmark_id)
 
 
