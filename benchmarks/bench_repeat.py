@@ -1,8 +1,8 @@
 """How far two numbers of one model on one quiet board lie apart, against what they say themselves.
 
 Each repeat is a runner process of its own, as in real life. Of every two ``comparable`` numbers,
-the 95 % interval of their difference should hold 0 in 92 to 98 % of pairs. The interval of a
-difference is the difference +/- the root of the sum of both squared half-widths.
+the 95 % interval of their difference should hold 0 in 92 to 98 % of pairs. The reports' numbers
+stay in ``build/bench/repeat-NAME.reports.json``.
 
 ``make bench-repeat-tiny``, ``-shufflenet`` and ``-squeezenet`` take about seven minutes each,
 ``make bench-repeat-slow`` about twelve, each on an otherwise idle machine.
@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.models import light
 from benchmarks.tables import Row
+from edgeyard.devices.runner.interval import difference_half_width
 
 REPEATS, SLOW_REPEATS = 200, 30
 SLOW_RUNS = 6
@@ -47,15 +48,29 @@ def run(name: str) -> list[Row]:
 
 def share_of_pairs(reports: Sequence[Mapping[str, Any]]) -> float:
     """Share of all pairs whose interval of the difference holds 0."""
-    p50 = np.array([one["inference_latency"]["p50"] for one in reports])
-    bounds = np.array([one["inference_latency"]["p50_ci95"] for one in reports])
-    half = (bounds[:, 1] - bounds[:, 0]) / 2
-    held = np.abs(p50[:, None] - p50) <= np.hypot(half[:, None], half)
-    pairs = np.triu_indices(len(reports), 1)
-    return float(held[pairs].mean())
+    latencies = [one["inference_latency"] for one in reports]
+    held = [
+        abs(one["p50"] - other["p50"])
+        <= difference_half_width(
+            _half_width(one),
+            one["p50_ci95_degrees"],
+            _half_width(other),
+            other["p50_ci95_degrees"],
+        )
+        for one, other in combinations(latencies, 2)
+    ]
+    return float(np.mean(held))
+
+
+def _half_width(latency: Mapping[str, Any]) -> float:
+    low, high = latency["p50_ci95"]
+    return float(high - low) / 2
 
 
 def _row(name: str, reports: list[Mapping[str, Any]]) -> Row:
+    file = Path("build/bench") / f"repeat-{name}.reports.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(reports))
     comparable = [one for one in reports if one["verdict"]["verdict"] == "comparable"]
     note = f"{len(comparable)} of {len(reports)} numbers are comparable"
     if len(comparable) < 2:

@@ -73,6 +73,7 @@ class MedianInterval:
         effective: As many independent samples tell as much.
         launches: Processes whose medians the interval comes from; 1: it comes from the samples.
         half_width: Half the interval's width, relative to the median.
+        degrees: Degrees of freedom of the interval, for comparing it with another.
     """
 
     median: float
@@ -86,6 +87,11 @@ class MedianInterval:
     def half_width(self) -> float:
         """Half the interval's width, relative to the median."""
         return (self.high - self.low) / 2 / self.median if self.median > 0 else math.inf
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of the interval, at least 1."""
+        return max(1.0, self.effective - 1)
 
 
 def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
@@ -132,6 +138,30 @@ def launches_interval(pooled: MedianInterval, medians: Sequence[float]) -> Media
         effective=float(count),
         launches=count,
     )
+
+
+def difference_half_width(
+    half: float, degrees: float, other_half: float, other_degrees: float
+) -> float:
+    """Half the width of the 95 % interval of the difference of two medians.
+
+    Half-widths that come from few launches are wide because their own errors are little known. Of
+    two such numbers the difference is known better than either, so the two errors are added, not
+    the two widths, with the degrees of freedom of both (Welch, Biometrika 34, 1947).
+
+    Args:
+        half: Half the width of the interval of one median, in any unit.
+        degrees: Its degrees of freedom.
+        other_half: Half the width of the other's, in the same unit.
+        other_degrees: Its degrees of freedom.
+    """
+    variance = (half / student_quantile(degrees)) ** 2
+    other_variance = (other_half / student_quantile(other_degrees)) ** 2
+    both = variance + other_variance
+    if both == 0:
+        return 0.0
+    degrees_of_both = both**2 / (variance**2 / degrees + other_variance**2 / other_degrees)
+    return student_quantile(degrees_of_both) * math.sqrt(both)
 
 
 def student_quantile(degrees: float) -> float:

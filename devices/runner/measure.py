@@ -248,6 +248,7 @@ def summary(latencies_ms: NDArray[np.float64], verdict: Verdict) -> Mapping[str,
         "p99": p99,
         "p50_ci95": None if interval is None else [interval.low, interval.high],
         "p50_ci95_half_width": None if interval is None else interval.half_width,
+        "p50_ci95_degrees": None if interval is None else interval.degrees,
         "autocorrelation_time": None if interval is None else interval.tau,
     }
 

@@ -97,6 +97,8 @@ def report(verdict: str = "comparable", **changes: object) -> Body:
             "max": 15.0,
             "p50": 12.3,
             "p50_ci95": [12.1, 12.6],
+            "p50_ci95_half_width": 0.02,
+            "p50_ci95_degrees": 3.0,
             "p90": 13.5,
             "p99": 14.9,
         },
