@@ -60,6 +60,7 @@ class Column:
         from_width: Shown on terminals of at least so many columns.
         always: Shown also where all its cells are empty.
         shorten: Cut to what the others leave; left out where that is next to nothing.
+        style: The style of its cell of a row; empty for that of its first word.
     """
 
     title: str
@@ -69,6 +70,7 @@ class Column:
     from_width: int = 0
     always: bool = True
     shorten: bool = False
+    style: Callable[[Row], str] = lambda _row: ""
 
 
 def console() -> Console:
@@ -176,8 +178,8 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
             min_width=longest if column.whole or column.shorten else None,
             overflow="fold",
         )
-    for line in cells:
-        grid.add_row(*(styled(line[position]) for position in kept))
+    for row, line in zip(rows, cells, strict=True):
+        grid.add_row(*(styled(line[n], shown[n].style(row)) for n in kept))
     return grid
 
 
@@ -194,12 +196,12 @@ def _room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int)
     return free // 3 if folding else free + 2
 
 
-def styled(cell: str) -> Text:
-    """A cell, coloured where it begins with a word that has a colour."""
+def styled(cell: str, style: str = "") -> Text:
+    """A cell in a style; without one coloured where it begins with a word that has a colour."""
     from rich.text import Text
 
     word = cell.split(" ", 1)[0].rstrip(":").lower()
-    return Text(printable(cell), style=STATE_STYLE.get(word, ""))
+    return Text(printable(cell), style=style or STATE_STYLE.get(word, ""))
 
 
 def note(about: str, told: str) -> Table:

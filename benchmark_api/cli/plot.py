@@ -45,8 +45,11 @@ def bars_of(results: Iterable[Results]) -> list[Bar]:
     """The bars of those that measured a latency; a board with several engines is several series."""
     found = [one for one in results if one.latency is not None and one.latency.p50_ms]
     engines = {plain(one.summary.get("runtime")) for one in found}
+    from edgeyard.benchmark_api.sdk.comparison import model_labels
+
+    labels = model_labels([one.summary for one in found])
     bars = []
-    for one in found:
+    for one, label in zip(found, labels, strict=True):
         latency = one.latency
         if latency is None or latency.p50_ms is None:
             continue
@@ -55,7 +58,7 @@ def bars_of(results: Iterable[Results]) -> list[Bar]:
         engine = plain(row.get("runtime"))
         bars.append(
             Bar(
-                model=plain(row.get("model")),
+                model=label,
                 series=f"{where} · {engine}" if len(engines) > 1 else where,
                 p50_ms=latency.p50_ms,
                 low_ms=latency.p50_low_ms,

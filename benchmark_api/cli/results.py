@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -58,10 +58,14 @@ def results(
     """Show what was measured.
 
     Each number comes with how far it can be trusted: comparable, suspect or invalid. Several ids,
-    or a campaign, give a comparison: ratios are to the fastest of the same model.
+    or a campaign, give a comparison: ratios are to the fastest that did the same work (model's
+    content, inputs, engine and version, parameters, type), with their 95 % interval; dim where the
+    interval holds 1.
     """
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
+    from edgeyard.benchmark_api.sdk.comparison import compare
+
     chosen = chosen_ids(session, benchmark_ids, campaign)
     if not chosen:
         raise InvalidInput.at("ID", "no results to show", "ids of benchmarks, or --campaign ID")
@@ -72,7 +76,7 @@ def results(
         return
     rows = [
         row
-        for row in compared(session.client.result_rows(chosen))
+        for row in compare(session.client.result_rows(chosen))
         if benchmark_type in (None, row.get("benchmark_type"))
     ]
     if plot is not None:
@@ -105,45 +109,37 @@ def _one_axis(rows: Sequence[Row]) -> None:
         raise InvalidInput.at("--plot", "draws latencies of inferences; TYPE3 trains")
 
 
-def compared(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """Rows with ``ratio``: p50 over the smallest p50 of the same model; none for invalid ones."""
-    fastest: dict[object, float] = {}
-    for row in rows:
-        p50 = _valid_p50(row)
-        if p50 is not None:
-            fastest[_same(row)] = min(p50, fastest.get(_same(row), p50))
-    ratios = []
-    for row in rows:
-        p50 = _valid_p50(row)
-        ratios.append(
-            {**row, "ratio": None if p50 is None else round(p50 / fastest[_same(row)], 3)}
-        )
-    return sorted(ratios, key=_model_then_speed)
-
-
-def _same(row: Row) -> object:
-    return row.get("model"), row.get("benchmark_type")
-
-
-def _valid_p50(row: Row) -> float | None:
-    p50 = row.get("p50_ms")
-    usable = isinstance(p50, int | float) and p50 > 0 and row.get("verdict") != "invalid"
-    return float(p50) if usable else None  # type: ignore[arg-type]
-
-
-def _model_then_speed(row: Row) -> tuple[str, str, float]:
-    p50 = row.get("p50_ms")
-    speed = float(p50) if isinstance(p50, int | float) else float("inf")
-    return plain(row.get("model")), plain(row.get("benchmark_type")), speed
-
-
 def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
-    mixed = len({plain(row.get("benchmark_type")) for row in rows}) > 1
+    """A table of what differs between the rows; what is the same for all stands above it."""
+    from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
+
+    differing = differences(rows)
     columns = [
-        replace(column, from_width=0) if mixed and column.title == "TYPE" else column
-        for column in _COLUMNS
+        *_MODEL_AND_BOARD,
+        *(
+            Column(
+                title=_HEADINGS[name],
+                of=partial(workload_text, name=name),
+                whole=name == "model_sha256",
+            )
+            for name in differing
+        ),
+        *_MEASURED,
     ]
-    parts: list[RenderableType] = [table(rows, columns, console().width)]
+    if len({row.get("group") for row in rows}) > 1:
+        columns.insert(0, Column(title="GROUP", of=field("group"), right=True))
+    parts: list[RenderableType] = []
+    same = [
+        workload_text(rows[0], name)
+        for name in WORKLOAD
+        if rows and name not in differing and name != "model_sha256"
+    ]
+    if len(rows) > 1 and any(same):
+        parts.append(note("all", " · ".join(filter(None, same))))
+    parts.append(table(rows, columns, console().width))
+    if len({row.get("group") for row in rows}) > 1:
+        names = ", ".join(WORKLOAD[name] for name in differing)
+        parts.append(note("groups", f"measured different work ({names}); ratios are within each"))
     for row in rows:
         told = reasons_of(row)
         if told:
@@ -170,18 +166,49 @@ def _state(benchmark: Benchmark) -> str:
 
 
 def _ratio(row: Row) -> str:
-    ratio = row.get("ratio")
-    return f"{ratio:.2f}×" if isinstance(ratio, int | float) else ""
+    """The ratio with its interval."""
+    ratio, low, high = row.get("ratio"), row.get("ratio_low"), row.get("ratio_high")
+    if not isinstance(ratio, int | float):
+        return ""
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return f"{ratio:.2f}×"
+    return f"{ratio:.2f}× ({low:.2f}-{high:.2f})"
 
 
-_COLUMNS = (
+def _not_shown_to_differ(row: Row) -> str:
+    low, high = row.get("ratio_low"), row.get("ratio_high")
+    known = isinstance(low, int | float) and isinstance(high, int | float)
+    return "dim" if known and low <= 1 <= high else ""  # type: ignore[operator]
+
+
+_HEADINGS = {
+    "model_sha256": "CONTENT",
+    "dataset_sha256": "DATASET",
+    "benchmark_type": "TYPE",
+    "engine": "ENGINE",
+    "engine_version": "VERSION",
+    "parameters": "PARAMETERS",
+    "inputs": "INPUTS",
+    "batch_size": "BATCH",
+    "training": "TRAINING",
+}
+
+_MODEL_AND_BOARD = (
     Column(title="MODEL", of=field("model")),
     Column(title="BOARD", of=lambda row: plain(row.get("target_uid") or row.get("target"))),
-    Column(title="ENGINE", of=field("runtime"), from_width=90),
-    Column(title="TYPE", of=field("benchmark_type"), from_width=100),
+)
+
+_MEASURED = (
     Column(title="P50 ms", of=marked("p50_ms"), right=True, whole=True, always=False),
-    Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True, always=False),
-    Column(title="RATIO", of=_ratio, right=True, whole=True, always=False),
+    Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True, from_width=100),
+    Column(
+        title="RATIO (95 %)",
+        of=_ratio,
+        style=_not_shown_to_differ,
+        right=True,
+        whole=True,
+        always=False,
+    ),
     Column(title="ACCURACY", of=accuracy, right=True, always=False),
     Column(
         title="LOSS", of=lambda row: three_digits(row.get("final_loss")), right=True, always=False

@@ -8,7 +8,7 @@ from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, FileRole
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import Report, ResultFile, UserFile
@@ -92,6 +92,7 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
     training = _table(told, "training")
     accuracy = _table(told, "accuracy")
     reasons = verdict.get("reasons")
+    low, high = _pair(latency, "p50_ci95")
     return {
         "benchmark_id": benchmark.benchmark_id,
         "model": benchmark.description.model,
@@ -100,7 +101,11 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
         "runtime": benchmark.description.runtime,
         "benchmark_type": benchmark.description.benchmark_type.value,
         "status": benchmark.status.value,
+        "workload": workload(benchmark, told),
         "p50_ms": _number(latency, "p50"),
+        "p50_low_ms": low,
+        "p50_high_ms": high,
+        "p50_degrees": _number(latency, "p50_ci95_degrees"),
         "p90_ms": _number(latency, "p90"),
         "p99_ms": _number(latency, "p99"),
         "mean_ms": _number(latency, "mean"),
@@ -114,6 +119,50 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
         "reasons": reasons if isinstance(reasons, list) else [],
         "ended_at": time_to_json(benchmark.ended_at),
     }
+
+
+def workload(benchmark: Benchmark, report: Mapping[str, object]) -> JsonObject:
+    """What was measured: latencies may be compared where all of it is equal.
+
+    Args:
+        benchmark: Its description and files.
+        report: Its newest report; empty where there is none, and what it would state is null.
+    """
+    description = benchmark.description
+    hashes: dict[FileRole, list[str | None]] = {role: [] for role in FileRole}
+    for file in benchmark.files:
+        hashes[file.role].append(file.sha256)
+    feeds = _table(report, "feeds")
+    inputs: list[JsonObject] = [
+        {"name": name, "shape": shape.get("shape"), "dtype": shape.get("dtype")}
+        for name, shape in sorted(feeds.items())
+        if isinstance(shape, Mapping)
+    ]
+    stated = report.get("inputs")
+    if not inputs and isinstance(stated, list):
+        inputs = [dict(one) for one in stated if isinstance(one, Mapping)]
+    config = _table(_table(report, "training"), "config")
+    return {
+        "model_sha256": next(iter(hashes[FileRole.MODEL]), None),
+        "dataset_sha256": hashes[FileRole.DATASET],
+        "benchmark_type": description.benchmark_type.value,
+        "engine": description.runtime,
+        "engine_version": _word(_table(report, "engine_facts"), "version"),
+        "parameters": dict(description.parameters),
+        "inputs": inputs,
+        "batch_size": _number(_table(report, "accuracy"), "batch_size"),
+        "training": dict(config) or None,
+    }
+
+
+def _word(told: Mapping[str, object], key: str) -> str | None:
+    value = told.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _pair(told: Mapping[str, object], key: str) -> tuple[object, object]:
+    value = told.get(key)
+    return (value[0], value[1]) if isinstance(value, list) and len(value) == 2 else (None, None)
 
 
 def _table(told: Mapping[str, object], key: str) -> Mapping[str, object]:

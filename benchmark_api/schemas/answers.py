@@ -344,6 +344,20 @@ class ResultFile(TypedDict):
     url: str
 
 
+class Workload(TypedDict):
+    """What was measured: latencies may be compared where all of it is equal."""
+
+    model_sha256: str | None
+    dataset_sha256: list[str | None]
+    benchmark_type: str
+    engine: str
+    engine_version: str | None
+    parameters: dict[str, Any]
+    inputs: list[Any]
+    batch_size: float | None
+    training: dict[str, Any] | None
+
+
 class ResultRow(TypedDict):
     """One row of a comparison; what was not measured is null."""
 
@@ -354,7 +368,11 @@ class ResultRow(TypedDict):
     runtime: str
     benchmark_type: str
     status: StatusWord
+    workload: Workload
     p50_ms: float | None
+    p50_low_ms: float | None
+    p50_high_ms: float | None
+    p50_degrees: float | None
     p90_ms: float | None
     p99_ms: float | None
     mean_ms: float | None

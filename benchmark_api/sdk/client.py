@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import httpx
 
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
+from edgeyard.benchmark_api.sdk.comparison import compare
 from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.benchmark_api.sdk.explanation import Explanation, explanation_of
@@ -39,6 +40,20 @@ PAGE = 100
 """Benchmarks a page when listing."""
 RESULT_ROWS_A_CALL = 50
 """Ids in one query: URLs of some kilobytes are refused by many proxies."""
+
+_NUMBERS = (
+    "_ms",
+    "_bytes",
+    "_per_s",
+    "_degrees",
+    "accuracy",
+    "top5",
+    "loss",
+    "ratio",
+    "_low",
+    "_high",
+)
+"""How the names of numeric columns of a frame end."""
 
 TOGETHER = 4
 """From so many members on, one look at their campaign is cheaper than one at each."""
@@ -382,7 +397,10 @@ class Client:
         return [rows[one] for one in ids if one in rows]
 
     def results_frame(self, benchmarks: Iterable[Named]) -> pandas.DataFrame:
-        """The rows of many as a data frame, indexed by ``benchmark_id``.
+        """The rows of many as a data frame, indexed by ``benchmark_id``, with their ratios.
+
+        The columns ``group``, ``ratio``, ``ratio_low`` and ``ratio_high`` are those of `compare`;
+        those that begin with the parts of the workload say what was measured.
 
         Raises:
             MissingExtra: pandas is not installed.
@@ -391,9 +409,14 @@ class Client:
             import pandas
         except ImportError as error:
             raise MissingExtra("pandas", "data", "a data frame of results") from error
-        rows = [dict(row) for row in self.result_rows(benchmarks)]
-        frame = pandas.DataFrame(rows)
-        return frame.set_index("benchmark_id") if rows else frame
+        rows = [{**row, **record(row, "workload")} for row in compare(self.result_rows(benchmarks))]
+        if not rows:
+            return pandas.DataFrame()
+        frame = pandas.DataFrame(rows).drop(columns="workload", errors="ignore")
+        numbers = [name for name in frame if isinstance(name, str) and name.endswith(_NUMBERS)]
+        frame[numbers] = frame[numbers].apply(pandas.to_numeric)
+        frame["ended_at"] = pandas.to_datetime(frame["ended_at"], utc=True)
+        return frame.set_index("benchmark_id")
 
     # --- waiting --------------------------------------------------------------------------------
 

@@ -106,6 +106,21 @@ def report(verdict: str = "comparable", **changes: object) -> Body:
     } | changes
 
 
+def workload(**changes: object) -> Body:
+    """What a row measured."""
+    return {
+        "model_sha256": "0123456789abcdef" * 4,
+        "dataset_sha256": [],
+        "benchmark_type": "TYPE1",
+        "engine": "ort",
+        "engine_version": "1.31.1",
+        "parameters": {},
+        "inputs": [{"name": "x", "shape": [1, 3, 224, 224], "dtype": "float32"}],
+        "batch_size": None,
+        "training": None,
+    } | changes
+
+
 def row(benchmark_id: str = ID, **changes: object) -> Body:
     """A row of `GET /v1/results`."""
     return {
@@ -116,7 +131,11 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "runtime": "ort",
         "benchmark_type": "TYPE1",
         "status": "completed",
+        "workload": workload(),
         "p50_ms": 12.3,
+        "p50_low_ms": 12.1,
+        "p50_high_ms": 12.6,
+        "p50_degrees": 3.0,
         "p90_ms": 13.5,
         "p99_ms": 14.9,
         "mean_ms": 12.5,

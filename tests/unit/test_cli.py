@@ -20,7 +20,6 @@ from typer.testing import CliRunner, Result
 from edgeyard import __version__
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.cli.plot import Bar, draw
-from edgeyard.benchmark_api.cli.results import compared
 from edgeyard.scheduler.model.finding import Finding
 from tests.builders.answers import (
     ID,
@@ -33,6 +32,7 @@ from tests.builders.answers import (
     problem,
     results,
     row,
+    workload,
 )
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -760,16 +760,24 @@ def test_where_there_is_no_result_its_status_and_why_are_told(
     assert f"· {ID}: {told}" in together
 
 
-def test_a_comparison_has_ratios_to_the_fastest_that_is_valid() -> None:
+def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServer) -> None:
     rows = [
-        row("a", p50_ms=10.0),
-        row("b", p50_ms=25.0, verdict="suspect"),
-        row("c", p50_ms=1.0, verdict="invalid"),
-        row("d", p50_ms=4.0, model="other.onnx"),
-        row("e", p50_ms=None),
+        row("a", model="model.onnx", p50_ms=0.1),
+        row("b", model="model.onnx", p50_ms=0.2, workload=workload()),
+        row("c", model="model.onnx", p50_ms=179.1, workload=workload(model_sha256="f" * 64)),
     ]
-    ratios = {one["benchmark_id"]: one["ratio"] for one in compared(rows)}
-    assert ratios == {"a": 1.0, "b": 2.5, "c": None, "d": 1.0, "e": None}
+    server.on("GET", "/v1/results", {"items": rows})
+    told = run("results", "a", "b", "c").stdout
+    assert fits(told)
+    assert "CONTENT" in told
+    assert "ffffffff" in told
+    assert "ENGINE" not in told, "it is the same for all"
+    assert "TYPE1 · ort · version 1.31.1 · x 1×3×224×224 float32" in told
+    assert "2.00×" in told
+    assert "1791" not in told, "two networks are not compared"
+    assert "measured different work (model's content)" in " ".join(told.split())
+    listed = json.loads(run("results", "a", "b", "c", "--json").stdout)
+    assert [one["group"] for one in listed] == [1, 1, 2]
 
 
 def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:

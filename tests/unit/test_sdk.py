@@ -467,10 +467,14 @@ def test_rows_keep_the_order_that_was_asked_for() -> None:
 
 
 def test_a_data_frame_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = Server({"items": [row("a"), row("b", p50_ms=None)]})
-    frame = client_of(server).results_frame(["a", "b"])
-    assert list(frame.index) == ["a", "b"]
+    server = Server({"items": [row("a"), row("b", p50_ms=24.6), row("c", p50_ms=None)]})
+    frame = client_of(server).results_frame(["a", "b", "c"])
+    assert list(frame.index) == ["a", "b", "c"]
     assert frame.loc["a", "p50_ms"] == 12.3
+    assert frame.loc["b", "ratio"] == 2.0
+    assert all(frame[name].dtype == float for name in ("p50_ms", "ratio", "ratio_low", "accuracy"))
+    assert frame["ended_at"].dt.tz is not None
+    assert frame.loc["a", "model_sha256"].startswith("0123")
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pip install 'edgeyard\[data\]'"):
         client_of(server).results_frame(["a"])

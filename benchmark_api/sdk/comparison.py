@@ -1,0 +1,144 @@
+"""Comparing results: only what measured the same thing, with the interval of each ratio."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, text
+
+WORKLOAD = {
+    "model_sha256": "model's content",
+    "dataset_sha256": "dataset",
+    "benchmark_type": "type",
+    "engine": "engine",
+    "engine_version": "engine's version",
+    "parameters": "parameters",
+    "inputs": "inputs",
+    "batch_size": "batch size",
+    "training": "training",
+}
+"""What has to be equal for a ratio: keys of a row's ``workload``, with their names for people."""
+
+
+def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
+    """Compare rows of results, each within the group that measured the same thing.
+
+    Args:
+        rows: Rows as the server gives them.
+
+    Returns:
+        The rows, by model, group and speed, each with ``group`` (equal workloads have the same
+        number, from 1 on), ``ratio`` (p50 over the smallest p50 of the group; None for an invalid
+        number, and where there is nothing to compare with), and ``ratio_low`` and ``ratio_high``,
+        its 95 % interval (None where an interval is unknown, and for the fastest itself).
+    """
+    groups: dict[str, list[Record]] = {}
+    for row in rows:
+        groups.setdefault(workload_key(row), []).append(row)
+    ordered = sorted(groups.values(), key=lambda group: text(group[0], "model") or "")
+    compared: list[dict[str, object]] = []
+    for position, group in enumerate(ordered, start=1):
+        valid = [row for row in group if _valid_p50(row) is not None]
+        fastest = min(valid, key=lambda row: _valid_p50(row) or math.inf, default=None)
+        for row in sorted(group, key=lambda row: number(row, "p50_ms") or math.inf):
+            alone = fastest is None or len(valid) < 2
+            ratio, low, high = (None, None, None) if alone else _ratio(row, fastest or row)
+            compared.append(
+                {
+                    **row,
+                    "group": position,
+                    "ratio": ratio,
+                    "ratio_low": low,
+                    "ratio_high": high,
+                }
+            )
+    return compared
+
+
+def workload_key(row: Record) -> str:
+    """Return a text that is equal for rows whose numbers may be compared."""
+    workload = record(row, "workload")
+    key = {name: workload.get(name) for name in WORKLOAD}
+    if key["model_sha256"] is None:
+        key["model_sha256"] = row.get("model")
+    return json.dumps(key, sort_keys=True, default=str)
+
+
+def differences(rows: Sequence[Record]) -> list[str]:
+    """Name the parts of the workload in which rows differ, in the order of `WORKLOAD`."""
+    return [
+        name
+        for name in WORKLOAD
+        if len({json.dumps(_part(row, name), sort_keys=True, default=str) for row in rows}) > 1
+    ]
+
+
+def workload_text(row: Record, name: str) -> str:
+    """Show one part of a row's workload in a few words; empty where it is not known."""
+    value = _part(row, name)
+    if name in ("model_sha256", "dataset_sha256"):
+        hashes = value if isinstance(value, list) else [value]
+        return ", ".join(one[:8] for one in hashes if isinstance(one, str))
+    if name == "inputs" and isinstance(value, list):
+        return ", ".join(_input(one) for one in value if isinstance(one, Mapping))
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={one}" for key, one in value.items() if one not in ({}, None))
+    if value is None:
+        return ""
+    return f"version {value}" if name == "engine_version" else str(value)
+
+
+def model_labels(rows: Sequence[Record]) -> list[str]:
+    """Name the model of each row, with what sets it apart from others of the same name."""
+    by_name: dict[str, list[Record]] = {}
+    for row in rows:
+        by_name.setdefault(text(row, "model") or "", []).append(row)
+    labels = []
+    for row in rows:
+        name = text(row, "model") or ""
+        parts = (workload_text(row, part) for part in differences(by_name[name]))
+        apart = ", ".join(filter(None, parts))
+        labels.append(f"{name} ({apart})" if apart else name)
+    return labels
+
+
+def _input(one: Record) -> str:
+    shape = one.get("shape")
+    sizes = "×".join(map(str, shape)) if isinstance(shape, list) else ""
+    return " ".join(filter(None, (text(one, "name"), sizes, text(one, "dtype"))))
+
+
+def _part(row: Record, name: str) -> object:
+    return record(row, "workload").get(name)
+
+
+def _ratio(row: Record, fastest: Record) -> tuple[float | None, float | None, float | None]:
+    """The ratio to the fastest, with its 95 % interval."""
+    from edgeyard.devices.runner.interval import difference_half_width
+
+    p50, least = _valid_p50(row), _valid_p50(fastest)
+    if p50 is None or least is None:
+        return None, None, None
+    ratio = p50 / least
+    own, other = _error(row), _error(fastest)
+    if row is fastest or own is None or other is None:
+        return ratio, None, None
+    # relative errors of a quotient are those of a difference of logarithms
+    half = difference_half_width(*own, *other)
+    return ratio, ratio * math.exp(-half), ratio * math.exp(half)
+
+
+def _error(row: Record) -> tuple[float, float] | None:
+    """Half the width of the p50's interval relative to the p50, and its degrees of freedom."""
+    p50, low, high = number(row, "p50_ms"), number(row, "p50_low_ms"), number(row, "p50_high_ms")
+    degrees = number(row, "p50_degrees")
+    if not p50 or low is None or high is None or degrees is None or high < low:
+        return None
+    return (high - low) / 2 / p50, max(1.0, degrees)
+
+
+def _valid_p50(row: Mapping[str, object]) -> float | None:
+    p50 = number(row, "p50_ms")
+    return p50 if p50 is not None and p50 > 0 and row.get("verdict") != "invalid" else None
