@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -39,6 +40,7 @@ from edgeyard.devices.runner.spec import (
     RunSpec,
     read_board,
     read_spec,
+    take_token,
     task_dir_of,
 )
 from edgeyard.devices.runner.task import out_of_memory, run_task
@@ -92,6 +94,7 @@ def run(environ: Mapping[str, str]) -> int:
     parent_pid: Optional[int] = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold the upload token
     folder = task_dir_of(environ) / "results"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,11 +102,12 @@ def run(environ: Mapping[str, str]) -> int:
         sys.stderr.write(f"edgeyard-runner: {folder} can't be written: {error}\n")
         return EXIT_FAILED
     log = _open_log(folder / _LIVE_LOG)
+    token = take_token(environ)
     board, failure = BoardFacts(), None
     try:
-        spec = read_spec(environ)
+        spec = read_spec(environ, token)
     except RunFailed as error:
-        failure, spec = error, _least_spec(environ)
+        failure, spec = error, _least_spec(environ, token)
     try:
         board = read_board(environ)
         parent_pid = board.parent_pid or parent_pid
@@ -379,7 +383,7 @@ def _names(report: Mapping[str, object]) -> List[str]:
     return names
 
 
-def _least_spec(environ: Mapping[str, str]) -> RunSpec:
+def _least_spec(environ: Mapping[str, str], token: Optional[str]) -> RunSpec:
     """Enough to tell the server that the description can't be run."""
     url = environ.get("RESULTS_PUB_URL", "")
     job = url.rstrip("/").rpartition("/")[2]
@@ -391,7 +395,7 @@ def _least_spec(environ: Mapping[str, str]) -> RunSpec:
         job_id=f"benchmark-{job}" if job else "",
         benchmark_id=f"benchmark-{job}" if job else "",
         upload_url=f"{url.rstrip('/')}/" if url.startswith(("http://", "https://")) else "",
-        token=environ.get("EDGEYARD_UPLOAD_TOKEN") or None,
+        token=token,
     )
 
 

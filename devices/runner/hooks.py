@@ -16,7 +16,6 @@ import tempfile
 from typing import Iterator, List, Optional, Sequence
 
 from edgeyard.devices.model import Hook, SshAddress
-from edgeyard.devices.runner.spec import TOKEN
 from edgeyard.devices.runner.transports.local import die_with_parent
 from edgeyard.devices.ssh import ssh_command
 from edgeyard.errors import RunFailed
@@ -83,7 +82,6 @@ def run_hook(hook: Hook, address: Optional[SshAddress]) -> Optional[str]:
                 stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={name: value for name, value in os.environ.items() if name != TOKEN},
                 start_new_session=True,
                 preexec_fn=lambda: die_with_parent(me),
             )

@@ -6,6 +6,7 @@ default. Whatever is read here was written by somebody else, so that every value
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,7 +26,12 @@ DEFAULT_USER_TIME_S = 3600.0
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0
 MAX_NB_INFERENCE = 10_000_000
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
-"""Variable of the secret that only the runner's own uploads need."""
+"""Name of the secret that only the runner's own uploads need."""
+
+TOKEN_FILE = "token.env"
+"""Holds the secret as ``NAME=value``, in the folder of secrets."""
+
+_MAX_TOKEN_BYTES = 4096
 
 MAX_SPEC_BYTES = 8 * 1024 * 1024
 BENCHMARK_TYPES = ("TYPE1", "TYPE2", "TYPE3")
@@ -97,8 +103,39 @@ def task_dir_of(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("NOMAD_TASK_DIR") or "local").absolute()
 
 
-def read_spec(environ: Mapping[str, str]) -> RunSpec:
+def take_token(environ: Mapping[str, str]) -> Optional[str]:
+    """Read the upload token from the folder of secrets and remove its file.
+
+    It is handed over in a file, because every process of the same user can read the environment
+    that a process was started with, for as long as it lives. The file is removed so that what the
+    run loads later does not find it.
+
+    Returns:
+        None where there is no token, as on networks where no one asks for one.
+    """
+    folder = environ.get("NOMAD_SECRETS_DIR")
+    if not folder:
+        return None
+    path = Path(folder) / TOKEN_FILE
+    try:
+        with path.open("rb") as file:
+            lines = file.read(_MAX_TOKEN_BYTES).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return None
+    with contextlib.suppress(OSError):  # a read-only folder: the file stays
+        path.unlink()
+    for line in lines:
+        name, _, value = line.partition("=")
+        if name.strip() == TOKEN and value.strip():
+            return value.strip()
+    return None
+
+
+def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpec:
     """The run that environment and ``spec.json`` describe.
+
+    Args:
+        token: Of the uploads; see `take_token`.
 
     Raises:
         RunFailed: ``user_input``, naming the value that can't be.
@@ -150,7 +187,7 @@ def read_spec(environ: Mapping[str, str]) -> RunSpec:
         ),
         upload_url=upload_url,
         progress_url=_url("progress_url", read.text("progress_url", "")) or None,
-        token=environ.get(TOKEN) or None,
+        token=token,
     )
 
 

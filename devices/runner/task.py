@@ -47,7 +47,6 @@ def run_task(spec: RunSpec, board: BoardFacts, channel: Channel) -> int:
     Called in the child process; messages are ``progress``, ``result`` and ``failure``.
     """
     started = time.monotonic()
-    os.environ.pop("EDGEYARD_UPLOAD_TOKEN", None)
     logging.getLogger().handlers.clear()  # they write to files of the parent
     try:
         report = _Task(spec, board, channel, started).run()

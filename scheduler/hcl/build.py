@@ -31,7 +31,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 
 UPLOAD_TOKEN = "EDGEYARD_UPLOAD_TOKEN"
-"""Environment variable of the task that holds the secret of its attempt."""
+"""Name of the attempt's secret in the file that the task finds in its folder of secrets."""
 
 SPEC_FILENAME = "spec.json"
 
@@ -104,7 +104,7 @@ class JobRequest:
         target_uid: The decided board; used when bound strictly.
         allowed_uids: Allow-list of a loose or filtered job; empty: none needed.
         start_at: A start that is left to the cluster; None: at once.
-        secrets: Names of environment variables that the cluster keeps beside the job.
+        secrets: Names of secrets that the cluster keeps apart from the job.
         benchmark_id: Shown in the job's ``meta``, with ``user_id``; "": not shown.
     """
 
@@ -209,12 +209,18 @@ def _meta(text: str) -> str:
 
 
 def secret_template(job_id: str, names: Sequence[str]) -> Template:
-    """The file of secrets, read by the task's own right from the variable of its job."""
+    """Return the file of secrets, filled in by the task's own right to the variable of its job.
+
+    The secrets are no part of the task's environment, which everything that the task starts
+    inherits. The runner removes the file once it has read it. Nomad's client writes it again when
+    the agent restarts: that must not restart the task.
+    """
     lines = "\n".join(f"{name}={{{{ .{name} }}}}" for name in names)
     return Template(
         data=f'{{{{ with nomadVar "nomad/jobs/{job_id}" }}}}{lines}{{{{ end }}}}',
         destination="secrets/token.env",
-        env=True,
+        change_mode="noop",
+        perms="0600",
     )
 
 

@@ -44,11 +44,19 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
-    """A file that is written from a Nomad variable before the task starts."""
+    """A file that is written from a Nomad variable before the task starts.
+
+    Attributes:
+        env: Whether its lines become variables of the task's environment, too.
+        change_mode: What Nomad does to the task when the file is written again.
+        perms: Of the file, in octal.
+    """
 
     data: str
     destination: str
-    env: bool
+    env: bool = False
+    change_mode: str = "restart"
+    perms: str = "0644"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,6 +151,8 @@ def _template(block: _Body) -> Template:
         data=block.need("data", _text),
         destination=block.need("destination", _text),
         env=block.take("env", _truth, False),
+        change_mode=block.take("change_mode", _text, "restart"),
+        perms=block.take("perms", _text, "0644"),
     )
     block.done()
     return template

@@ -19,6 +19,12 @@ from edgeyard.scheduler.ports import JobRun, JobState
 
 GIB = 2**30
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
+PRINT_TOKEN = (
+    "import os; path = os.environ['NOMAD_SECRETS_DIR'] + '/token.env';"
+    "print(open(path).read().strip().split('=')[1])"
+)
+"""A task that shows its token, which no test's own tasks would do."""
+
 PATIENCE_S = 30.0
 """How long tests wait for what must happen; far more than it takes."""
 

@@ -121,6 +121,8 @@ def nomad_json(job: NomadJob) -> dict[str, Any]:
                 "DestPath": template.destination,
                 "Envvars": template.env,
             }
+            | ({"ChangeMode": template.change_mode} if template.change_mode != "restart" else {})
+            | ({"Perms": template.perms} if template.perms != "0644" else {})
             for template in job.templates
         ]
     group: dict[str, Any] = {"Name": job.group, "Count": job.group_count, "Tasks": [task]}

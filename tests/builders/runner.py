@@ -113,6 +113,10 @@ class Task:
         return self.folder / "local"
 
     @property
+    def token_file(self) -> Path:
+        return self.folder / "secrets" / "token.env"
+
+    @property
     def environ(self) -> dict[str, str]:
         model, datasets = self.spec["model"]["filename"], self.spec["datasets"]
         return {
@@ -129,7 +133,7 @@ class Task:
             "DATASET_FILENAME": datasets[0]["filename"] if datasets else "",
             "ODT_CONFIG_FILENAME": "",
             "RESULTS_PUB_URL": f"{self.server.url}/upload/rpi4b-ort-20250813091714-abc/",
-            "EDGEYARD_UPLOAD_TOKEN": TOKEN,
+            "NOMAD_SECRETS_DIR": str(self.folder / "secrets"),
             "EDGEYARD_BOARD": json.dumps(self.board),
         }
 
@@ -137,6 +141,8 @@ class Task:
         """The runner as a process; ``changes`` of its environment."""
         if not self.legacy:
             (self.local / "spec.json").write_text(json.dumps(self.spec))
+            self.token_file.parent.mkdir(exist_ok=True)
+            self.token_file.write_text(f"EDGEYARD_UPLOAD_TOKEN={TOKEN}\n")
         return subprocess.Popen(
             command or (sys.executable, "-m", "edgeyard.devices.runner"),
             env={**self.environ, **changes},

@@ -18,7 +18,16 @@ from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedClust
 from edgeyard.scheduler.hcl.job import DeviceConstraint
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
-from tests.builders.cluster import Submitter, a_board, a_job, eventually, on, where
+from tests.builders.cluster import (
+    PRINT_TOKEN,
+    TOKEN,
+    Submitter,
+    a_board,
+    a_job,
+    eventually,
+    on,
+    where,
+)
 from tests.nomad_cluster import access_of, clear
 
 FIRST, SECOND, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi5-0001-0001"
@@ -117,13 +126,13 @@ class TestRegistration:
 class TestTheTask:
     def test_has_the_job_s_variables_and_its_secret(self, lab: Submitter) -> None:
         hcl = a_job(
-            "import os; print(*(os.environ[n] for n in ('TARGET', 'EDGEYARD_UPLOAD_TOKEN')))",
+            f"import os; print(os.environ['TARGET'], '{TOKEN}' in os.environ); {PRINT_TOKEN}",
             env={"TARGET": "rpi4b"},
         )
         assert "s3cret" not in hcl
         lab.dispatch(hcl, token="s3cret")
         lab.until("benchmark-1", JobRun.ENDED)
-        assert lab.log() == "rpi4b s3cret\n"
+        assert lab.log() == "rpi4b False\ns3cret\n"
 
     def test_interpolations_are_filled_in(self, lab: Submitter) -> None:
         env = {"NOMAD_ALLOC_ID": "${NOMAD_ALLOC_ID}", "NOMAD_NODE_ID": "${node.unique.id}"}

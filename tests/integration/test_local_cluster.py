@@ -158,8 +158,12 @@ class TestSecrets:
         assert lab.log() == f"0o600 {TOKEN}=s3cret\n"
 
     def test_only_those_that_the_job_asks_for_are_given(self, lab: Submitter) -> None:
-        lab.run(a_job(f"import os; print(os.environ.get('{TOKEN}'))", templates=()))
-        assert lab.log() == "None\n"
+        lab.run(
+            a_job(
+                f"import os; print(os.environ.get('{TOKEN}'), os.listdir('secrets'))", templates=()
+            )
+        )
+        assert lab.log() == "None []\n"
 
     def test_a_job_whose_secret_is_not_there_is_refused(self, lab: Submitter) -> None:
         with pytest.raises(JobRefused, match=TOKEN):

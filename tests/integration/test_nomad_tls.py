@@ -21,7 +21,7 @@ from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
-from tests.builders.cluster import Submitter, a_job, on
+from tests.builders.cluster import PRINT_TOKEN, Submitter, a_job, on
 from tests.nomad_cluster import entry, nomad_binary
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad")]
@@ -76,7 +76,7 @@ def test_over_mutual_tls(cluster: LoopbackNomad, tmp_path: Path) -> None:
             assert [each.target_uid for host in adapter.hosts() for each in host.boards] == [BOARD]
     with contextlib.closing(NomadCluster(named)) as adapter:
         lab = Submitter(adapter)
-        state = lab.run(a_job("import os; print(os.environ['EDGEYARD_UPLOAD_TOKEN'])", on(BOARD)))
+        state = lab.run(a_job(PRINT_TOKEN, on(BOARD)))
         assert state.failure is None
         assert lab.log() == "t-1\n"
 

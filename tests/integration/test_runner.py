@@ -192,7 +192,7 @@ def test_a_host_that_sets_only_the_eleven_variables_is_served(
 ) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(4)))
     task.legacy = True
-    code, output = task.run(EDGEYARD_BOARD="", EDGEYARD_UPLOAD_TOKEN="", NB_INFERENCE="12")
+    code, output = task.run(EDGEYARD_BOARD="", NB_INFERENCE="12")
     assert code == 0, output
     report = report_of(server)
     assert report["nb_inference"] >= 12

@@ -53,7 +53,9 @@ DIFFERENCES: dict[str, tuple[Any, str]] = {
         "the upload token of the attempt must not stand in the job",
     ),
     f"{TASK}.Templates[0].DestPath": ("secrets/token.env", "as above"),
-    f"{TASK}.Templates[0].Envvars": (True, "as above"),
+    f"{TASK}.Templates[0].Envvars": (False, "it is in no environment, which all children inherit"),
+    f"{TASK}.Templates[0].ChangeMode": ("noop", "a token that is written again restarts no task"),
+    f"{TASK}.Templates[0].Perms": ("0600", "it is no other user's"),
     f"{TASK}.KillTimeout": (5 * 10**9, "time to stop measuring and to say so"),
     "Job.TaskGroups[0].RestartPolicy.Attempts": (
         0,

@@ -22,7 +22,7 @@ from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import random_feeds
 from edgeyard.devices.runner.preprocessing import parse_preprocessing
-from edgeyard.devices.runner.spec import read_board, read_spec
+from edgeyard.devices.runner.spec import read_board, read_spec, take_token
 from edgeyard.devices.runner.training import curve, parse_config, read_config
 from edgeyard.errors import RunFailed
 from tests.builders.runner import LIGHT, linear_model
@@ -67,9 +67,18 @@ class TestDescription:
         assert (spec.nb_inference, spec.engine) == (9, "tflite")
 
     def test_the_token_is_in_no_repr(self, tmp_path: Path) -> None:
-        spec = read_spec(environ(tmp_path, EDGEYARD_UPLOAD_TOKEN="CANARY-SECRET-1"))
+        spec = read_spec(environ(tmp_path), "CANARY-SECRET-1")
         assert spec.token == "CANARY-SECRET-1"
         assert "CANARY" not in repr(spec)
+
+    def test_the_token_comes_from_a_file_that_is_gone_once_it_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "token.env"
+        path.write_text("EDGEYARD_UPLOAD_TOKEN=CANARY-SECRET-1\n")
+        assert take_token({"NOMAD_SECRETS_DIR": str(tmp_path)}) == "CANARY-SECRET-1"
+        assert not path.exists()
+        assert take_token({"NOMAD_SECRETS_DIR": str(tmp_path)}) is None
+        assert take_token({"EDGEYARD_UPLOAD_TOKEN": "CANARY-SECRET-1"}) is None
+        assert take_token({}) is None
 
     @pytest.mark.parametrize(
         "wrong",

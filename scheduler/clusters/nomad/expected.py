@@ -22,9 +22,7 @@ _TASK_DEFAULTS: Mapping[str, object] = {
     "User": "",
 }
 _TEMPLATE_DEFAULTS: Mapping[str, object] = {
-    "ChangeMode": "restart",
     "ErrMissingKey": False,
-    "Perms": "0644",
     "Splay": 5 * _NS_PER_S,
 }
 
@@ -128,6 +126,8 @@ def _template(template: Template) -> dict[str, object]:
         "EmbeddedTmpl": template.data,
         "DestPath": template.destination,
         "Envvars": template.env,
+        "ChangeMode": template.change_mode,
+        "Perms": template.perms,
     }
 
 
