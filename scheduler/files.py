@@ -240,7 +240,6 @@ class ContentWriter:
             failpoint("file:sync")
             os.fsync(self._file.fileno())
             self._file.close()
-            os.chmod(self._path, 0o640)
             self._files._keep(self._path, sha256)
         self._open = False
         return StoredFile(sha256=sha256, size_bytes=self._size_bytes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+_PR_SET_DUMPABLE = 4
 
 
 class Role(StrEnum):
@@ -45,8 +49,20 @@ def up(
     """
     from edgeyard.benchmark_api.main import serve
 
+    _keep_private()
     if serve(data_dir, port, host, config, None if role is None else role.value):
         raise typer.Exit(1)
+
+
+def _keep_private() -> None:
+    """Keep what this process holds and writes from other users of the machine.
+
+    Files are its user's alone, in a data folder that is open to others too. Neither its memory and
+    its environment, where secrets are, can be read by other processes of the same user, as
+    embedded tasks are, nor is there a core file of them. Root can read all of it.
+    """
+    os.umask(0o077)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
 def add_to(app: typer.Typer) -> None:
