@@ -29,11 +29,14 @@ from edgeyard.plugins.filters.storage import StorageFilter
 from edgeyard.plugins.filters.target_uid import TargetUidFilter
 from edgeyard.plugins.filters.type import TypeFilter
 from edgeyard.plugins.filters.user_time import UserTimeFilter
+from edgeyard.plugins.queue_policies.carastan_santos import F1, F2, F3, F4
 from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
 from edgeyard.plugins.queue_policies.fair_share import FairShare
 from edgeyard.plugins.queue_policies.fifo import Fifo
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
+from edgeyard.plugins.queue_policies.unicep import Unicep
+from edgeyard.plugins.queue_policies.wfp3 import Wfp3
 from edgeyard.plugins.scorers.assignment import AssignmentScorer
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
@@ -51,10 +54,16 @@ from edgeyard.scheduler.framework.registry import Elsewhere, Factory, Kind, Regi
 BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
     Kind.QUEUE_POLICY: {
         "earliest_deadline": EarliestDeadline,
+        "f1": F1,
+        "f2": F2,
+        "f3": F3,
+        "f4": F4,
         "fair_share": FairShare,
         "fifo": Fifo,
         "priority_age": PriorityAge,
         "shortest_first": ShortestFirst,
+        "unicep": Unicep,
+        "wfp3": Wfp3,
     },
     Kind.FILTER: {
         "budget": BudgetFilter,

@@ -18,6 +18,7 @@ class Fifo:
     """
 
     name = "fifo"
+    time_invariant = True
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """See `QueuePolicy.order`; what came at the same time goes by id."""

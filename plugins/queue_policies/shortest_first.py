@@ -18,10 +18,11 @@ class ShortestFirst:
     """
 
     name = "shortest_first"
+    time_invariant = True
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """See `QueuePolicy.order`; at equal run time the more urgent, then the older."""
-        return ranks_of(queue, _expected_s(queue), -queue.priorities)
+        return ranks_of(queue, queue.expected_s, -queue.priorities)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""
@@ -30,11 +31,6 @@ class ShortestFirst:
         if np.isnan(queue.run_times_s[job]):
             return "its run time is not known: in the middle of the others"
         return f"expected to run for about {queue.run_times_s[job]:.2g} s"
-
-
-def _expected_s(queue: Queue) -> NDArray[np.float64]:
-    known = queue.run_times_s[~np.isnan(queue.run_times_s)]
-    return np.nan_to_num(queue.run_times_s, nan=float(np.median(known)) if len(known) else 0.0)
 
 
 if TYPE_CHECKING:

@@ -53,6 +53,8 @@ def build_queue(
         ),
         usage_board_s=np.array([each.usage_board_s for each in entitled], dtype=np.float64),
         shares=np.array([each.share for each in entitled], dtype=np.float64),
+        submit_times_s=now.timestamp() - ages,
+        processors=np.ones(len(pending), dtype=np.int64),
         guard_s=guard_s,
         estimate=lambda: _predicted_s(batch)[batch.class_of_job],
     )

@@ -212,6 +212,9 @@ class Queue:
         usage_board_s: Board-seconds that its user used, as in
             `edgeyard.scheduler.model.knowledge.Entitlement`.
         shares: Weight of its user in fair sharing, above 0.
+        submit_times_s: Submission on the clock of the world, seconds: Unix time in the lab, the
+            log's own clock in a replay.
+        processors: int64, how many each takes: one board in the lab.
         guard_s: Who has waited so long is overtaken by nobody any more: of those, the older comes
             first, whatever the policy. It bounds how long anybody starves.
         estimate: Gives ``run_times_s``; asked once, if at all.
@@ -227,6 +230,8 @@ class Queue:
     partly_running: NDArray[np.bool_]
     usage_board_s: NDArray[np.float64]
     shares: NDArray[np.float64]
+    submit_times_s: NDArray[np.float64]
+    processors: NDArray[np.int64]
     guard_s: float
     estimate: Callable[[], NDArray[np.float64]]
 
@@ -234,9 +239,15 @@ class Queue:
     def run_times_s(self) -> NDArray[np.float64]:
         """Predicted medians, on boards of the family; the stated bound where nothing is known.
 
-        NaN where that isn't either.
+        NaN where that isn't either. In a replay: the requested times.
         """
         return self.estimate()
+
+    @property
+    def expected_s(self) -> NDArray[np.float64]:
+        """As ``run_times_s``; what nothing is known of counts as the median of the others."""
+        known = self.run_times_s[~np.isnan(self.run_times_s)]
+        return np.nan_to_num(self.run_times_s, nan=float(np.median(known)) if len(known) else 0.0)
 
     @property
     def guarded(self) -> NDArray[np.bool_]:

@@ -22,7 +22,12 @@ from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 
 
 class QueuePolicy(Protocol):
-    """Orders pending benchmarks."""
+    """Orders pending benchmarks: of the lab, or of a log that is replayed.
+
+    A policy may state ``time_invariant = True``: which of two benchmarks comes first depends on
+    these two alone, never on the time or on who else waits, as long as their run times are known
+    and none has reached the guard time. Replays then ask it once for a whole log.
+    """
 
     @property
     def name(self) -> str:
@@ -39,6 +44,11 @@ class QueuePolicy(Protocol):
     def reason(self, queue: Queue, job: int) -> str:
         """What put this one where it is, in words."""
         ...
+
+
+def is_time_invariant(policy: QueuePolicy) -> bool:
+    """Return whether the policy states that its order of two benchmarks never changes."""
+    return getattr(policy, "time_invariant", False) is True
 
 
 @dataclass(frozen=True, slots=True)

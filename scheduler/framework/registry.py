@@ -162,25 +162,10 @@ class Registry:
             options: Options | None = None,
             place: tuple[Factory, str] | None = None,
         ) -> object:
-            known = place or self._factories.get((kind, name))
-            if known is None:
-                problems.append(
-                    f"policy {policy.name}: {kind} has no {name!r}; "
-                    f"it has: {', '.join(self.names(kind)) or 'none'}"
-                )
-                return None
-            try:
-                plugin = known[0](**(options or {}))
-            except Exception as error:  # of an author we don't know: named, not passed on
-                problems.append(f"policy {policy.name}: plugin {name!r} of {known[1]}: {error!r}")
-                return None
-            missing = [each for each in _MEMBERS[kind] if not hasattr(plugin, each)]
-            if missing:
-                problems.append(
-                    f"policy {policy.name}: plugin {name!r} of {known[1]} lacks "
-                    f"{', '.join(missing)}"
-                )
-            return plugin
+            found: list[str] = []
+            made = self._made(kind, name, options or {}, place, found)
+            problems.extend(f"policy {policy.name}: {problem}" for problem in found)
+            return made
 
         queue_policy = make(Kind.QUEUE_POLICY, policy.queue_policy)
         filters = tuple(make(Kind.FILTER, name) for name in policy.filters)
@@ -204,6 +189,43 @@ class Registry:
             fallback=fallback,  # type: ignore[arg-type]
             evaluator=evaluator,  # type: ignore[arg-type]
         )
+
+    def queue_policy(self, name: str) -> QueuePolicy:
+        """Make a queue policy by its name.
+
+        Raises:
+            ConfigError: The name is unknown, or its plugin can't be made.
+        """
+        problems: list[str] = []
+        made = self._made(Kind.QUEUE_POLICY, name, {}, None, problems)
+        if problems:
+            raise ConfigError(problems)
+        return made  # type: ignore[return-value]  # its members were looked at
+
+    def _made(
+        self,
+        kind: Kind,
+        name: str,
+        options: Options,
+        place: tuple[Factory, str] | None,
+        problems: list[str],
+    ) -> object:
+        """Make a plugin; what is wrong is added to ``problems``."""
+        known = place or self._factories.get((kind, name))
+        if known is None:
+            problems.append(
+                f"{kind} has no {name!r}; it has: {', '.join(self.names(kind)) or 'none'}"
+            )
+            return None
+        try:
+            plugin = known[0](**options)
+        except Exception as error:  # of an author we don't know: named, not passed on
+            problems.append(f"plugin {name!r} of {known[1]}: {error!r}")
+            return None
+        missing = [each for each in _MEMBERS[kind] if not hasattr(plugin, each)]
+        if missing:
+            problems.append(f"plugin {name!r} of {known[1]} lacks {', '.join(missing)}")
+        return plugin
 
     def _place(self, choice: ScorerChoice) -> tuple[Factory, str] | None:
         """What makes a scorer that a policy brings itself, and its source; None: it has a name."""

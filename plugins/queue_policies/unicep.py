@@ -1,0 +1,45 @@
+"""UNICEP: who waited long for its size comes first, small jobs before large ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import Queue, ranks_of
+
+_MIN_RUN_S = 0.1
+_TINY = 1e-15
+"""Keeps the logarithm of one processor above 0, and lets the shorter come first at no wait."""
+
+
+class Unicep:
+    """The greatest ``wait / (log2(processors) * run time)`` first.
+
+    Source: Tang, Lan, Desai, Buettner, "Fault-aware, Utility-based Job Scheduling on Blue Gene/P
+    Systems", CLUSTER 2009. A job of one processor comes before all others.
+    """
+
+    name = "unicep"
+
+    def order(self, queue: Queue) -> NDArray[np.intp]:
+        """See `QueuePolicy.order`; at equal values the older comes first."""
+        return ranks_of(queue, -_value(queue))
+
+    def reason(self, queue: Queue, job: int) -> str:
+        """See `QueuePolicy.reason`."""
+        if queue.guarded[job]:
+            return f"waiting for {queue.ages_s[job]:.0f} s, nobody younger comes first"
+        return f"unicep is {_value(queue)[job]:.6g}, the greatest comes first"
+
+
+def _value(queue: Queue) -> NDArray[np.float64]:
+    size = np.log2(queue.processors + _TINY) * np.maximum(queue.expected_s, _MIN_RUN_S)
+    return np.asarray((queue.waits_s + _TINY) / size, dtype=np.float64)
+
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.protocols import QueuePolicy
+
+    _: QueuePolicy = Unicep()
