@@ -1,0 +1,30 @@
+"""Compilation of the inner loops by Numba, where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TypeVar, cast
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+COMPILED = find_spec("numba") is not None
+"""Numba is installed (``pip install edgeyard[sim]``); otherwise Python interprets the loops."""
+
+
+def compiled(function: _Function) -> _Function:
+    """Compile a function of arrays and numbers to machine code at its first call.
+
+    The code is kept on disk for the next process. Without Numba the function is returned as it is:
+    it computes the same, about a hundred times slower.
+    """
+    if not COMPILED:
+        return function
+    import numba
+
+    return cast(_Function, numba.njit(cache=True)(function))
+
+
+def interpreted(function: _Function) -> _Function:
+    """Return the Python function behind a compiled one."""
+    return cast(_Function, getattr(function, "py_func", function))

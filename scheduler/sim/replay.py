@@ -1,0 +1,228 @@
+"""Replays of logs: the jobs of a log under a queue policy and a way of backfilling.
+
+A policy whose order of two jobs never changes (`is_time_invariant`) is asked once, for all jobs of
+the log, and the compiled loop does the rest. Any other is asked at each event for the jobs that
+wait then. Both go through the same functions of `edgeyard.scheduler.sim.processors`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import ConfigError
+from edgeyard.scheduler.framework.batch import Queue
+from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
+from edgeyard.scheduler.sim import processors as world
+from edgeyard.scheduler.sim.metrics import Schedule
+from edgeyard.scheduler.sim.traces.swf import Log, refuse_large_jobs
+
+USAGE_HALF_LIFE_S = 7 * 86400.0
+"""What users used counts half as much after so long."""
+
+PRIORITY = 50
+"""Of all jobs: logs state none."""
+
+_EVENTS_A_CALL = 50_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Backfilling(StrEnum):
+    """Which jobs may start before the first; see `edgeyard.scheduler.sim.processors.schedule`."""
+
+    NONE = "none"
+    EASY = "easy"
+    CONSERVATIVE = "conservative"
+    RLSCHEDULER = "rlscheduler"
+
+
+_NUMBERS = {
+    Backfilling.NONE: world.NO_BACKFILLING,
+    Backfilling.EASY: world.EASY,
+    Backfilling.CONSERVATIVE: world.CONSERVATIVE,
+    Backfilling.RLSCHEDULER: world.RLSCHEDULER,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Replay:
+    """What a replay led to; columns have the shape (jobs,), in the order of job numbers.
+
+    Attributes:
+        schedule: When the jobs started and ended.
+        promised: The first reservation that each job got, seconds; NaN: it needed none.
+        events: How many arrivals and ends there were.
+    """
+
+    schedule: Schedule
+    promised: NDArray[np.float64]
+    events: int
+
+
+def replay(
+    log: Log,
+    policy: QueuePolicy,
+    *,
+    processors: int,
+    backfilling: Backfilling = Backfilling.NONE,
+    commit: bool = False,
+    ask_each_time: bool = False,
+    advanced: Callable[[float], None] = lambda share: None,
+) -> Replay:
+    """Replay a log on an empty machine.
+
+    Args:
+        log: The jobs; at least one.
+        policy: Orders the queue.
+        processors: Of the machine.
+        backfilling: See `Backfilling`.
+        commit: The job chosen first is waited for, whoever comes meanwhile.
+        ask_each_time: Ask the policy at each event also where its order never changes.
+        advanced: Called now and then with the share of the events that have happened.
+
+    Raises:
+        InvalidInput: A job does not fit the machine.
+        ConfigError: The policy raised an error, or its ranks are no permutation; or ``commit``
+            was asked for with conservative backfilling, where every job is waited for.
+    """
+    if commit and backfilling is Backfilling.CONSERVATIVE:
+        raise ConfigError(
+            ["--commit has no meaning with --backfill conservative: each job has a reservation"]
+        )
+    refuse_large_jobs(log, processors)
+    arrival = np.lexsort((log.job, log.submit))
+    jobs = world.Jobs(
+        submit=log.submit[arrival],
+        run=log.run[arrival],
+        requested=log.requested[arrival],
+        bound=np.maximum(log.run, log.requested)[arrival],
+        procs=log.procs[arrival],
+    )
+    run = _Run(jobs, log.job[arrival], log.user[arrival], policy, processors, backfilling, commit)
+    total = 2 * len(log)
+    done = 0
+    step = run.ask_each_time if ask_each_time or not is_time_invariant(policy) else run.ask_once()
+    while handled := step(_EVENTS_A_CALL):
+        done += handled
+        advanced(done / total)
+    if done != total:
+        raise RuntimeError(f"the replay stopped after {done} of {total} events")
+    row = np.empty_like(arrival)
+    row[arrival] = np.arange(len(arrival))
+    machine = run.machine
+    return Replay(
+        schedule=Schedule(
+            submit=log.submit, start=machine.start[row], end=machine.end[row], procs=log.procs
+        ),
+        promised=machine.promised[row],
+        events=total,
+    )
+
+
+class _Run:
+    """A replay under way; rows are jobs in order of arrival."""
+
+    def __init__(
+        self,
+        jobs: world.Jobs,
+        numbers: NDArray[np.int64],
+        users: NDArray[np.int64],
+        policy: QueuePolicy,
+        processors: int,
+        backfilling: Backfilling,
+        commit: bool,
+    ) -> None:
+        self.machine, self._events = world.empty_machine(jobs, processors)
+        self._jobs = jobs
+        self._policy = policy
+        self._mode = _NUMBERS[backfilling]
+        self._commit = commit
+        width = len(str(int(numbers.max(initial=0))))
+        self._ids = np.array([f"{number:0{width}}" for number in numbers.tolist()], dtype=object)
+        self._users = np.array([str(user) for user in users.tolist()], dtype=object)
+        _, self._user = np.unique(users, return_inverse=True)
+        self._usage = np.zeros(self._user.max(initial=0) + 1)
+        self._used_at = 0.0
+
+    def ask_once(self) -> Callable[[int], int]:
+        """Ask the policy for the order of all jobs; return what runs events by it."""
+        everything = np.arange(len(self._ids))
+        ranks = self._order(everything, float(self._jobs.submit.max(initial=0.0)))
+        ranks = ranks.astype(np.int64)
+
+        def step(max_events: int) -> int:
+            return world.advance(
+                self._jobs, self.machine, self._events, ranks, self._mode, self._commit, max_events
+            )
+
+        return step
+
+    def ask_each_time(self, max_events: int) -> int:
+        """Run events, and ask the policy after each for the order of the queue."""
+        for count in range(max_events):
+            if not self._events.size[0]:
+                return count
+            subject = int(self._events.subjects[0])
+            arrived = world.take_event(self._jobs, self.machine, self._events, self._mode)
+            now = float(self.machine.times[world.NOW])
+            if arrived == world.NO_JOB:
+                self._charge(subject, now)
+            queue = world.waiting(self.machine)
+            if len(queue) > 1:
+                queue[self._order(queue, now)] = queue.copy()
+            world.schedule(self._jobs, self.machine, self._events, self._mode, self._commit)
+        return max_events
+
+    def _charge(self, job: int, now: float) -> None:
+        """Add what a job used to its user's usage."""
+        self._usage *= 0.5 ** ((now - self._used_at) / USAGE_HALF_LIFE_S)
+        self._used_at = now
+        self._usage[self._user[job]] += self._jobs.run[job] * self._jobs.procs[job]
+
+    def _order(self, rows: NDArray[np.int64], now: float) -> NDArray[np.intp]:
+        """Return the rank of each of these jobs, checked."""
+        ages = now - self._jobs.submit[rows]
+        ids = self._ids[rows]
+        count = len(rows)
+        fading = 0.5 ** ((now - self._used_at) / USAGE_HALF_LIFE_S)
+        queue = Queue(
+            now=_EPOCH + timedelta(seconds=now),
+            ids=tuple(ids.tolist()),
+            users=tuple(self._users[rows].tolist()),
+            priorities=np.full(count, PRIORITY),
+            ages_s=ages,
+            waits_s=ages,
+            slacks_s=np.full(count, np.nan),
+            partly_running=np.zeros(count, dtype=bool),
+            usage_board_s=self._usage[self._user[rows]] * fading,
+            shares=np.ones(count),
+            submit_times_s=self._jobs.submit[rows],
+            processors=self._jobs.procs[rows],
+            guard_s=inf,
+            estimate=lambda: self._jobs.requested[rows],
+        )
+        name = getattr(self._policy, "name", type(self._policy).__name__)
+        try:
+            ranks = np.asarray(self._policy.order(queue))
+        except Exception as error:  # of an author we don't know: named, not passed on
+            raise ConfigError(
+                [f"queue policy {name!r} failed at second {now:g} of the log: {error!r}"]
+            ) from error
+        if (
+            ranks.shape != (count,)
+            or not np.issubdtype(ranks.dtype, np.integer)
+            or not np.array_equal(np.sort(ranks), np.arange(count))
+        ):
+            raise ConfigError(
+                [
+                    f"queue policy {name!r} did not rank the {count} jobs that waited at second "
+                    f"{now:g} of the log (expected: each of 0 to {count - 1} once)"
+                ]
+            )
+        return ranks.astype(np.intp, copy=False)

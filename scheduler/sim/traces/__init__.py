@@ -1,0 +1,1 @@
+"""Readers of logs of other clusters."""

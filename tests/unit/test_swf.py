@@ -1,0 +1,109 @@
+"""Logs in the Standard Workload Format: what is kept, and what is refused with its place."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.traces.swf import read_swf
+from tests.builders.logs import swf_line, write_swf
+
+
+def test_jobs_are_kept_by_the_stated_rules(tmp_path: Path) -> None:
+    log = read_swf(
+        write_swf(
+            tmp_path / "log.swf",
+            [
+                "; a comment between jobs",
+                swf_line(3, 30, 5, 2, allocated=4, requested=60),
+                swf_line(1, 10, 0),
+                "",
+                swf_line(2, 20, -1, 3, allocated=1),
+                swf_line(4, 40, 7.5, -1),
+            ],
+            procs=128,
+        )
+    )
+    assert log.job.tolist() == [2, 3, 4]
+    assert log.submit.tolist() == [20, 30, 40]
+    assert log.run.tolist() == [10, 5, 7.5]
+    assert log.requested.tolist() == [10, 60, 7.5]
+    assert log.procs.tolist() == [3, 4, 1]
+    assert log.user.tolist() == [7, 7, 7]
+    assert log.line.tolist() == [6, 3, 7]
+    assert (log.max_procs, log.dropped, log.guessed_runs, log.guessed_procs) == (128, 1, 1, 1)
+
+
+def test_the_content_decides_whether_a_log_is_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_bytes(gzip.compress((swf_line(1, 0, 5) + "\n").encode()))
+    shares: list[float] = []
+    assert len(read_swf(path, shares.append)) == 1
+    assert shares
+
+
+def test_nodes_stand_for_processors_where_the_header_has_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text(f"; MaxNodes: 16\n; MaxProcs: -1\n{swf_line(1, 0, 5)}\n")
+    assert read_swf(path).max_procs == 16
+    path.write_text(f"{swf_line(1, 0, 5)}\n")
+    assert read_swf(path).max_procs is None
+
+
+GOOD = swf_line(1, 0, 5)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (swf_line(2, -5, 5), r"line 3: field 2 \(submit time\) is -5 \(accepted: 0 or more\)"),
+        (swf_line(2, "nan", 5), r"line 3: field 2 \(submit time\) is nan .*a finite number"),
+        (swf_line(2, 0, "NaN"), r"line 3: field 4 \(run time\) is nan"),
+        (swf_line(2, 0, "inf"), r"line 3: field 4 \(run time\) is inf"),
+        (swf_line(2, 0, 5, requested="nan"), r"line 3: field 9 \(requested time\) is nan"),
+        (swf_line(2, 1e15, 5), r"line 3: field 2 \(submit time\) is 1e\+15 .*at most 1000000000"),
+        (swf_line(2, 0, "5s"), r"line 3: field 4 \(run time\) is '5s' \(accepted: a number\)"),
+        (swf_line(-2, 0, 5), r"line 3: field 1 \(job number\) is -2"),
+        (GOOD, r"line 3: field 1 \(job number\) 1 was on line 2 before"),
+        ("2 0 -1 5", r"line 3: has 4 fields \(accepted: 18 fields\)"),
+        (GOOD + " 9", r"line 3: has 19 fields"),
+        (GOOD.replace("1 0", "1.5 0"), r"line 3: field 1 \(job number\) is 1.5 .*a whole number"),
+        ("job,submit,run", r"line 3: has 1 fields"),
+    ],
+)
+def test_what_is_wrong_is_named_by_line_and_field(tmp_path: Path, line: str, message: str) -> None:
+    path = write_swf(tmp_path / "log.swf", [GOOD, line, swf_line(9, 9, 9)])
+    with pytest.raises(InvalidInput, match=message):
+        read_swf(path)
+
+
+def test_a_log_without_jobs_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="the file has no jobs"):
+        read_swf(write_swf(tmp_path / "log.swf", []))
+    with pytest.raises(InvalidInput, match="every job has run time 0"):
+        read_swf(write_swf(tmp_path / "log.swf", [swf_line(1, 0, 0)]))
+
+
+@pytest.mark.parametrize("kept", [30, -4])
+def test_a_cut_archive_is_refused(tmp_path: Path, kept: int) -> None:
+    whole = gzip.compress("\n".join(swf_line(job, job, 5) for job in range(1000)).encode())
+    path = tmp_path / "log.swf.gz"
+    path.write_bytes(whole[:kept])
+    with pytest.raises(InvalidInput, match="the compressed file is damaged or cut"):
+        read_swf(path)
+
+
+def test_a_line_that_is_cut_at_the_end_of_the_file_is_named(tmp_path: Path) -> None:
+    path = write_swf(tmp_path / "log.swf", [GOOD])
+    path.write_text(path.read_text() + swf_line(2, 0, 5)[:20])
+    with pytest.raises(InvalidInput, match="line 3: has"):
+        read_swf(path)
+
+
+def test_long_logs_name_the_right_line_too(tmp_path: Path) -> None:
+    lines = [swf_line(job, job, 5) for job in range(1, 60_001)]
+    lines[55_000] = swf_line(55_001, 3, "x")
+    path = write_swf(tmp_path / "log.swf", lines)
+    with pytest.raises(InvalidInput, match="line 55002: field 4"):
+        read_swf(path)
