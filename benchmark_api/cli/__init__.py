@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.cli import (
     results,
     scorers,
     server,
+    simulating,
     submitting,
     testbed,
     watching,
@@ -63,7 +64,7 @@ def _root(
 
 _MODULES = (
     *(submitting, watching, benchmarks, results, nouns, policies, scorers),
-    *(rendering, checkup, server, pruning, replaying, exporting, testbed),
+    *(rendering, checkup, server, pruning, replaying, exporting, testbed, simulating),
 )
 for _module in _MODULES:
     _module.add_to(app)

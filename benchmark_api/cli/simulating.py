@@ -1,0 +1,254 @@
+"""``sim``: logs and labs in virtual time, under one policy or another."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.errors import ConfigError, InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from edgeyard.scheduler.framework.protocols import QueuePolicy
+    from edgeyard.scheduler.sim.metrics import Schedule
+    from edgeyard.scheduler.sim.traces.swf import Log
+
+_ALIASES = {"fcfs": "fifo", "sjf": "shortest_first"}
+_LONG_LOG_JOBS = 20_000
+_COLUMNS = (
+    Column(title="PER JOB", of=field("figure"), whole=True),
+    Column(title="MEAN", of=field("mean"), whole=True, right=True),
+    Column(title="95 % INTERVAL", of=field("interval"), whole=True, right=True, from_width=96),
+    Column(title="MEDIAN", of=field("p50"), whole=True, right=True),
+    Column(title="90 %", of=field("p90"), whole=True, right=True),
+    Column(title="99 %", of=field("p99"), whole=True, right=True),
+    Column(title="MAX", of=field("max"), whole=True, right=True),
+)
+
+
+class Backfill(StrEnum):
+    """Values of ``--backfill``."""
+
+    NONE = "none"
+    EASY = "easy"
+    CONSERVATIVE = "conservative"
+    RLSCHEDULER = "rlscheduler"
+
+
+def replay(
+    log: Annotated[
+        Path, typer.Argument(metavar="LOG", help="In the Standard Workload Format, plain or .gz.")
+    ],
+    queue: Annotated[
+        str,
+        typer.Option(
+            metavar="fcfs|sjf|f1|f2|f3|f4|wfp3|unicep|POLICY",
+            help="Which job comes first; POLICY: a queue policy of the service or of a plugin.",
+        ),
+    ] = "fcfs",
+    backfill: Annotated[
+        Backfill, typer.Option(help="Which jobs may start before the first of the queue.")
+    ] = Backfill.NONE,
+    commit: Annotated[
+        bool,
+        typer.Option(
+            "--commit", help="The job chosen first is waited for, whoever comes meanwhile."
+        ),
+    ] = False,
+    procs: Annotated[
+        int | None,
+        typer.Option(metavar="P", min=1, help="Processors of the machine; default: the header's."),
+    ] = None,
+    skip: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Leave out the first N kept jobs.")
+    ] = 0,
+    count: Annotated[
+        int | None, typer.Option(metavar="M", min=1, help="Replay at most M kept jobs.")
+    ] = None,
+    starts: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv", help="Write job,submit,start,end,procs in seconds of the log."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Replay a log of another cluster on an empty machine.
+
+    Kept are jobs with a run time other than 0; a negative one counts as 10 s. A job takes the
+    greater of its allocated and requested processors. rlscheduler is the weaker backfilling of
+    RLScheduler's environment, which implies --commit.
+    """
+    from edgeyard.plugins.builtin import registry
+    from edgeyard.scheduler.sim.kernel.compiled import COMPILED
+    from edgeyard.scheduler.sim.replay import Backfilling
+    from edgeyard.scheduler.sim.replay import replay as replayed
+    from edgeyard.scheduler.sim.traces.swf import no_processors, read_swf
+
+    policy = _policy(queue, registry().queue_policy)
+    if starts is not None and not starts.absolute().parent.is_dir():
+        raise InvalidInput.at("--starts", f"there is no folder {starts.absolute().parent}")
+    with _progress() as advanced:
+        whole = read_swf(log, lambda share: advanced("reading", share))
+        part = whole.part(skip, count)
+        if not len(part):
+            raise InvalidInput.at("--skip", f"{log} has {len(whole)} kept jobs, {skip} are skipped")
+        processors = procs or whole.max_procs or no_processors(whole)
+        if not COMPILED and len(part) >= _LONG_LOG_JOBS:
+            typer.echo("edgeyard: slow without Numba: install edgeyard[sim]", err=True)
+        advanced("compiling" if COMPILED else "replaying", 0.0)
+        found = replayed(
+            part,
+            policy,
+            processors=processors,
+            backfilling=Backfilling(backfill.value),
+            commit=commit,
+            advanced=lambda share: advanced("replaying", share),
+        )
+    schedule = found.schedule
+    if starts is not None:
+        _write_starts(starts, part, schedule)
+    if as_json:
+        emit_json(
+            {
+                "jobs": len(part),
+                "mean_wait_s": float(schedule.wait_s.mean()),
+                "mean_bounded_slowdown": float(schedule.bounded_slowdown().mean()),
+                "utilisation": schedule.utilisation(processors),
+                "makespan_s": schedule.makespan_s,
+                "max_wait_s": float(schedule.wait_s.max()),
+            }
+        )
+        return
+    _show(part, schedule, processors)
+    _show_rules(whole)
+
+
+def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:
+    try:
+        return make(_ALIASES.get(name, name))
+    except ConfigError as error:
+        aliases = " (also: fcfs, sjf)" if name not in _ALIASES else ""
+        raise InvalidInput.at("--queue", f"{'; '.join(error.problems)}{aliases}") from error
+
+
+def _show(log: Log, schedule: Schedule, processors: int) -> None:
+    from edgeyard.scheduler.sim.metrics import fairness
+
+    figures = (
+        ("waiting time, s", schedule.wait_s),
+        ("turnaround, s", schedule.turnaround_s),
+        ("slowdown", schedule.slowdown),
+        ("bounded slowdown (10 s)", schedule.bounded_slowdown()),
+    )
+    show(table([_figure(name, values) for name, values in figures], _COLUMNS, console().width))
+    fair = fairness(log.user, schedule.bounded_slowdown())
+    show(
+        "",
+        f"{len(log):,} jobs on {processors:,} processors, {schedule.makespan_s / 86400:,.1f} days; "
+        f"utilisation {schedule.utilisation(processors):.1%}; "
+        f"fairness between users {fair:.3f} (Jain, of their mean bounded slowdown)",
+    )
+
+
+def _figure(name: str, values: NDArray[np.float64]) -> dict[str, object]:
+    from edgeyard.scheduler.sim.metrics import mean_interval, percentiles
+
+    interval = mean_interval(values, block=round(len(values) ** 0.5))
+    p50, p90, p99 = percentiles(values)
+    return {
+        "figure": name,
+        "mean": _number(interval.mean),
+        "interval": f"{_number(interval.low)}-{_number(interval.high)}",
+        "p50": _number(p50),
+        "p90": _number(p90),
+        "p99": _number(p99),
+        "max": _number(values.max()),
+    }
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"
+
+
+def _show_rules(log: Log) -> None:
+    """Say on stderr which jobs of the log were dropped or completed."""
+    for count, what in (
+        (log.dropped, "with run time 0 left out"),
+        (log.guessed_runs, "with a negative run time counted as 10 s"),
+        (log.guessed_procs, "without processors counted as one processor"),
+    ):
+        if count:
+            typer.echo(f"of the log: {count:,} job{'s' * (count != 1)} {what}", err=True)
+
+
+def _write_starts(path: Path, log: Log, schedule: Schedule) -> None:
+    """Write next to the file and then put it in its place; a device is written to as it is."""
+    columns = (log.submit, schedule.start, schedule.end)
+    rows = zip(log.job.tolist(), *map(_seconds, columns), log.procs.tolist(), strict=True)
+    text = (f"{job},{submit},{start},{end},{procs}\n" for job, submit, start, end, procs in rows)
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISREG(path.stat().st_mode):
+            with path.open("w", encoding="ascii") as file:
+                file.write("job,submit,start,end,procs\n")
+                file.writelines(text)
+            return
+    path = path.resolve()
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    try:
+        with open(handle, "w", encoding="ascii") as file:
+            file.write("job,submit,start,end,procs\n")
+            file.writelines(text)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(partial, 0o666 & ~umask)
+        os.replace(partial, path)
+    except BaseException:
+        os.unlink(partial)
+        raise
+
+
+def _seconds(times: NDArray[np.float64]) -> list[int | float]:
+    return [int(each) if each.is_integer() else each for each in times.tolist()]
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """Yield a function that shows how far a stage is; it shows nothing where nobody watches."""
+    if not sys.stderr.isatty():
+        yield lambda stage, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("reading", total=1.0)
+
+        def advanced(stage: str, share: float) -> None:
+            progress.update(task, description=stage, completed=share)
+
+        yield advanced
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the noun with its verbs."""
+    group = typer.Typer(
+        help="Simulations: logs and labs in virtual time.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    group.command("replay")(replay)
+    app.add_typer(group, name="sim")

@@ -1,0 +1,135 @@
+"""``edgeyard sim replay``: what it prints, writes, and refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard.benchmark_api.cli import app
+from tests.builders.logs import swf_line, write_swf
+
+LINES = [swf_line(1, 0, 100, 3), swf_line(2, 1, 50, 4), swf_line(4, 2.5, 90), swf_line(5, 3, 0)]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write_swf(tmp_path / "log.swf", LINES)
+
+
+def replay(log: Path, *options: str) -> Result:
+    return CliRunner().invoke(app, ["sim", "replay", str(log), *options])
+
+
+def test_the_json_has_the_figures_of_the_jobs(log: Path) -> None:
+    found = replay(log, "--backfill", "easy", "--json")
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout) == {
+        "jobs": 3,
+        "mean_wait_s": 33.0,
+        "mean_bounded_slowdown": pytest.approx((1 + 149 / 50 + 1) / 3),
+        "utilisation": pytest.approx((300 + 200 + 90) / (4 * 150)),
+        "makespan_s": 150.0,
+        "max_wait_s": 99.0,
+    }
+
+
+def test_the_starts_are_seconds_of_the_log(log: Path, tmp_path: Path) -> None:
+    path = tmp_path / "starts.csv"
+    assert replay(log, "--backfill", "easy", "--starts", str(path)).exit_code == 0
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows == [
+        ["job", "submit", "start", "end", "procs"],
+        ["1", "0", "0", "100", "3"],
+        ["2", "1", "100", "150", "4"],
+        ["4", "2.5", "2.5", "92.5", "1"],
+    ]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["log.swf", "starts.csv"]
+
+
+def test_people_get_a_table_and_the_rules_that_were_applied(log: Path) -> None:
+    found = replay(log)
+    assert found.exit_code == 0
+    assert "bounded slowdown (10 s)" in found.stdout
+    assert "3 jobs on 4 processors" in found.stdout
+    assert found.stderr == "of the log: 1 job with run time 0 left out\n"
+    assert max(map(len, found.stdout.splitlines()[:6])) <= 80
+
+
+@pytest.mark.parametrize(
+    "queue",
+    ["fcfs", "sjf", "f1", "f2", "f3", "f4", "wfp3", "unicep", "fair_share", "earliest_deadline"],
+)
+@pytest.mark.parametrize("backfill", ["none", "easy", "conservative", "rlscheduler"])
+def test_every_queue_and_backfilling_has_its_name(log: Path, queue: str, backfill: str) -> None:
+    found = replay(log, "--queue", queue, "--backfill", backfill, "--json")
+    assert found.exit_code == 0, found.stderr
+    assert json.loads(found.stdout)["jobs"] == 3
+
+
+def test_a_part_of_the_kept_jobs(log: Path) -> None:
+    found = replay(log, "--skip", "1", "--count", "1", "--json")
+    assert json.loads(found.stdout)["jobs"] == 1
+    found = replay(log, "--skip", "3", "--json")
+    assert found.exit_code == 1
+    assert "--skip:" in found.stderr
+    assert "has 3 kept jobs, 3 are skipped" in found.stderr
+
+
+def test_a_machine_of_another_size(log: Path, tmp_path: Path) -> None:
+    assert json.loads(replay(log, "--procs", "8", "--json").stdout)["max_wait_s"] == 0
+    found = replay(log, "--procs", "2")
+    assert found.exit_code == 1
+    assert "line 2: fields 5 and 8 (processors): job 1 needs 3, the machine has 2" in found.stderr
+    found = replay(write_swf(tmp_path / "bare.swf", LINES, procs=None))
+    assert found.exit_code == 1
+    assert "neither MaxProcs nor MaxNodes (accepted: --procs with a number)" in found.stderr
+
+
+def test_an_unknown_queue_names_the_known_ones(log: Path) -> None:
+    found = replay(log, "--queue", "sfj")
+    assert found.exit_code == 1
+    assert "has no 'sfj'" in found.stderr
+    assert "shortest_first" in found.stderr
+    assert "also: fcfs, sjf" in found.stderr
+
+
+def test_a_log_that_fails_leaves_the_earlier_file_of_starts_alone(tmp_path: Path) -> None:
+    path = tmp_path / "starts.csv"
+    path.write_text("earlier\n")
+    log = write_swf(tmp_path / "log.swf", [*LINES, swf_line(9, "nan", 5)])
+    found = replay(log, "--starts", str(path))
+    assert found.exit_code == 1
+    assert "line 6: field 2 (submit time) is nan" in found.stderr
+    assert path.read_text() == "earlier\n"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["log.swf", "starts.csv"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_an_error(log: Path) -> None:
+    found = replay(log, "--starts", "/dev/full")
+    assert found.exit_code == 1
+    assert "No space left" in found.stderr
+
+
+def test_starts_may_go_to_a_pipe(log: Path) -> None:
+    if not os.path.exists("/dev/null"):
+        pytest.skip("needs /dev/null")
+    assert replay(log, "--starts", "/dev/null").exit_code == 0
+
+
+def test_a_folder_that_is_missing_is_named_before_the_replay(log: Path, tmp_path: Path) -> None:
+    found = replay(log, "--starts", str(tmp_path / "no" / "starts.csv"))
+    assert found.exit_code == 1
+    assert f"--starts: there is no folder {tmp_path / 'no'}" in found.stderr
+
+
+def test_a_log_that_is_missing_is_named(tmp_path: Path) -> None:
+    found = replay(tmp_path / "no.swf")
+    assert found.exit_code == 1
+    assert "no.swf: No such file or directory" in found.stderr
