@@ -33,7 +33,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
             collector.add_marker(pytest.mark.usefixtures("each_database"))
 
 
-_NEEDED = ("postgres", "nomad", "ssh", "browser", "faketime")
+_NEEDED = ("postgres", "nomad", "ssh", "browser", "faketime", "systemd", "nginx")
 
 
 @pytest.hookimpl(wrapper=True)
