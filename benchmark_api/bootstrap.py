@@ -36,7 +36,7 @@ from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryPro
 from edgeyard.errors import ConfigError, Conflict, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.clock import ClockFile, SteadyClock
+from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
@@ -137,7 +137,9 @@ def build(settings: Settings, port: int) -> System:
     settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = _locked(settings.data_dir)
     clock_file = ClockFile(settings.data_dir / CLOCK_FILE)
-    clock = SteadyClock(earlier=clock_file.read())
+    earlier, correction_s = clock_file.read() or (None, None)
+    machine_clock = SteadyClock(earlier=earlier)
+    clock = SharedClock(machine_clock, correction_s=correction_s)
     public_url = settings.public_url or f"http://{_url_host(settings.host)}:{port}"
     store = open_store(settings, clock)
     files = open_files(settings)
@@ -246,7 +248,7 @@ def build(settings: Settings, port: int) -> System:
                 clock=clock,
                 observe=metrics.observe,
                 sweep=partial(collect_garbage, its_store, files, clock, retention(settings)),
-                keep_time=partial(clock_file.write, clock),
+                keep_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
                 file_limits=file_limits,
                 limits=limits,
                 dispatch_threads=settings.dispatch_threads,

@@ -167,6 +167,12 @@ class _Scraped(Collector):
         epoch = GaugeMetricFamily("edgeyard_leader_epoch", "Epoch of the leader that is known.")
         epoch.add_metric((), view.epoch)
         yield epoch
+        ahead = GaugeMetricFamily(
+            "edgeyard_clock_ahead_seconds",
+            "How far this server's clock is ahead of the time that all servers share.",
+        )
+        ahead.add_metric((), view.clock_ahead_s)
+        yield ahead
 
     def _stored(self) -> Iterable[GaugeMetricFamily]:
         services = self._services

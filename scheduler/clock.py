@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -28,6 +29,12 @@ TOLERANCE_S = 2.0
 
 SETTLE_S = 60.0
 """A clock that was set is believed when it has kept its new time for so long."""
+
+SLEW = 0.005
+"""Seconds a second by which a leader's shared time approaches its machine's clock."""
+
+MAX_RESUMED_S = 86400.0
+"""A machine that starts further behind the shared time is right, unless it is set in a minute."""
 
 _ATOMIC_S = 0.2
 """Two clocks that are read within this time are read at once."""
@@ -60,6 +67,23 @@ class Reading:
         return self.wall + timedelta(seconds=monotonic_s - self.monotonic_s)
 
 
+@dataclass(frozen=True, slots=True)
+class ClockState:
+    """What a `SteadyClock` says at one moment.
+
+    Attributes:
+        now: See `edgeyard.scheduler.ports.Clock.now`.
+        certain: See `edgeyard.scheduler.ports.Clock.certain`.
+        disagreement_s: See `edgeyard.scheduler.ports.Clock.disagreement_s`.
+        stepped_s: Sum of all steps that were believed; positive is forwards.
+    """
+
+    now: datetime
+    certain: datetime
+    disagreement_s: float
+    stepped_s: float
+
+
 class SteadyClock:
     """See the module. Thread-safe."""
 
@@ -88,11 +112,19 @@ class SteadyClock:
         self._stepped: Reading | None = None  # the first reading of the new time
         self._newest = self._agreed.wall
         self._off_s = 0.0
+        self._stepped_s = 0.0
 
     def now(self) -> datetime:
         """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             return self._look()
+
+    def state(self) -> ClockState:
+        """Return all that this clock says, of one moment."""
+        with self._lock:
+            now = self._look()
+            certain = now if self._stepped is None else min(now, self._agreed.wall)
+            return ClockState(now, certain, self._off_s, self._stepped_s)
 
     def monotonic_s(self) -> float:
         """See `edgeyard.scheduler.ports.Clock`."""
@@ -100,15 +132,11 @@ class SteadyClock:
 
     def certain(self) -> datetime:
         """See `edgeyard.scheduler.ports.Clock`."""
-        with self._lock:
-            now = self._look()
-            return now if self._stepped is None else min(now, self._agreed.wall)
+        return self.state().certain
 
     def disagreement_s(self) -> float:
         """See `edgeyard.scheduler.ports.Clock`."""
-        with self._lock:
-            self._look()
-            return self._off_s
+        return self.state().disagreement_s
 
     def agreed(self) -> Reading:
         """Return the newest reading at which both clocks agreed."""
@@ -141,6 +169,7 @@ class SteadyClock:
                 "the machine's clock kept its new time, which is the server's from now on",
                 extra={"event": "clock.settled", "by_s": round(off_s, 3)},
             )
+            self._stepped_s += off_s
             return self._agree(found, found.wall)
         self._newest = max(steady, self._newest)
         return self._newest
@@ -156,6 +185,158 @@ class SteadyClock:
             if after_s - before_s <= _ATOMIC_S:
                 break
         return Reading(wall, after_s)
+
+
+class SharedClock:
+    """The time that all servers of one database share: the leader's. Thread-safe.
+
+    It is this machine's guarded time plus a correction. A server that follows corrects its time to
+    the leader's at each renewal of the lease that it sees. The next leader carries that time on, so
+    that no stored time is compared with another machine's clock. The leader lets the shared time
+    approach its own machine's clock by `SLEW`.
+    """
+
+    def __init__(self, own: SteadyClock, *, correction_s: float | None = None) -> None:
+        """Start with this machine's time.
+
+        Args:
+            own: This machine's guarded time.
+            correction_s: As an earlier process on this machine knew it; None where none did.
+        """
+        self._own = own
+        self._lock = threading.Lock()  # guards all below
+        self._correction_s = correction_s or 0.0
+        self._known = correction_s is not None
+        self._leads = False
+        self._slewed_at_s = 0.0
+        self._stepped_s = 0.0
+        self._pending_step_s = 0.0
+        self._far_since_s: float | None = None
+        self._held: tuple[datetime, float] | None = None  # certain time, until when by monotonic
+        self._certain = own.certain() + timedelta(seconds=self._correction_s)
+
+    def now(self) -> datetime:
+        """See `edgeyard.scheduler.ports.Clock`."""
+        with self._lock:
+            return self._look().now
+
+    def monotonic_s(self) -> float:
+        """See `edgeyard.scheduler.ports.Clock`."""
+        return self._own.monotonic_s()
+
+    def certain(self) -> datetime:
+        """See `edgeyard.scheduler.ports.Clock`."""
+        with self._lock:
+            return self._look().certain
+
+    def disagreement_s(self) -> float:
+        """See `edgeyard.scheduler.ports.Clock`."""
+        with self._lock:
+            return self._look().disagreement_s
+
+    def ahead_s(self) -> float:
+        """Return how far this machine's clock is ahead of the shared time, seconds."""
+        with self._lock:
+            self._look()
+            return -self._correction_s
+
+    def pending_step_s(self) -> float:
+        """See `edgeyard.scheduler.ports.Clock`."""
+        with self._lock:
+            self._look()
+            return self._pending_step_s
+
+    def take_step(self, step_s: float) -> None:
+        """See `edgeyard.scheduler.ports.Clock`."""
+        with self._lock:
+            self._look()
+            self._correction_s += step_s
+            self._pending_step_s, self._held = self._pending_step_s - step_s, None
+
+    def follow(self, leaders: datetime) -> None:
+        """Adopt the leader's time.
+
+        Args:
+            leaders: What it is now, or was up to a moment ago: it is never ahead of the truth, so
+                that a reading which lags by less than `TOLERANCE_S` changes nothing.
+        """
+        with self._lock:
+            self._look()
+            self._leads, self._pending_step_s, self._held = False, 0.0, None
+            self._far_since_s = None
+            found_s = (leaders - self._own.now()).total_seconds()
+            if not self._known or not 0 <= self._correction_s - found_s <= TOLERANCE_S:
+                self._correct(found_s)
+            self._known = True
+
+    def resume(self, last: datetime) -> None:
+        """Carry on the time of a leader that this process has not seen alive.
+
+        Where nobody knows how long ago ``last`` was, this machine's clock is believed after
+        `SETTLE_S`: until then nothing is certain that came after ``last``.
+
+        Args:
+            last: The last time that a leader is known to have had.
+        """
+        with self._lock:
+            gap_s = (self._look().now - last).total_seconds()
+            if gap_s < 0:
+                self._correct(self._correction_s - gap_s)
+                self._far_since_s = self._own.monotonic_s() if gap_s < -MAX_RESUMED_S else None
+            elif not self._known and gap_s > TOLERANCE_S:
+                self._held = (last, self._own.monotonic_s() + SETTLE_S)
+            self._known = True
+
+    def lead(self) -> None:
+        """Let others follow this server's time; called again and again while it leads."""
+        with self._lock:
+            found = self._look()
+            at_s = self._own.monotonic_s()
+            if not self._leads:
+                self._leads = self._known = True
+            elif not found.disagreement_s:
+                left_s = abs(self._correction_s) - SLEW * (at_s - self._slewed_at_s)
+                self._correction_s = math.copysign(max(0.0, left_s), self._correction_s)
+            self._slewed_at_s = at_s
+            if self._far_since_s is not None and at_s >= self._far_since_s + SETTLE_S:
+                self._far_since_s = None
+                if self._correction_s > MAX_RESUMED_S:  # the last leader's clock was wrong
+                    self._pending_step_s -= self._correction_s
+                    self._held = (self._certain, math.inf)
+
+    def _correct(self, correction_s: float) -> None:
+        if abs(correction_s) > TOLERANCE_S and abs(correction_s - self._correction_s) > TOLERANCE_S:
+            logger.warning(
+                "this machine's clock differs from the time that the servers share, which is used",
+                extra={"event": "clock.differs", "ahead_s": round(-correction_s, 3)},
+            )
+        self._correction_s = correction_s
+
+    def _look(self) -> ClockState:
+        """Read the machine's clock; a step of it, once believed, does not change the shared time.
+
+        A leader's step away from the shared time is left for `take_step`. The lock is held.
+        """
+        own = self._own.state()
+        step_s = own.stepped_s - self._stepped_s
+        if step_s:
+            self._stepped_s = own.stepped_s
+            closer = abs(self._correction_s - step_s) < abs(self._correction_s)
+            self._correction_s -= step_s
+            if self._leads and not closer:
+                self._pending_step_s += step_s
+                self._held = (self._certain, math.inf)
+        correction = timedelta(seconds=self._correction_s)
+        now, certain, off_s = own.now + correction, own.certain + correction, own.disagreement_s
+        if self._held is not None:
+            held, until_s = self._held
+            if self._own.monotonic_s() >= until_s and not off_s:
+                self._held = None
+            else:
+                certain = min(held, certain)
+                off_s = off_s or self._pending_step_s or (now - held).total_seconds()
+        self._certain = certain
+        return ClockState(now, certain, off_s, own.stepped_s)
 
 
 class ClockFile:
@@ -175,28 +356,39 @@ class ClockFile:
         self._path = path
         self._boot_id = boot_id()
 
-    def read(self) -> Reading | None:
-        """Return what was written since the machine started; None where there is nothing."""
+    def read(self) -> tuple[Reading, float] | None:
+        """Return what was written since the machine started; None where there is nothing.
+
+        Returns:
+            The reading, and by how many seconds the shared time was ahead of the machine's.
+        """
         try:
-            told = json.loads(self._path.read_text())
-            if not self._boot_id or told["boot_id"] != self._boot_id:
+            written = json.loads(self._path.read_text())
+            if not self._boot_id or written["boot_id"] != self._boot_id:
                 return None
-            wall = datetime.fromisoformat(told["wall"])
-            return Reading(wall, float(told["monotonic_s"])) if wall.tzinfo else None
+            wall = datetime.fromisoformat(written["wall"])
+            reading = Reading(wall, float(written["monotonic_s"]))
+            return (reading, float(written["correction_s"])) if wall.tzinfo else None
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def write(self, clock: SteadyClock) -> None:
-        """Replace the file; a full disk is no reason to fail."""
-        found = clock.agreed()
-        told = {
+    def write(self, own: SteadyClock, correction_s: float = 0.0) -> None:
+        """Replace the file; a full disk is no reason to fail.
+
+        Args:
+            own: The machine's guarded time.
+            correction_s: By how much the shared time is ahead of it.
+        """
+        found = own.agreed()
+        written = {
             "boot_id": self._boot_id,
             "wall": found.wall.isoformat(),
             "monotonic_s": found.monotonic_s,
+            "correction_s": correction_s,
         }
         new = self._path.with_suffix(".new")
         try:
-            new.write_text(json.dumps(told))
+            new.write_text(json.dumps(written))
             new.replace(self._path)
         except OSError as error:
             logger.warning(
@@ -221,9 +413,9 @@ class _Begun:
 class Stopwatches(Generic[_K]):
     """Measures how long things last, by the monotonic clock. One thread.
 
-    What began before it was first asked for has lasted as long as the time of day says; from then
-    on a clock that is set, and believed, makes it neither longer nor shorter. What is still to
-    begin follows the time of day until it has.
+    What began before it was first asked for has lasted as long as the time that has surely come
+    says; from then on a clock that is set, and believed, makes it neither longer nor shorter. What
+    is still to begin follows the time of day until it has.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -241,7 +433,7 @@ class Stopwatches(Generic[_K]):
         at_s = self._clock.monotonic_s()
         begun = self._begun.get(key)
         if begun is None or begun.since != since or begun.passed_s < 0:
-            passed_s = (self._clock.now() - since).total_seconds()
+            passed_s = (self._clock.certain() - since).total_seconds()
             begun = self._begun[key] = _Begun(since, passed_s, at_s)
         return begun.passed_s + at_s - begun.at_s
 
@@ -254,4 +446,4 @@ class Stopwatches(Generic[_K]):
 if TYPE_CHECKING:
     from edgeyard.scheduler.ports import Clock
 
-    _: Clock = SteadyClock()
+    _: Clock = SharedClock(SteadyClock())

@@ -71,6 +71,14 @@ class Clock(Protocol):
         """
         ...
 
+    def pending_step_s(self) -> float:
+        """Return by how much the machine's clock was set for good, and `now` has yet to follow."""
+        ...
+
+    def take_step(self, step_s: float) -> None:
+        """Let `now` follow such a step: the times of what is live have been moved by as much."""
+        ...
+
 
 # --- the cluster --------------------------------------------------------------------------------
 
@@ -374,6 +382,13 @@ class Benchmarks(Protocol):
 
         Raises:
             Conflict: The id is taken.
+        """
+        ...
+
+    def move_times(self, by_s: float) -> None:
+        """Move the times of all that are not at their end, and of their attempts.
+
+        The server's clock was set by that many seconds: their ages and durations stay right.
         """
         ...
 
@@ -947,8 +962,8 @@ class Leadership(Protocol):
         """
         ...
 
-    def renew(self, epoch: int) -> None:
-        """Show that the leader of this epoch is alive. Raises LeadershipLost."""
+    def renew(self, epoch: int, now: datetime) -> None:
+        """Show that the leader of this epoch is alive, and its time. Raises LeadershipLost."""
         ...
 
     def release(self, epoch: int) -> None:

@@ -40,12 +40,14 @@ def prune(
     """
 
     from edgeyard.benchmark_api.bootstrap import open_files, retention
-    from edgeyard.scheduler.clock import SteadyClock
+    from edgeyard.scheduler.clock import SharedClock, SteadyClock
     from edgeyard.scheduler.engine.housekeeping import collect_garbage
 
     with opened(data_dir, config) as (store, settings):
         kept = retention(settings)
-        found = collect_garbage(store, open_files(settings), SteadyClock(), kept, dry_run=dry_run)
+        found = collect_garbage(
+            store, open_files(settings), SharedClock(SteadyClock()), kept, dry_run=dry_run
+        )
     rows: list[dict[str, object]] = [
         {
             "class": kind.value,

@@ -20,6 +20,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.clock import TOLERANCE_S
 
 router = APIRouter(tags=["service"])
 
@@ -75,8 +76,11 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
     yield "cluster", _cluster(services)
     yield "leader", _leader(services)
     off_s = services.clock.disagreement_s()
+    ahead_s = services.engine.leader().clock_ahead_s
     if off_s:
         yield "clock", (True, _clock_trouble(off_s))
+    elif abs(ahead_s) > TOLERANCE_S:
+        yield "clock", (True, _clock_difference(ahead_s))
     strays = services.cluster.strays()
     if strays:
         held = sum(uid is not None for uid in strays.values())
@@ -100,6 +104,14 @@ def _clock_trouble(off_s: float) -> str:
     return (
         f"the machine's clock was set {way} by {abs(off_s):.0f} s: nothing expires, is stopped for "
         "its time or is deleted until it is back or has kept its new time for a minute"
+    )
+
+
+def _clock_difference(ahead_s: float) -> str:
+    way = "ahead of" if ahead_s > 0 else "behind"
+    return (
+        f"this server's clock is {abs(ahead_s):.0f} s {way} the time that the servers of this "
+        "database share, which is used instead; let all servers' machines follow NTP"
     )
 
 

@@ -6,11 +6,12 @@ import logging
 import math
 import threading
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from edgeyard.errors import LeadershipLost
-from edgeyard.scheduler.model.records import Lead
-from edgeyard.scheduler.ports import Clock, Store
+from edgeyard.scheduler.clock import TOLERANCE_S, SharedClock
+from edgeyard.scheduler.model.records import Event, Lead
+from edgeyard.scheduler.ports import Store
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ class LeaderView:
         since: When it began to lead.
         silent_s: For how long this server has seen no sign of life of the leader, seconds.
         lease_s: For how long a leader may be silent.
+        clock_ahead_s: How far this server's clock is ahead of the time that all servers share.
     """
 
     leads: bool
@@ -42,6 +44,7 @@ class LeaderView:
     since: datetime | None
     silent_s: float
     lease_s: float
+    clock_ahead_s: float = 0.0
 
     @property
     def alive(self) -> bool:
@@ -52,6 +55,8 @@ class LeaderView:
 class Election:
     """Leads, or watches the leader and replaces it. `turn` on one thread, the rest on any.
 
+    This server's clock follows the leader's, whose time comes with each renewal.
+
     A lease is judged by this server's monotonic clock alone. The leader stops its calls to the
     cluster when its lease is over by its own clock, counted from before its last renewal; others
     count from when they saw that renewal, which is later. Its transactions are fenced by the
@@ -61,7 +66,7 @@ class Election:
     def __init__(
         self,
         store: Store,
-        clock: Clock,
+        clock: SharedClock,
         server_id: str,
         url: str,
         *,
@@ -72,7 +77,7 @@ class Election:
 
         Args:
             store: The one that all servers share; not a fenced one.
-            clock: This server's.
+            clock: This server's, which follows the leader's.
             server_id: Never that of two servers that run at the same time. A server that finds
                 its own lease of a former life takes it at once.
             url: Where this server is reached, for people.
@@ -115,6 +120,7 @@ class Election:
                 since=seen.since,
                 silent_s=self._clock.monotonic_s() - self._seen_s,
                 lease_s=self._lease_s,
+                clock_ahead_s=self._clock.ahead_s(),
             )
 
     def turn(self) -> None:
@@ -128,9 +134,10 @@ class Election:
             self._watch()
             return
         now_s = self._clock.monotonic_s()
+        self._clock.lead()
         try:
             with self._store.write() as uow:
-                uow.leadership.renew(epoch)
+                uow.leadership.renew(epoch, self._clock.now())
         except LeadershipLost:
             logger.warning(
                 "another server has taken the lead", extra={"event": "leader.lost", "epoch": epoch}
@@ -160,6 +167,7 @@ class Election:
         now_s = self._clock.monotonic_s()
         with self._store.read() as uow:
             lead = uow.leadership.current()
+        self._follow_time(lead)
         with self._lock:
             # Who did not look for a while has not seen that the leader was silent.
             if lead != self._seen or now_s > self._read_s + self._lease_s:
@@ -169,12 +177,29 @@ class Election:
         if self._candidate and (over or lead.server_id in ("", self._server_id)):
             self._take(lead)
 
+    def _follow_time(self, lead: Lead) -> None:
+        """Adopt the leader's time where it has shown it since the last look."""
+        seen = self._seen
+        if lead.at is None or (seen is not None and seen.at == lead.at):
+            return
+        if lead.age_s is not None:
+            self._clock.follow(lead.at + timedelta(seconds=max(0.0, lead.age_s)))
+        elif seen is not None:
+            self._clock.follow(lead.at)
+        else:
+            self._clock.resume(lead.at)
+
     def _take(self, lead: Lead) -> None:
-        now_s = self._clock.monotonic_s()
+        now_s, ahead_s = self._clock.monotonic_s(), self._clock.ahead_s()
         with self._store.write() as uow:
-            taken = uow.leadership.take(lead, self._server_id, self._url, self._clock.now())
+            now = self._clock.now()
+            taken = uow.leadership.take(lead, self._server_id, self._url, now)
+            if taken is not None and abs(ahead_s) > TOLERANCE_S:
+                data = {"server_id": self._server_id, "ahead_s": round(ahead_s, 1)}
+                uow.log.append(Event(at=now, kind="server.clock_differs", data=data))
         if taken is None:
             return
+        self._clock.lead()
         with self._lock:
             self._epoch, self._seen, self._seen_s = taken.epoch, taken, now_s
         logger.info(

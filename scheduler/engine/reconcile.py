@@ -146,6 +146,7 @@ class Reconciler:
         Raises:
             ClusterUnreachable: Nothing was changed.
         """
+        self._follow_clock()
         if after_restart:
             self._restarted_at = self._clock.now()
             self._store.transact(lifecycle.reset_losses)
@@ -202,6 +203,19 @@ class Reconciler:
                 self._failing.succeeded(attempt.job_id)
         self._tell(blocked)
         return tuple(waiting)
+
+    def _follow_clock(self) -> None:
+        """Where the machine's clock was set for good, move the times of what is live with it.
+
+        Run times, charges and waits are differences of these: they stay what they were.
+        """
+        step_s = self._clock.pending_step_s()
+        if not step_s:
+            return
+        self._store.transact(lambda uow: uow.benchmarks.move_times(step_s))
+        self._clock.take_step(step_s)
+        if self._restarted_at is not None:
+            self._restarted_at += timedelta(seconds=step_s)
 
     def _states(
         self, job_ids: Sequence[str]

@@ -280,6 +280,8 @@ class Lead:
         server_id: Who leads; "" where the last leader released the lease.
         url: Where the leader is reached.
         since: When the epoch began.
+        at: The leader's time at its last renewal; None: nobody ever led.
+        age_s: How long ago that was by the database's own clock; None where it has none.
     """
 
     epoch: int
@@ -287,3 +289,5 @@ class Lead:
     server_id: str
     url: str
     since: datetime | None = None
+    at: datetime | None = None
+    age_s: float | None = field(default=None, compare=False)

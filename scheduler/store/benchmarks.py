@@ -11,22 +11,27 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import (
+    BigInteger,
     ColumnElement,
     Select,
+    Table,
     Text,
     Update,
     bindparam,
     delete,
     func,
+    or_,
     select,
     text,
     tuple_,
+    type_coerce,
     union_all,
     update,
 )
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     ALLOWED_MOVES,
     Benchmark,
@@ -38,7 +43,13 @@ from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import tables
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
-from edgeyard.scheduler.store.tables import UtcTime, benchmark_files, benchmark_tags, benchmarks
+from edgeyard.scheduler.store.tables import (
+    UtcTime,
+    attempts,
+    benchmark_files,
+    benchmark_tags,
+    benchmarks,
+)
 from edgeyard.scheduler.store.transaction import Transaction, among
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
@@ -99,12 +110,38 @@ _VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
 _LIVE_VERSIONS = select(benchmarks.c.benchmark_id, benchmarks.c.version).where(
     text(tables.LIVE_STATUSES)
 )
+_LIVE_IDS = select(benchmarks.c.benchmark_id).where(text(tables.LIVE_STATUSES))
+
+
+def _moving(table: Table, names: Sequence[str], *live: ColumnElement[bool]) -> Update:
+    """Of all rows for which one of ``live`` holds: add ``by_us`` to their times."""
+    by = bindparam("by_us", type_=BigInteger)
+    moved = {name: type_coerce(table.c[name], BigInteger) + by for name in names}
+    if "version" in table.c:  # who has read them reads them again
+        moved["version"] = table.c.version + 1
+    return update(table).where(or_(*live)).values(moved)
+
+
+_MOVE_TIMES = (
+    _moving(benchmark_tags, ("submit_time",), benchmark_tags.c.benchmark_id.in_(_LIVE_IDS)),
+    _moving(
+        attempts,
+        ("created_at", "queued_at", "started_at", "task_ended_at", "result_at", "ended_at"),
+        attempts.c.state != AttemptState.ENDED.value,
+        attempts.c.benchmark_id.in_(_LIVE_IDS),
+    ),
+    _moving(
+        benchmarks,
+        ("submit_time", "started_at", "unavailable_since"),
+        cast("ColumnElement[bool]", text(tables.LIVE_STATUSES)),
+    ),
+)
 
 
 class SqlBenchmarks:
     """`edgeyard.scheduler.ports.Benchmarks` in SQL.
 
-    What was submitted never changes: `save` writes the life of a benchmark, not its description,
+    What was submitted does not change: `save` writes the life of a benchmark, not its description,
     owner, campaign or time; nor its files, which `save_files` writes.
     """
 
@@ -136,6 +173,15 @@ class SqlBenchmarks:
     def lock(self, benchmark_ids: Iterable[str]) -> None:
         """Let nobody else change these until the end of the unit of work."""
         self._tx.lock(benchmark_ids)
+
+    def move_times(self, by_s: float) -> None:
+        """Move the times of all that are not at their end, and of their attempts.
+
+        The server's clock was set by that many seconds: their ages and durations stay right.
+        """
+        self._tx.lock(cast(str, row["benchmark_id"]) for row in self._tx.rows(_LIVE_VERSIONS))
+        for statement in _MOVE_TIMES:
+            self._tx.run(statement, {"by_us": round(by_s * 1e6)})
 
     def get(self, benchmark_id: str) -> Benchmark:
         """One benchmark; in a unit of work that writes, nobody else changes it until the end.

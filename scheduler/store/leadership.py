@@ -5,14 +5,18 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import BigInteger, bindparam, func, select, update
+from sqlalchemy import cast as cast_to
 
 from edgeyard.errors import LeadershipLost
 from edgeyard.scheduler.model.records import Lead
 from edgeyard.scheduler.store.tables import leadership
 from edgeyard.scheduler.store.transaction import Transaction
 
-_LEAD = select(*(column for column in leadership.c if column.name != "only"))
+_OWN_COLUMNS = ("only", "database_us")
+_LEAD = select(*(column for column in leadership.c if column.name not in _OWN_COLUMNS))
+_DATABASE_US = cast_to(func.extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
+_WITH_AGE = _LEAD.add_columns(((_DATABASE_US - leadership.c.database_us) / 1e6).label("age_s"))
 _TO_TAKE = _LEAD.with_for_update()
 # FOR KEY SHARE: transactions of the leader and the renewal of its lease do not wait for each
 # other, whereas another server's `take`, which locks FOR UPDATE, waits until all of them ended.
@@ -22,8 +26,9 @@ _TO_HOLD = _LEAD.where(leadership.c.epoch == bindparam("held")).with_for_update(
 _RENEW = (
     update(leadership)
     .where(leadership.c.epoch == bindparam("held"))
-    .values(renewals=leadership.c.renewals + 1)
+    .values(renewals=leadership.c.renewals + 1, at=bindparam("now"))
 )
+_RENEW_TIMED = _RENEW.values(database_us=_DATABASE_US)
 _RELEASE = update(leadership).where(leadership.c.epoch == bindparam("held")).values(server_id="")
 
 
@@ -35,27 +40,40 @@ class SqlLeadership:
 
     def current(self) -> Lead:
         """Who leads, as the database has it."""
-        return _lead_of(self._tx.row(_LEAD))
+        return _lead_of(self._tx.row(_WITH_AGE if self._has_clock else _LEAD))
+
+    @property
+    def _has_clock(self) -> bool:
+        return self._tx.dialect == "postgresql"
 
     def take(self, seen: Lead, server_id: str, url: str, at: datetime) -> Lead | None:
         """Begin the next epoch, unless the lease has been renewed or taken since ``seen``."""
         if _lead_of(self._tx.row(_TO_TAKE)) != seen:
             return None
-        taken = Lead(epoch=seen.epoch + 1, renewals=0, server_id=server_id, url=url, since=at)
+        taken = Lead(
+            epoch=seen.epoch + 1, renewals=0, server_id=server_id, url=url, since=at, at=at
+        )
         self._tx.run(
             update(leadership).values(
-                epoch=taken.epoch, renewals=0, server_id=server_id, url=url, since=at
+                epoch=taken.epoch,
+                renewals=0,
+                server_id=server_id,
+                url=url,
+                since=at,
+                at=at,
+                database_us=_DATABASE_US if self._has_clock else None,
             )
         )
         return taken
 
-    def renew(self, epoch: int) -> None:
-        """Show that the leader of this epoch is alive.
+    def renew(self, epoch: int, now: datetime) -> None:
+        """Show that the leader of this epoch is alive, and its time.
 
         Raises:
             LeadershipLost: Another epoch has begun.
         """
-        if not self._tx.run(_RENEW, {"held": epoch}).rowcount:
+        renew = _RENEW_TIMED if self._has_clock else _RENEW
+        if not self._tx.run(renew, {"held": epoch, "now": now}).rowcount:
             raise LeadershipLost(epoch)
 
     def release(self, epoch: int) -> None:
@@ -73,7 +91,10 @@ class SqlLeadership:
 
 
 def _lead_of(row: object) -> Lead:
-    return Lead(**cast("dict[str, Any]", dict(cast("dict[str, Any]", row))))
+    values = dict(cast("dict[str, Any]", row))
+    if values.get("age_s") is not None:
+        values["age_s"] = float(values["age_s"])
+    return Lead(**values)
 
 
 if TYPE_CHECKING:

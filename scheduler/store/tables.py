@@ -676,4 +676,6 @@ leadership = Table(
     Column("server_id", Text, nullable=False),
     Column("url", Text, nullable=False),
     Column("since", UtcTime),
+    Column("at", UtcTime),
+    Column("database_us", BigInteger),  # the database's own clock at the renewal; SQLite has none
 )

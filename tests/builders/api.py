@@ -77,6 +77,12 @@ class MovableClock:
     def disagreement_s(self) -> float:
         return 0.0
 
+    def pending_step_s(self) -> float:
+        return 0.0
+
+    def take_step(self, step_s: float) -> None:
+        raise AssertionError("its steps are never pending")
+
 
 @dataclass(frozen=True)
 class FakePreview:

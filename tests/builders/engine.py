@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.clock import SteadyClock
+from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
@@ -85,9 +85,12 @@ class Lab:
         cluster: FakeCluster | None = None,
         engine_cluster: Cluster | None = None,
         clock: FixedClock | None = None,
+        time: SharedClock | None = None,
     ) -> None:
         self.clock = clock or FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
-        self.time = SteadyClock(self.clock.now, self.clock.monotonic_s)
+        self.time = time or SharedClock(SteadyClock(self.clock.now, self.clock.monotonic_s))
+        if time is None:
+            self.time.lead()
         self.store = store or open_store(folder, now=self.time.now)
         self.cluster = cluster or FakeCluster(self.time.now, *(board(uid) for uid in boards))
         self.files = ContentFiles(folder / "files")

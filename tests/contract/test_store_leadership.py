@@ -32,14 +32,16 @@ def test_each_leader_begins_an_epoch_of_its_own(store: SqlStore) -> None:
     with store.read() as uow:
         assert uow.leadership.current() == Lead(epoch=0, renewals=0, server_id="", url="")
     first = _take(store, "a")
-    assert first == Lead(epoch=1, renewals=0, server_id="a", url="http://a", since=make.NOW)
+    assert first == Lead(
+        epoch=1, renewals=0, server_id="a", url="http://a", since=make.NOW, at=make.NOW
+    )
     assert _take(store, "b").epoch == 2
 
 
 def test_a_lease_that_was_renewed_is_not_taken(store: SqlStore) -> None:
     seen = _take(store, "a")
     with store.write() as uow:
-        uow.leadership.renew(seen.epoch)
+        uow.leadership.renew(seen.epoch, make.NOW)
     with store.write() as uow:
         assert uow.leadership.take(seen, "b", "", make.NOW) is None
         assert uow.leadership.current() == replace(seen, renewals=1)
@@ -49,7 +51,7 @@ def test_only_the_present_leader_renews_and_releases(store: SqlStore) -> None:
     old = _take(store, "a")
     new = _take(store, "b")
     with store.write() as uow, pytest.raises(LeadershipLost):
-        uow.leadership.renew(old.epoch)
+        uow.leadership.renew(old.epoch, make.NOW)
     with store.write() as uow:
         uow.leadership.release(old.epoch)
         assert uow.leadership.current() == new
@@ -105,7 +107,7 @@ def test_a_lease_is_renewed_while_transactions_of_the_leader_are_open(postgres_u
     impatient = SqlStore(postgres_url, wait_s=0.2)
     epoch = _take(store, "a").epoch
     with store.fenced(epoch).write(), store.fenced(epoch).write(), impatient.write() as uow:
-        uow.leadership.renew(epoch)
+        uow.leadership.renew(epoch, make.NOW)
     store.close()
     impatient.close()
 

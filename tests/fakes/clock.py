@@ -27,6 +27,12 @@ class FixedClock:
     def disagreement_s(self) -> float:
         return 0.0
 
+    def pending_step_s(self) -> float:
+        return 0.0
+
+    def take_step(self, step_s: float) -> None:
+        raise AssertionError("its steps are never pending")
+
     def forward(self, seconds: float) -> None:
         """Time passes."""
         self.at += timedelta(seconds=seconds)

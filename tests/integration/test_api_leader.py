@@ -34,6 +34,18 @@ def test_readiness_and_figures_show_who_leads(api: Api) -> None:
     assert "edgeyard_leader_epoch 3.0" in text
 
 
+@pytest.mark.parametrize(("ahead_s", "way"), [(601.2, "ahead of"), (-600.8, "behind")])
+def test_readiness_and_figures_show_how_far_this_servers_clock_differs(
+    api: Api, ahead_s: float, way: str
+) -> None:
+    assert "clock" not in api.as_(None).get("/readyz?verbose").json()["checks"]
+    api.engine.led = leader_view(leads=False, clock_ahead_s=ahead_s)
+    answer = api.as_(None).get("/readyz?verbose")
+    assert answer.status_code == 200
+    assert f"this server's clock is 601 s {way} the time" in answer.json()["checks"]["clock"]
+    assert f"edgeyard_clock_ahead_seconds {ahead_s}" in api.as_().get("/metrics").text
+
+
 def test_a_server_that_nobody_leads_is_ready_until_nobody_takes_over(api: Api) -> None:
     api.engine.led = leader_view(leads=False, silent_s=20.0)
     answer = api.as_(None).get("/readyz?verbose")

@@ -94,6 +94,43 @@ def test_a_clock_that_stays_set_is_believed_and_stops_no_run_early_or_late(
     assert failure.category is FailureCategory.TIMEOUT
 
 
+@BOTH_WAYS
+@pytest.mark.parametrize("before_s", [30, 3600 - 40], ids=["early", "late"])
+def test_a_clock_that_is_set_for_good_changes_no_duration(
+    lab: Lab, step_s: float, before_s: int
+) -> None:
+    """Waits, runs and charges last as long as they did; the times are those of the new clock."""
+    benchmark_id = lab.submit(user_time_s=9000.0)
+    lab.clock.forward(20)
+    job_id = lab.running(benchmark_id)
+    waits = lab.submit(target=None, target_uid=A)
+    turns(lab, 10, of_s=before_s / 10)
+    lab.clock.step(step_s)
+    turns(lab, 10, of_s=10)
+    assert lab.time.now() == lab.clock.now()
+    lab.upload(job_id)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    run_s = before_s + 100.0
+    with lab.store.read() as uow:
+        (outcome,) = uow.attempts.outcomes()
+        assert uow.credits.balance("ann").spent == pytest.approx(run_s, abs=1)
+    assert outcome.run_s == pytest.approx(run_s, abs=1)
+    assert outcome.wait_s == pytest.approx(20.0, abs=1)
+    (ended,) = [
+        event
+        for event in lab.events(benchmark_id, "attempt.state")
+        if event.data.get("state") == "ended"
+    ]
+    assert ended.data["run_s"] == pytest.approx(run_s, abs=1)
+    done = lab.show(benchmark_id)
+    assert done.ended_at == lab.clock.now()
+    assert done.started_at is not None
+    assert (lab.clock.now() - done.started_at).total_seconds() == pytest.approx(run_s, abs=1)
+    waited_s = (lab.clock.now() - lab.show(waits).submit_time).total_seconds()
+    assert waited_s == pytest.approx(run_s, abs=1)
+
+
 def test_a_deadline_waits_until_the_clocks_agree(lab: Lab) -> None:
     """The new time is right: what is over by the old one alone is not over."""
     lab.running(lab.submit(target=None, target_uid=A, user_time_s=10_000.0))

@@ -11,6 +11,7 @@ import pytest
 
 from edgeyard.errors import ClusterUnreachable, LeadershipLost
 from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.elected import LeadersCluster
 from edgeyard.scheduler.engine.election import LEASE_S, TURN_S, Election
@@ -31,7 +32,8 @@ class Server:
 
     def __init__(self, store: SqlStore, name: str, at: datetime = NOON, **changes: bool) -> None:
         self.clock = FixedClock(at)
-        self.election = Election(store, self.clock, name, f"http://{name}", **changes)
+        self.time = SharedClock(SteadyClock(self.clock.now, self.clock.monotonic_s))
+        self.election = Election(store, self.time, name, f"http://{name}", **changes)
 
     @property
     def leads(self) -> bool:
@@ -144,7 +146,8 @@ class Engines:
 
     def lead(self, name: str) -> Lab:
         """A server that takes the lead, and its engine."""
-        election = Election(self.store, self.clock, name, "")
+        time = SharedClock(SteadyClock(self.clock.now, self.clock.monotonic_s))
+        election = Election(self.store, time, name, "")
         with self.store.write() as uow:
             uow.leadership.release(uow.leadership.current().epoch)
         election.turn()
@@ -207,7 +210,8 @@ def test_no_step_of_a_former_leader_changes_anything(
 
 def test_a_call_that_a_former_leader_is_about_to_make_is_not_made(engines: Engines) -> None:
     clock = FixedClock(NOON)
-    election = Election(engines.store, clock, "former", "")
+    time = SharedClock(SteadyClock(clock.now, clock.monotonic_s))
+    election = Election(engines.store, time, "former", "")
     election.turn()
     cluster = LeadersCluster(engines.cluster, lambda: election.holds(1))
     cluster.dispatch("job-1", "", {})

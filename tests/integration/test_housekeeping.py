@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.clock import SteadyClock
+from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
@@ -39,7 +39,7 @@ def test_only_content_without_a_name_goes(tmp_path: Path) -> None:
 
 def test_nothing_is_dropped_while_the_clocks_disagree(tmp_path: Path) -> None:
     machine = FixedClock(datetime.now(UTC))
-    clock = SteadyClock(machine.now, machine.monotonic_s)
+    clock = SharedClock(SteadyClock(machine.now, machine.monotonic_s))
     store = open_store(tmp_path)
     files = ContentFiles(tmp_path / "files")
     nameless = _stored(files, b"nameless")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import Cancelled, InvalidInput, RunFailed, UrlRefused
-from edgeyard.scheduler.clock import SteadyClock
+from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.downloads import Download, DownloadQueue
 from edgeyard.scheduler.engine.intake import (
@@ -304,7 +304,7 @@ def test_what_is_no_crontab_is_refused(cron: str) -> None:
 def test_a_schedule_does_not_fire_because_somebody_set_the_clock(
     store: SqlStore, clock: FixedClock, step_s: float
 ) -> None:
-    steady = SteadyClock(clock.now, clock.monotonic_s)
+    steady = SharedClock(SteadyClock(clock.now, clock.monotonic_s))
     scheduled(store, clock)
     clock.step(step_s)
     assert fire_due(store, steady) == 0

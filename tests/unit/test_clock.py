@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeyard.scheduler.clock import SETTLE_S, TOLERANCE_S, ClockFile, SteadyClock, Stopwatches
+from edgeyard.scheduler.clock import (
+    SETTLE_S,
+    TOLERANCE_S,
+    ClockFile,
+    Reading,
+    SharedClock,
+    SteadyClock,
+    Stopwatches,
+)
 from tests.fakes.clock import FixedClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -19,6 +27,17 @@ STEPS = pytest.mark.parametrize("step_s", [3600.0, -3600.0, 86400.0 * 3650, -5.0
 def clocks() -> tuple[FixedClock, SteadyClock]:
     machine = FixedClock(NOON)
     return machine, SteadyClock(machine.now, machine.monotonic_s)
+
+
+def shared_clocks() -> tuple[FixedClock, SharedClock]:
+    machine, own = clocks()
+    return machine, SharedClock(own)
+
+
+def read(kept: ClockFile) -> Reading:
+    found = kept.read()
+    assert found is not None
+    return found[0]
 
 
 def after(seconds: float) -> datetime:
@@ -98,12 +117,12 @@ def test_a_step_between_two_processes_is_seen(tmp_path: Path) -> None:
     kept.write(clock)
     machine.forward(5)
     machine.step(3600)
-    again = SteadyClock(machine.now, machine.monotonic_s, earlier=kept.read())
+    again = SteadyClock(machine.now, machine.monotonic_s, earlier=read(kept))
     assert again.now() == after(15)
     assert again.certain() == after(10)
     assert again.disagreement_s() == pytest.approx(3600)
     kept.write(again)  # a step is never kept for the truth
-    later = SteadyClock(machine.now, machine.monotonic_s, earlier=kept.read())
+    later = SteadyClock(machine.now, machine.monotonic_s, earlier=read(kept))
     assert later.now() == after(15)
 
 
@@ -133,11 +152,12 @@ def test_a_disk_that_takes_nothing_does_not_stop_the_server(tmp_path: Path) -> N
 
 
 def test_what_began_in_a_future_of_a_wrong_clock_is_measured_when_that_is_corrected() -> None:
-    machine, clock = clocks()
+    machine = FixedClock(NOON)
     machine.step(-86400)
-    clock = SteadyClock(machine.now, machine.monotonic_s)  # the machine starts a day behind
+    clock = SharedClock(SteadyClock(machine.now, machine.monotonic_s))  # it starts a day behind
     watches: Stopwatches[str] = Stopwatches(clock)
     assert watches.elapsed_s("run", NOON) == pytest.approx(-86400)
+    clock.resume(NOON)  # the database knows better
     machine.step(86400)
     clock.now()
     machine.forward(SETTLE_S)
@@ -173,7 +193,8 @@ def test_it_never_runs_back_before_a_step_is_believed_and_certain_is_never_ahead
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
 def test_a_stopwatch_goes_on_when_a_new_time_is_believed(step_s: float) -> None:
-    machine, clock = clocks()
+    machine, clock = shared_clocks()
+    clock.lead()
     watches: Stopwatches[str] = Stopwatches(clock)
     began = clock.now()
     machine.forward(30)
@@ -181,9 +202,108 @@ def test_a_stopwatch_goes_on_when_a_new_time_is_believed(step_s: float) -> None:
     machine.step(step_s)
     clock.now()
     machine.forward(SETTLE_S + 1)
+    clock.take_step(clock.pending_step_s())
     assert clock.now() == machine.now()
     assert watches.elapsed_s("run", began) == pytest.approx(30 + SETTLE_S + 1)
     assert watches.elapsed_s("to come", clock.now() + timedelta(seconds=5)) == pytest.approx(-5)
     watches.retain(lambda key: key == "run")
     machine.forward(1)
     assert watches.elapsed_s("run", began) == pytest.approx(30 + SETTLE_S + 2)
+
+
+@pytest.mark.parametrize("off_s", [600.0, -600.0])
+def test_a_follower_shows_the_leaders_time(off_s: float) -> None:
+    machine, clock = shared_clocks()
+    clock.follow(after(off_s))
+    assert clock.now() == clock.certain() == after(off_s)
+    assert clock.ahead_s() == pytest.approx(-off_s)
+    machine.forward(10)
+    assert clock.now() == after(off_s + 10)
+    clock.follow(after(off_s + 9))  # a renewal that it sees a second late
+    assert clock.now() == after(off_s + 10)
+    clock.follow(after(off_s + 11))
+    assert clock.now() == after(off_s + 11)
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_the_shared_time_follows_a_step_when_the_times_of_what_is_live_have_moved(
+    step_s: float,
+) -> None:
+    machine, clock = shared_clocks()
+    clock.lead()
+    machine.step(step_s)
+    clock.now()
+    machine.forward(SETTLE_S)
+    assert clock.now() == after(SETTLE_S)
+    assert clock.pending_step_s() == pytest.approx(step_s)
+    assert clock.certain() == NOON
+    assert clock.disagreement_s()
+    clock.take_step(clock.pending_step_s())
+    assert clock.now() == clock.certain() == machine.now()
+    assert clock.pending_step_s() == clock.disagreement_s() == 0.0
+
+
+@pytest.mark.parametrize("step_s", [3600.0, -3600.0])
+def test_a_step_of_a_followers_clock_changes_nothing(step_s: float) -> None:
+    machine, clock = shared_clocks()
+    clock.follow(after(600))
+    machine.step(step_s)
+    clock.now()
+    machine.forward(SETTLE_S)
+    assert clock.now() == clock.certain() == after(600 + SETTLE_S)
+    assert clock.pending_step_s() == 0.0
+
+
+def test_a_time_that_nobody_can_date_is_certain_after_a_minute() -> None:
+    machine, clock = shared_clocks()
+    clock.resume(after(-600))
+    assert clock.now() == NOON
+    assert clock.certain() == after(-600)
+    assert clock.disagreement_s()
+    machine.forward(SETTLE_S)
+    assert clock.certain() == clock.now() == after(SETTLE_S)
+
+
+def test_a_clock_behind_the_last_leaders_carries_its_time_on() -> None:
+    _, clock = shared_clocks()
+    clock.resume(after(600))
+    assert clock.now() == clock.certain() == after(600)
+    assert not clock.disagreement_s()
+
+
+@pytest.mark.parametrize("is_set", [True, False], ids=["set within a minute", "not set"])
+def test_a_clock_far_behind_the_last_leaders_is_right_unless_it_is_set(is_set: bool) -> None:
+    """A machine without a clock of its own starts in 1970, until NTP sets it."""
+    far_s = 86400.0 * 365
+    machine, clock = shared_clocks()
+    clock.resume(after(far_s))
+    clock.lead()
+    if is_set:
+        machine.step(far_s)
+    for _ in range(5):
+        assert clock.now() >= after(far_s - 3600)
+        machine.forward(SETTLE_S / 4)
+        clock.lead()
+    if is_set:
+        assert clock.pending_step_s() == 0.0
+        assert clock.ahead_s() == pytest.approx(0, abs=1)
+    else:
+        clock.take_step(clock.pending_step_s())
+        assert clock.now() == machine.now()
+
+
+def test_the_difference_to_the_shared_time_is_handed_on(tmp_path: Path) -> None:
+    machine, own = clocks()
+    kept = ClockFile(tmp_path / "clock.json", lambda: "boot-1")
+    clock = SharedClock(own)
+    clock.follow(after(600))
+    kept.write(own, -clock.ahead_s())
+    machine.forward(30)
+    found = kept.read()
+    assert found is not None
+    reading, correction_s = found
+    again = SharedClock(
+        SteadyClock(machine.now, machine.monotonic_s, earlier=reading), correction_s=correction_s
+    )
+    again.resume(after(605))
+    assert again.now() == again.certain() == after(630)
