@@ -532,6 +532,13 @@ class Attempts(Protocol):
         """Keep it; idempotent by (benchmark, attempt). Numbered when the unit of work commits."""
         ...
 
+    def replace_outcome(self, outcome: Outcome) -> None:
+        """Keep what an attempt led to after all, in place of what was learned too early.
+
+        The earlier one stays stored for cycles that were decided with it, and counts no longer.
+        """
+        ...
+
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
         """Oldest first; those that ended at ``since`` are among them."""
         ...

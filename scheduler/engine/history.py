@@ -36,7 +36,10 @@ class PastRuns:
             if found:
                 self._last = found[-1].seq
             runs = [past_run(each) for each in found if each.target_uid is not None]
-            self._history = self._history.grown(runs, most=self._most, since=now - self._max_age)
+            grown = self._history.grown(runs, most=self._most, since=now - self._max_age)
+            if any(run.replaces for run in runs):
+                grown = grown.current()
+            self._history = grown
             return self._history
 
 

@@ -602,7 +602,8 @@ def _late_result(
     """Take the report of an attempt that was given up for being absent.
 
     A good one completes the benchmark wherever it is by now; a later attempt of it is stopped. A
-    failed one is kept, and the benchmark is tried again as was decided.
+    failed one is kept, and the benchmark is tried again as was decided. Either way the attempt's
+    outcome is what its report says, and takes the place of what was learned when it was given up.
 
     Raises:
         Conflict: It is not wanted any more.
@@ -613,16 +614,48 @@ def _late_result(
         or any(_keeps_out(uow, other) for other in uow.attempts.of(attempt.benchmark_id))
     ):
         raise Conflict(f"attempt {attempt.number} of {attempt.benchmark_id} has ended")
-    good = _reported_failure(report) is None
-    named = replace(attempt, result_at=now, failure=None if good else attempt.failure)
+    failure, before = _reported_failure(report), attempt.failure
+    named = replace(attempt, result_at=now, failure=failure)
     saved = uow.attempts.save(named.on_board(reported=_board_of(report)))
     if saved.boards_differ:
-        _amended(uow, saved, report, now)
-    data = {"attempt": saved.number, "target_uid": saved.target_uid}
-    _log(uow, benchmark, now, "result.late", {**data, "sender": sender})
-    if good:
-        done = replace(benchmark, progress=100.0, phase=None, target_uid=saved.target_uid)
+        report = _amended(uow, saved, report, now)
+    run_s = _reported_run_s(saved, report, now)
+    uow.attempts.replace_outcome(replace(_outcome(benchmark, saved, report, now), run_s=run_s))
+    data: dict[str, object] = {"attempt": saved.number, "target_uid": saved.target_uid}
+    late: dict[str, object] = {"sender": sender, "run_s": run_s}
+    if before is not None:
+        late["given_up_as"] = _told(before)
+    if failure is not None:
+        late |= _told(failure)
+    _log(uow, benchmark, now, "result.late", {**data, **late})
+    if failure is None:
+        done = replace(
+            benchmark,
+            progress=100.0,
+            phase=None,
+            target_uid=saved.target_uid,
+            started_at=saved.started_at,
+        )
         _move(uow, done, Status.COMPLETED, now, data)
+
+
+def _reported_run_s(attempt: Attempt, report: Mapping[str, object], now: datetime) -> float | None:
+    """For how long a task ran whose end nobody saw: by its report, both times by its host's clock.
+
+    Returns:
+        Seconds; where the report does not say, until the report arrived. None: it never started.
+    """
+    if attempt.started_at is None:
+        return None
+    longest_s = max(0.0, (now - attempt.started_at).total_seconds())
+    try:
+        began, ended = (
+            datetime.fromisoformat(str(report.get(name))) for name in ("started_at", "ended_at")
+        )
+        ran_s = (ended - began).total_seconds()
+    except (ValueError, TypeError):
+        return longest_s
+    return min(ran_s, longest_s) if ran_s >= 0 else longest_s
 
 
 def task_ended(

@@ -49,6 +49,7 @@ class PastRun:
         run_s: Of its task; None when it never started.
         failure: Category of its failure; None: it led to a result.
         seq: Number of its outcome in the store; 0: it is not stored.
+        replaces: Number of an earlier outcome that it takes the place of; 0: of none.
     """
 
     benchmark_id: str
@@ -60,6 +61,7 @@ class PastRun:
     failure: str | None
     ended_at: datetime
     seq: int = 0
+    replaces: int = 0
 
 
 def past_run(outcome: Outcome) -> PastRun:
@@ -80,6 +82,7 @@ def past_run(outcome: Outcome) -> PastRun:
         failure=outcome.failure_category,
         ended_at=outcome.ended_at,
         seq=outcome.seq,
+        replaces=outcome.replaces or 0,
     )
 
 
@@ -124,6 +127,7 @@ class _Columns:
     ended_s: NDArray[np.float64]
     benchmark_ids: NDArray[np.object_]
     seqs: NDArray[np.int64]
+    replaces: NDArray[np.int64]
 
 
 _SETTLED = 100
@@ -172,9 +176,18 @@ class History(Sequence[PastRun]):
         start = int(np.searchsorted(self.columns.seqs, first))
         end = int(np.searchsorted(self.columns.seqs, last, side="right"))
         if (start, end) == (0, len(self)):
-            return self
+            return self.current()
         taken = {each.name: getattr(self.columns, each.name)[start:end] for each in _FIELDS}
-        return self._of(_Columns(**taken))
+        return self._of(_Columns(**taken)).current()
+
+    def current(self) -> History:
+        """This one without the runs that others of it replace."""
+        replaced = self.columns.replaces[self.columns.replaces > 0]
+        counts = ~np.isin(self.columns.seqs, replaced)
+        if not len(replaced) or counts.all():
+            return self
+        kept = {each.name: getattr(self.columns, each.name)[counts] for each in _FIELDS}
+        return self._of(_Columns(**kept))
 
     @property
     def settled(self) -> History:
@@ -234,6 +247,7 @@ class History(Sequence[PastRun]):
             failure=None if failure < 0 else names.failures.names[failure],
             ended_at=EPOCH + timedelta(seconds=float(columns.ended_s[index])),
             seq=int(columns.seqs[index]),
+            replaces=int(columns.replaces[index]),
         )
 
     def __iter__(self) -> Iterator[PastRun]:
@@ -263,6 +277,7 @@ def _columns(names: _Names, runs: Iterable[PastRun]) -> _Columns:
         ended_s=np.array([_seconds(run.ended_at) for run in runs], np.float64),
         benchmark_ids=np.array([run.benchmark_id for run in runs], dtype=np.object_),
         seqs=np.array([run.seq for run in runs], dtype=np.int64),
+        replaces=np.array([run.replaces for run in runs], dtype=np.int64),
     )
 
 
@@ -277,6 +292,7 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
         ended_s=np.concatenate((first.ended_s, second.ended_s))[drop:],
         benchmark_ids=np.concatenate((first.benchmark_ids, second.benchmark_ids))[drop:],
         seqs=np.concatenate((first.seqs, second.seqs))[drop:],
+        replaces=np.concatenate((first.replaces, second.replaces))[drop:],
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import bindparam, func, or_, select, text, update
+from sqlalchemy import bindparam, exists, func, or_, select, text, update
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
@@ -70,6 +70,16 @@ _OUTCOMES_AFTER = (
     .where(outcomes.c.seq > bindparam("after"))
     .order_by(outcomes.c.seq.desc())
     .limit(bindparam("newest"))
+)
+_LATER = outcomes.alias()
+COUNTS = ~exists().where(_LATER.c.replaces == outcomes.c.seq)
+"""Whether an outcome was not replaced by a later one of the same attempt."""
+
+_LAST_OUTCOME = (
+    select(outcomes.c.seq)
+    .where(outcomes.c.benchmark_id == bindparam("id"), outcomes.c.attempt == bindparam("n"))
+    .order_by(outcomes.c.seq.desc())
+    .limit(1)
 )
 _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
 _OWNERS = select(attempts.c.benchmark_id).where(among(attempts.c.job_id))
@@ -232,9 +242,19 @@ class SqlAttempts:
         """Keep what an attempt led to; the first one stays. Numbered at the commit."""
         self._tx.add_outcome(flat_row(outcome))
 
+    def replace_outcome(self, outcome: Outcome) -> None:
+        """Keep what an attempt led to after all, in place of what was learned too early.
+
+        The earlier one stays stored for cycles that were decided with it, and counts no longer.
+        """
+        key = {"id": outcome.benchmark_id, "n": outcome.attempt}
+        replaced = self._tx.row(_LAST_OUTCOME, key)
+        seq = None if replaced is None else cast(int, replaced["seq"])
+        self._tx.add_outcome(flat_row(replace(outcome, replaces=seq)))
+
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
-        """Oldest first; those that ended at ``since`` are among them."""
-        query = select(outcomes).order_by(outcomes.c.ended_at, outcomes.c.seq)
+        """Oldest first; those that ended at ``since`` are among them, replaced ones are not."""
+        query = select(outcomes).where(COUNTS).order_by(outcomes.c.ended_at, outcomes.c.seq)
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)
         return [outcome_of(row) for row in self._tx.rows(query)]

@@ -10,6 +10,7 @@ from sqlalchemy import and_, bindparam, delete, select
 
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
+from edgeyard.scheduler.store.attempts import COUNTS
 from edgeyard.scheduler.store.rows import flat_row, outcome_of
 from edgeyard.scheduler.store.tables import outcomes, placement_ratings, reward_rounds, scorers
 from edgeyard.scheduler.store.transaction import Row, Transaction
@@ -34,6 +35,7 @@ _ENDED = (
             outcomes.c.attempt == placement_ratings.c.attempt,
         ),
     )
+    .where(COUNTS)
     .order_by(outcomes.c.ended_at, outcomes.c.benchmark_id)
     .limit(bindparam("limit"))
 )

@@ -311,8 +311,23 @@ outcomes = Table(
     Column("user_id", Text, nullable=False, server_default=""),
     Column("nb_inference", Integer, nullable=False, server_default="20"),
     Column("variant", Text, nullable=False, server_default=""),
+    Column("replaces", BigInteger),
 )
-Index("uq_outcomes_attempt", outcomes.c.benchmark_id, outcomes.c.attempt, unique=True)
+Index(
+    "uq_outcomes_attempt",
+    outcomes.c.benchmark_id,
+    outcomes.c.attempt,
+    unique=True,
+    sqlite_where=text("replaces IS NULL"),
+    postgresql_where=text("replaces IS NULL"),
+)
+Index(
+    "uq_outcomes_replaces",
+    outcomes.c.replaces,
+    unique=True,
+    sqlite_where=text("replaces IS NOT NULL"),
+    postgresql_where=text("replaces IS NOT NULL"),
+)
 
 user_files = Table(
     "user_files",

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from edgeyard.errors import Conflict
+from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
-from tests.builders.engine import A, B, Lab
+from tests.builders.engine import GOOD, A, B, Lab
 
 LOST = Failure(category=FailureCategory.BOARD_FAULT, sentence="the host pi was lost while it ran")
 FAILED = {"status": "failed", "failure": {"category": "user_model", "sentence": "why"}}
@@ -66,6 +68,75 @@ def test_a_late_result_stops_the_next_attempt_which_is_nobody_s_failure(lab: Lab
     assert (last.state, last.failure) == (AttemptState.ENDED, None)
     with lab.store.read() as uow:
         assert [outcome.attempt for outcome in uow.attempts.outcomes()] == [1]
+
+
+def _judged(lab: Lab) -> BoardRecord:
+    """What board A's runs say of it, as quarantine sees it."""
+    with lab.store.read() as uow:
+        runs = PastRuns().read(uow, lab.time.now())
+    return board_records(runs, {})[A]
+
+
+def test_what_is_learned_of_a_late_result_is_the_result(lab: Lab) -> None:
+    """History, run times, reliability and quarantine follow the truth."""
+    past = PastRuns()
+    benchmark_id = lab.submit(max_retries=1)
+    job_id = lab.running(benchmark_id)
+    started = lab.time.now()
+    lab.clock.forward(10)
+    lab.cluster.end(job_id, LOST)
+    lab.reconciler.run()
+    with lab.store.read() as uow:
+        (run,) = past.read(uow, lab.time.now())
+    assert (run.failure, _judged(lab).failed) == ("board_fault", 1)
+    lab.clock.forward(60)
+    lab.upload(
+        job_id,
+        {
+            **GOOD,
+            "started_at": "2026-11-21T09:00:00Z",  # by its host's clock
+            "ended_at": "2026-11-21T09:00:42.500Z",
+        },
+    )
+    with lab.store.read() as uow:
+        (outcome,) = uow.attempts.outcomes()
+        (run,) = past.read(uow, lab.time.now())
+        (anew,) = PastRuns().read(uow, lab.time.now())
+    assert (outcome.failure_category, outcome.latency_p50_ms) == (None, 1.5)
+    assert run == anew
+    assert (run.failure, run.run_s) == (None, 42.5)
+    assert (_judged(lab).failed, _judged(lab).runs) == (0, 1)
+    shown = lab.show(benchmark_id)
+    assert (shown.started_at, shown.target_uid) == (started, A)
+    (late,) = lab.events(benchmark_id, "result.late")
+    assert late.data["run_s"] == 42.5
+    assert late.data["given_up_as"] == {"category": "board_fault", "sentence": LOST.sentence}
+
+
+def test_what_is_learned_of_a_late_failure_is_that_failure(lab: Lab) -> None:
+    benchmark_id, job_id = given_up(lab)
+    lab.upload(job_id, FAILED)
+    with lab.store.read() as uow:
+        (run,) = PastRuns().read(uow, lab.time.now())
+    assert (run.target_uid, run.failure) == (A, "user_model"), "the user's, not the board's"
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.failure == Failure(category=FailureCategory.USER_MODEL, sentence="why")
+
+
+def test_cycles_of_before_a_late_result_are_decided_again_with_what_they_knew(lab: Lab) -> None:
+    _, job_id = given_up(lab)
+    lab.submit()
+    lab.turn()
+    with lab.store.read() as uow:
+        before = uow.cycles.newest(since=0, limit=1)[0].seq
+    lab.upload(job_id)
+    lab.submit()
+    lab.turn()
+    with lab.store.read() as uow:
+        after = uow.cycles.newest(since=0, limit=1)[0].seq
+        assert [run.failure for run in uow.cycles.get(before).runs] == ["board_fault"]
+        assert [run.failure for run in uow.cycles.get(after).runs] == [None]
+        assert [run.failure for run in uow.cycles.get(before).runs] == ["board_fault"]
 
 
 def test_of_two_results_the_first_one_counts(lab: Lab) -> None:
