@@ -222,7 +222,14 @@ def build(settings: Settings, port: int) -> System:
             limits,
             clock,
             twin.unusable,
-            Claims(its_store, files, its_cluster, clock, settings.result_limit_bytes).claim,
+            Claims(
+                its_store,
+                files,
+                its_cluster,
+                clock,
+                settings.result_limit_bytes,
+                lambda: services.settings.quotas,
+            ).claim,
         )
         return Engine(
             EngineParts(
@@ -253,6 +260,8 @@ def build(settings: Settings, port: int) -> System:
                 limits=limits,
                 dispatch_threads=settings.dispatch_threads,
                 downloads_per_user=settings.downloads_per_user,
+                quotas=lambda: services.settings.quotas,
+                max_pending_total=lambda: services.settings.max_pending_total,
             )
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
@@ -25,6 +26,8 @@ from edgeyard.errors import (
     NotAuthenticated,
     NotFound,
     OutOfSpace,
+    QuotaExceeded,
+    RateLimited,
     RunFailed,
     TooLarge,
     Unavailable,
@@ -47,6 +50,8 @@ _KINDS: tuple[tuple[type[EdgeyardError], int, str], ...] = (
     (TooLarge, 413, "too_large"),
     (WrongMediaType, 415, "wrong_media_type"),
     (OutOfSpace, 507, "out_of_space"),
+    (QuotaExceeded, 507, "quota_exceeded"),
+    (RateLimited, 429, "rate_limited"),
     (Unavailable, 503, "unavailable"),
     (ClusterError, 503, "cluster_unreachable"),
     (RunFailed, 422, "run_failed"),
@@ -78,6 +83,7 @@ def problem(
     detail: str,
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
+    limit: Mapping[str, object] | None = None,
 ) -> Response:
     """A problem document as an answer."""
     body: dict[str, object] = {
@@ -95,6 +101,8 @@ def problem(
             for error in errors
         ],
     }
+    if limit is not None:
+        body["limit"] = limit
     # ASCII with escapes: whatever text is in there, it can be written.
     return Response(
         json.dumps(body), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
@@ -114,11 +122,22 @@ def problem_of(error: EdgeyardError) -> Response:
     headers = {}
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="edgeyard"'
-    if status in (503, 507):
-        wait_s = error.retry_after_s if isinstance(error, Unavailable) else 5.0
-        headers["Retry-After"] = str(max(1, round(wait_s)))
+    wait_s = getattr(error, "retry_after_s", None)
+    if isinstance(error, QuotaExceeded) and wait_s is not None:
+        status = 429  # room comes by itself
+    if status == 503 and wait_s is None:
+        wait_s = 5.0
+    if wait_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(wait_s)))
     errors = error.errors if isinstance(error, InvalidInput) else ()
-    return problem(status, code, str(error), errors, headers)
+    return problem(status, code, str(error), errors, headers, _limit(error))
+
+
+def _limit(error: EdgeyardError) -> Mapping[str, object] | None:
+    """Return which limit was met, and whose it is."""
+    if not isinstance(error, QuotaExceeded | RateLimited | TooLarge) or not error.limit:
+        return None
+    return {"name": error.limit, "value": error.value, "whose": error.whose}
 
 
 def install(app: FastAPI) -> None:

@@ -20,6 +20,7 @@ from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.model.records import Role, User
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard
@@ -186,6 +187,10 @@ class Services:
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
+
+    def max_pending_for(self, user: User) -> int | None:
+        """Return how many benchmarks of all users may wait, as it holds for this one."""
+        return None if user.role is Role.OPERATOR else self.settings.max_pending_total
 
     def usable_boards(self) -> tuple[tuple[Board, ...], tuple[Board, ...]]:
         """The expected boards, and unknown ones where those may be used."""

@@ -37,6 +37,7 @@ from pydantic_settings import (
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.model.quantities import duration_s
+from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
 
 PREFIX = "EDGEYARD_"
 
@@ -47,6 +48,13 @@ _NOT_OURS = frozenset(
     }
 )
 """Variables of the client, the runner and the tests, which the server leaves alone."""
+
+
+def setting_of(quota: str) -> str:
+    """Return the name of the setting that is the default of an account's quota."""
+    if quota.startswith("max_run_"):
+        return "run_max_" + quota.removeprefix("max_run_")
+    return f"user_{quota}"
 
 
 def _size(value: object) -> object:
@@ -66,6 +74,9 @@ RELOADED_SETTINGS = frozenset(
         *("inventory", "nomad_token", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
         *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
+        *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
+        *("user_max_schedules", "user_max_tokens", "run_max_files", "run_max_bytes"),
+        "max_pending_total",
     }
 )
 """Settings that a running server takes up on SIGHUP; all others need a restart."""
@@ -176,6 +187,69 @@ class Settings(BaseSettings):
     )
     campaign_limit: int = Field(
         1000, ge=1, le=100_000, description="Most benchmarks of one campaign."
+    )
+
+    # quotas: of each user who is no operator, unless their account has its own
+    user_max_bytes: Size = Field(
+        2 * 2**30,
+        ge=0,
+        description="Bytes that are stored for one user: uploads, what was fetched from URLs, and "
+        "results; each content counts once for each user who has it. Past it uploads and "
+        "submissions are refused with 507.",
+    )
+    user_max_files: int = Field(1000, ge=0, description="Uploaded files of one user; past it: 507.")
+    user_max_pending: int = Field(
+        2000, ge=0, description="Waiting benchmarks of one user; past it: 429."
+    )
+    user_max_live: int = Field(
+        2500, ge=0, description="Waiting and running benchmarks of one user; past it: 429."
+    )
+    user_max_schedules: int = Field(
+        50, ge=0, description="Active schedules of one user; past it: 507."
+    )
+    user_max_tokens: int = Field(50, ge=0, description="Good tokens of one user; past it: 507.")
+    run_max_files: int = Field(
+        100, ge=1, description="Files that one run may upload; past it: 413."
+    )
+    run_max_bytes: Size = Field(
+        512 * 2**20,
+        ge=0,
+        description="Bytes that one run may upload; past it: 413. Results may take a user over "
+        "user_max_bytes by so much, so that no run that was admitted is lost.",
+    )
+    max_pending_total: int = Field(
+        20_000,
+        ge=1,
+        description="Waiting benchmarks of all users together; past it: 429. Operators may "
+        "submit all the same.",
+    )
+
+    # rate limits, in a window of a minute that moves; 0: none
+    user_requests_per_minute: int = Field(
+        6000, ge=0, description="Requests with one token of a submitter; past it: 429."
+    )
+    trusted_requests_per_minute: int = Field(
+        120_000,
+        ge=0,
+        description="Requests with one token of an operator, of a host's account or of a running "
+        "task; past it: 429.",
+    )
+    address_requests_per_minute: int = Field(
+        6000,
+        ge=0,
+        description="Requests without a token from one address (an IPv6 /64 is one), but /livez "
+        "and /v1/version; past it: 429.",
+    )
+    failures_per_minute: int = Field(
+        120,
+        ge=0,
+        description="Requests from one address with a token, or a download's name, that is not "
+        "good; past it: 429 to all such. Good tokens are not affected.",
+    )
+    trusted_proxies: Words = Field(
+        (),
+        description="Addresses or networks of proxies whose X-Forwarded-For names the client; "
+        "empty: the header is ignored.",
     )
 
     # trust
@@ -438,6 +512,18 @@ class Settings(BaseSettings):
                 "role = engine needs public_url: the address of a server that boards upload to"
             )
         return self
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for word in value:
+            ipaddress.ip_network(word, strict=False)
+        return value
+
+    @property
+    def quotas(self) -> Quotas:
+        """Quotas of users whose accounts have none of their own."""
+        return Quotas(**{name: getattr(self, setting_of(name)) for name in QUOTA_NAMES})
 
     @property
     def chosen_driver(self) -> str:

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,11 +89,23 @@ class ContentFiles:
         """
         return self._place(sha256).is_file()
 
-    def remove(self, sha256: str, *, older_than_s: float = NAMING_S) -> bool:
+    def remove(
+        self,
+        sha256: str,
+        *,
+        older_than_s: float = NAMING_S,
+        named_at: datetime | None = None,
+    ) -> bool:
         """Drop content that nothing names any more (`Files.referenced`); True if it went.
 
         What was committed just now stays: the same content may have come in again, and be about
         to be named. `contents` finds it later.
+
+        Args:
+            sha256: Of the content.
+            older_than_s: Seconds for which what was committed stays.
+            named_at: When its last name was given: if nobody committed it again since, nobody is
+                about to name it, and it goes at once.
         """
         path = self._place(sha256)
         with (
@@ -100,7 +113,9 @@ class ContentFiles:
             self._locked(fcntl.LOCK_EX),  # the same content may come in between look and removal
             contextlib.suppress(FileNotFoundError),
         ):
-            if path.stat().st_mtime <= time.time() - older_than_s:
+            committed_at = path.stat().st_mtime
+            unchanged = named_at is not None and committed_at <= named_at.timestamp()
+            if unchanged or committed_at <= time.time() - older_than_s:
                 failpoint("file:remove")
                 path.unlink()
                 return True

@@ -20,6 +20,7 @@ from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status, WaitingReason
 from edgeyard.scheduler.model.knowledge import HostLoad, Lease
+from edgeyard.scheduler.model.quotas import Usage
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
@@ -308,8 +309,16 @@ class FileStore(Protocol):
         """Content that nobody committed lately; for finding what nothing names."""
         ...
 
-    def remove(self, sha256: str) -> bool:
-        """Drop content that nothing names any more; True if it went."""
+    def remove(self, sha256: str, *, named_at: datetime | None = None) -> bool:
+        """Drop content that nothing names any more; True if it went.
+
+        What was committed within the last minute stays, because it may be about to be named.
+
+        Args:
+            sha256: Of the content.
+            named_at: When its last name was given: if nobody committed it again since, it goes
+                at once.
+        """
         ...
 
     def sweep_temporary(self) -> int:
@@ -389,6 +398,13 @@ class Benchmarks(Protocol):
         """Move the times of all that are not at their end, and of their attempts.
 
         The server's clock was set by that many seconds: their ages and durations stay right.
+        """
+        ...
+
+    def bound_pending(self, max_pending: int) -> None:
+        """Refuse the commit where it would leave more pending benchmarks than this.
+
+        The commit raises QuotaExceeded.
         """
         ...
 
@@ -554,7 +570,9 @@ class Attempts(Protocol):
 class Files(Protocol):
     """Names of stored content: users' files, downloads, results."""
 
-    def add_user_file(self, file: UserFile) -> None: ...
+    def add_user_file(self, file: UserFile) -> UserFile:
+        """Give content a name; the same content under its newest name again renews that one."""
+        ...
 
     def user_file(self, user_id: str, name: str) -> UserFile:
         """Newest of that name. Raises NotFound."""
@@ -568,8 +586,16 @@ class Files(Protocol):
         """Newest first; None: everybody's."""
         ...
 
-    def remove_user_file(self, file_id: str) -> None:
-        """Forget the name; content stays while others use it. Raises NotFound."""
+    def remove_user_file(self, file_id: str) -> UserFile:
+        """Forget the name; returns what it was.
+
+        With the user's last name of a content, their ended benchmarks stop keeping it, too.
+        Raises NotFound, and Conflict where an active schedule of the user runs with it.
+        """
+        ...
+
+    def drop_files(self, benchmark_id: str, user_id: str) -> Sequence[str]:
+        """Let an ended benchmark keep no files and results but its report; returns their hashes."""
         ...
 
     def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
@@ -600,13 +626,8 @@ class Files(Protocol):
         """All reports of all of them, in no order; for tables."""
         ...
 
-    def referenced(self, sha256: str, *, before: datetime | None = None) -> bool:
-        """Whether any name, grant, result or benchmark still uses the content.
-
-        Args:
-            sha256: Of the content.
-            before: Benchmarks that ended earlier count no longer; None: all count.
-        """
+    def referenced(self, sha256: str) -> bool:
+        """Whether any name, grant, result, benchmark or schedule still uses the content."""
         ...
 
 
@@ -982,6 +1003,40 @@ class Leadership(Protocol):
         ...
 
 
+class UsageCounts(Protocol):
+    """What users have stored and started, for quotas."""
+
+    def lock(self, user_id: str) -> None:
+        """Let nobody else add to what the user has until the end of the unit of work."""
+        ...
+
+    def stored_bytes(self, user_id: str) -> int:
+        """Bytes of the user's content, with what this unit of work names."""
+        ...
+
+    def files(self, user_id: str) -> int: ...
+
+    def pending(self, user_id: str) -> int: ...
+
+    def live(self, user_id: str) -> int: ...
+
+    def schedules(self, user_id: str) -> int: ...
+
+    def tokens(self, user_id: str, now: datetime) -> int: ...
+
+    def run(self, benchmark_id: str, attempt: int) -> tuple[int, int]:
+        """Number and bytes of the files that an attempt uploaded."""
+        ...
+
+    def of(self, user_id: str, now: datetime) -> Usage:
+        """All that a user has."""
+        ...
+
+    def all(self, now: datetime) -> Sequence[Usage]:
+        """Of every account, in order of id."""
+        ...
+
+
 class UnitOfWork(Protocol):
     """One transaction; leaving its ``with`` block commits, an exception rolls back."""
 
@@ -1009,6 +1064,8 @@ class UnitOfWork(Protocol):
     def scoring(self) -> Scoring: ...
     @property
     def leadership(self) -> Leadership: ...
+    @property
+    def usage(self) -> UsageCounts: ...
 
 
 _Result = TypeVar("_Result")

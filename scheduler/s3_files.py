@@ -155,11 +155,17 @@ class S3Files:
                 raise
         return True
 
-    def remove(self, sha256: str, *, older_than_s: float = NAMING_S) -> bool:
+    def remove(
+        self,
+        sha256: str,
+        *,
+        older_than_s: float = NAMING_S,
+        named_at: datetime | None = None,
+    ) -> bool:
         """Drop content that nothing names any more; True if it went.
 
         What was committed just now stays: the same content may have come in again, and be about
-        to be named.
+        to be named. See `ContentFiles.remove`.
         """
         key = self._key(sha256)
         with _translated("removing content"):
@@ -169,7 +175,10 @@ class S3Files:
                 if _is_absent(error):
                     return False
                 raise
-            if head["LastModified"] > _now(head) - timedelta(seconds=older_than_s):
+            unchanged = named_at is not None and head["LastModified"] <= named_at
+            if not unchanged and head["LastModified"] > _now(head) - timedelta(
+                seconds=older_than_s
+            ):
                 return False
             failpoint("file:remove")
             self._client.delete_object(Bucket=self._access.bucket, Key=key)

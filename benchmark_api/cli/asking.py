@@ -8,8 +8,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from edgeyard.devices.attributes import OPERATORS
+from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.quantities import duration_s
+from edgeyard.scheduler.model.quotas import QUOTA_NAMES
 
 _INPUT = re.compile(
     r"(?P<name>[^=]+)=(?P<shape>\d+(x\d+)*)?"
@@ -129,3 +131,21 @@ def _json_or_text(text: str) -> object:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def quotas(given: Sequence[str] | None) -> dict[str, object]:
+    """Quotas of ``NAME=VALUE``; ``default`` is None, and the server's value.
+
+    Raises:
+        InvalidInput: One has no such form.
+    """
+    found: dict[str, object] = {}
+    for each in given or ():
+        name, _, value = each.partition("=")
+        if name not in QUOTA_NAMES:
+            raise InvalidInput.at("--quota", f"{name!r} is no quota", ", ".join(QUOTA_NAMES))
+        try:
+            found[name] = None if value == "default" else parse_size(value)
+        except ValueError:
+            raise InvalidInput.at("--quota", f"{value!r} is no number or size", "8 GiB") from None
+    return found

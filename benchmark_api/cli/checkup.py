@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MOST_CLOCK_DIFFERENCE_S = 30.0
 """Deadlines and start times are stated on one clock and kept on the other."""
 LEAST_FREE_BYTES = 2 * 2**30
+LIMIT_WARNING = 0.9
+"""Share of a limit that may be used before `doctor` warns."""
 _CLUSTER = "cluster"
 _ONE_BOARD, _COMPARED = "board", "nomad boards"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -108,6 +110,7 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     token = _token(client)
     findings.append(token)
     if token.state != "problem":
+        findings += _limits(client)
         findings += _boards_last_seen(client) if silent else _boards(client)
     return findings, {"public_url": client.settings.url, **told}
 
@@ -310,6 +313,30 @@ def _token(client: Client) -> Finding:
             fix="a host's token can't submit: use one of a submitter",
         )
     return Finding(check="token", state="ok", found=found)
+
+
+def _limits(client: Client) -> Iterator[Finding]:
+    """Every limit that holds for the caller: its value, where that is from, and its use now."""
+    from edgeyard.benchmark_api.sdk import ClientError
+
+    try:
+        told = client.api.get("/v1/limits")
+    except ClientError:  # a host's token, for example
+        return
+    items = told.get("items") if isinstance(told, Mapping) else None
+    for item in items if isinstance(items, list) else ():
+        shown = size if item.get("unit") == "bytes" else plain
+        value, used = item.get("value"), item.get("used")
+        unit = "" if item.get("unit") == "bytes" else f" {plain(item.get('unit'))}"
+        most = "any number" if value is None else shown(value)
+        full = isinstance(value, int) and isinstance(used, int) and used >= LIMIT_WARNING * value
+        yield Finding(
+            check=f"limit {plain(item.get('name'))}",
+            state="warning" if full and value else "ok",
+            found=("" if used is None else f"{shown(used)} of ")
+            + f"{most}{unit} ({plain(item.get('source'))}), {plain(item.get('whose'))}",
+            fix=f"make room, or raise {plain(item.get('setting'))}" if full and value else "",
+        )
 
 
 def _boards(client: Client) -> Iterator[Finding]:

@@ -231,10 +231,29 @@ def files_download(
 
 
 def files_delete(
-    session: Session, file_ids: Annotated[list[str], typer.Argument(metavar="FILE_ID...")]
+    session: Session,
+    file_ids: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE_ID...]", show_default=False)
+    ] = None,
+    benchmark: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="An ended benchmark whose model, data sets and uploaded results go; its report "
+            "stays. May be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    """Forget files; what benchmarks still need stays."""
-    for file_id in file_ids:
+    """Delete uploaded files, or all stored files of ended benchmarks.
+
+    Their room is free at once, but for what live benchmarks or others have too.
+    """
+    if not file_ids and not benchmark:
+        raise InvalidInput.at("FILE_ID", "names nothing to delete", "files, or --benchmark ID")
+    for benchmark_id in benchmark or ():
+        session.client.api.request("DELETE", _path("benchmarks", benchmark_id, "/files"))
+        session.say(f"the files of {benchmark_id} are deleted")
+    for file_id in file_ids or ():
         session.client.api.request("DELETE", _path("files", file_id))
         session.say(f"{file_id} is deleted")
 
@@ -338,6 +357,18 @@ HostBoards = Annotated[
 ]
 
 
+QuotaOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quota",
+        metavar="NAME=VALUE",
+        help="max_bytes, max_files, max_pending, max_live, max_schedules, max_tokens, "
+        "max_run_files or max_run_bytes, e.g. max_bytes='8 GiB'; VALUE default: the server's. "
+        "May be repeated.",
+    ),
+]
+
+
 def users_create(
     session: Session,
     user_id: UserId,
@@ -348,6 +379,7 @@ def users_create(
     share: Share = None,
     max_lease: MaxLease = None,
     board: HostBoards = None,
+    quota: QuotaOptions = None,
 ) -> None:
     """Make an account."""
     from edgeyard.benchmark_api.cli import asking
@@ -362,7 +394,8 @@ def users_create(
         "max_lease_s": asking.seconds(max_lease, "--max-lease"),
         "boards": None if board is None else [each for each in board if each],
     }
-    asked = {name: value for name, value in body.items() if value is not None}
+    given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
+    asked = given | asking.quotas(quota)
     made = session.client.api.post("/v1/users", asked)
     emit(session.output, [_record(made)], _USER_COLUMNS, "")
 
@@ -377,6 +410,7 @@ def users_update(
     share: Share = None,
     max_lease: MaxLease = None,
     board: HostBoards = None,
+    quota: QuotaOptions = None,
     disabled: Annotated[
         bool | None, typer.Option("--disable/--enable", help="Whether its tokens are good.")
     ] = None,
@@ -404,7 +438,8 @@ def users_update(
         "boards": None if board is None else [each for each in board if each],
         "disabled": disabled,
     }
-    asked = {name: value for name, value in body.items() if value is not None}
+    given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
+    asked = given | asking.quotas(quota)
     if not asked and webhook_url is None:
         raise InvalidInput.at("", "nothing to change", "--role, --max-priority, --disable...")
     if webhook_url is not None:
@@ -415,6 +450,66 @@ def users_update(
         "PATCH", _path("users", user_id), make_body=lambda: {"json": asked}, idempotent=True
     )
     emit(session.output, [_record(response.json())], _USER_COLUMNS, "")
+
+
+_LIMIT_COLUMNS = (
+    Column(title="LIMIT", of=field("name"), whole=True),
+    Column(title="USED", of=lambda row: _amount(row, "used"), right=True, whole=True),
+    Column(title="VALUE", of=lambda row: _amount(row, "value") or "any", right=True, whole=True),
+    Column(title="UNIT", of=field("unit")),
+    Column(title="WHOSE", of=field("whose")),
+    Column(title="FROM", of=field("source")),
+    Column(title="STATUS", of=field("status"), right=True),
+)
+_USED_COLUMNS = (
+    Column(title="USER", of=field("user_id"), whole=True),
+    *(
+        Column(
+            title=title,
+            of=lambda row, used=used, most=most: _used(row, used, most),  # type: ignore[misc]
+            right=True,
+            whole=True,
+        )
+        for title, used, most in (
+            ("STORED", "stored_bytes", "max_bytes"),
+            ("FILES", "files", "max_files"),
+            ("PENDING", "pending", "max_pending"),
+            ("LIVE", "live", "max_live"),
+            ("SCHEDULES", "schedules", "max_schedules"),
+            ("TOKENS", "tokens", "max_tokens"),
+        )
+    ),
+)
+
+
+def _amount(row: Row, name: str) -> str:
+    value = row.get(name)
+    return size(value) if row.get("unit") == "bytes" else plain(value)
+
+
+def _used(row: Row, used: str, most: str) -> str:
+    shown = size if used == "stored_bytes" else plain
+    bound = row.get(most)
+    return shown(row.get(used)) + ("" if bound is None else f" of {shown(bound)}")
+
+
+def limits(
+    session: Session,
+    user_id: Annotated[
+        str | None, typer.Argument(metavar="[USER]", help="For operators; default: yourself.")
+    ] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all", help="What every user has; for operators.")
+    ] = False,
+) -> None:
+    """Show the limits that hold for you, how much of each is used, and where its value is from."""
+    if all_users:
+        told = _record(session.client.api.get("/v1/usage")).get("items")
+        emit(session.output, told if isinstance(told, list) else [], _USED_COLUMNS, "no users")
+        return
+    params = {"user_id": user_id}
+    told = _record(session.client.api.get("/v1/limits", params)).get("items")
+    emit(session.output, told if isinstance(told, list) else [], _LIMIT_COLUMNS, "no limits")
 
 
 def _set_webhook(session: Session, user_id: str, url: str) -> None:
@@ -561,3 +656,4 @@ def add_to(app: typer.Typer) -> None:
         for name, function in verbs.items():
             verb(group, name)(function)
         app.add_typer(group, name=noun)
+    verb(app, "limits")(limits)

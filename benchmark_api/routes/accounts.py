@@ -29,7 +29,9 @@ from edgeyard.benchmark_api.schemas.requests import (
     parse,
 )
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
 from edgeyard.scheduler.model.records import ApiToken, Event, Role, User, Webhook
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json, token_to_json, user_to_json
 from edgeyard.scheduler.ports import UnitOfWork
@@ -72,6 +74,7 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         share=asked.share,
         max_lease_s=asked.max_lease_s,
         boards=tuple(asked.boards),
+        **{name: getattr(asked, name) for name in QUOTA_NAMES},
     )
 
     def add(uow: UnitOfWork) -> None:
@@ -105,6 +108,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
             max_lease_s=user.max_lease_s if asked.max_lease_s is None else asked.max_lease_s,
             boards=user.boards if asked.boards is None else tuple(asked.boards),
             disabled=user.disabled if asked.disabled is None else asked.disabled,
+            **{name: getattr(asked, name) for name in QUOTA_NAMES if name in named},
         )
         uow.accounts.save_user(changed)
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
@@ -207,6 +211,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
             expires_at=expires_at,
         )
         uow.accounts.add_token(token)
+        quotas.check_tokens(uow, user_id, quotas_of(user, services.settings.quotas), now)
         uow.log.append(_event(now, "token.added", caller, token_id=token.token_id))
         return token
 

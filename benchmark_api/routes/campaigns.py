@@ -19,8 +19,9 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import is_url
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
 from edgeyard.errors import FieldError, InvalidInput, NotFound
-from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
+from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.records import Campaign
 from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -83,6 +84,8 @@ def submit(
                     campaign_id=campaign.campaign_id,
                 )
             )
+        allowed = quotas_of(caller.user, services.settings.quotas)
+        quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
         warnings = dict.fromkeys(each for member in members for each in member.warnings)
         told: JsonObject = {
             "campaign_id": campaign.campaign_id,

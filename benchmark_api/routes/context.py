@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import quote
 
@@ -16,12 +16,15 @@ from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
+from edgeyard.benchmark_api.routes.receiving import Uploads
 from edgeyard.benchmark_api.routes.tail import LogTail
 from edgeyard.benchmark_api.schemas.body import read_document, read_object
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import NotFound, TooLarge
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.ports import UnitOfWork
+
+_BODY_LIMIT = "body_limit_bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,7 @@ class Context:
     tail: LogTail
     group: GroupCommit[StoreChecks]
     offers: Offers
+    uploads: Uploads = field(default_factory=Uploads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +75,12 @@ async def read_small(request: Request, limit: int) -> RawBody:
     """
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit:
-        raise TooLarge("the body", limit)
+        raise TooLarge("the body", limit, _BODY_LIMIT)
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > limit:
-            raise TooLarge("the body", limit)
+            raise TooLarge("the body", limit, _BODY_LIMIT)
     return RawBody(bytes(data), request.headers.get("content-type", ""))
 
 

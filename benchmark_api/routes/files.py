@@ -13,10 +13,18 @@ from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts_files, answers, content
-from edgeyard.benchmark_api.routes.receiving import Received, check_kept, receive_form
+from edgeyard.benchmark_api.routes.receiving import (
+    Received,
+    UploadBudget,
+    check_kept,
+    receive_form,
+)
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.errors import InvalidInput, NotFound, QuotaExceeded
+from edgeyard.scheduler.engine import quotas
+from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.records import UserFile
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -33,7 +41,10 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Response:
     """Upload a file (form field ``file``). The newest of a name is the one that it means."""
     services = context.services
     limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
-    received = await receive_form(request, services.files, limit, most=1)
+    budget = await run_in_threadpool(_budget, context, caller)
+    received = await receive_form(
+        request, services.files, limit, "dataset_limit_bytes", most=1, budget=budget
+    )
     return await run_in_threadpool(_name, context, caller, received[0])
 
 
@@ -51,11 +62,18 @@ def _name(context: Context, caller: Caller, received: Received) -> Response:
         created_at=services.clock.now(),
     )
 
-    def add(uow: UnitOfWork) -> None:
-        uow.files.add_user_file(file)
+    def add(uow: UnitOfWork) -> UserFile:
+        added = uow.files.add_user_file(file)
         check_kept(services.files, [received])
+        allowed = quotas_of(caller.user, services.settings.quotas)
+        quotas.check_stored(uow, caller.user_id, allowed, files=True)
+        return added
 
-    services.store.transact(add)
+    try:
+        file = services.store.transact(add)
+    except QuotaExceeded:
+        release(services.store, services.files, {file.sha256: file.created_at})
+        raise
     context.metrics.uploaded.labels("file").inc(size)
     told = views.user_file(services, file)
     return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
@@ -92,14 +110,29 @@ def download(file_id: str, request: Request, caller: Submitter, context: Ctx) ->
 
 @router.delete("/{file_id}", status_code=204)
 def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
-    """Forget a file's name; benchmarks that were submitted with it keep its content."""
+    """Delete a file; its content goes at once, unless live benchmarks or others have it too."""
 
-    def forget(uow: UnitOfWork) -> None:
+    def forget(uow: UnitOfWork) -> UserFile:
         _visible(uow, file_id, caller)
-        uow.files.remove_user_file(file_id)
+        return uow.files.remove_user_file(file_id)
 
-    context.services.store.transact(forget)
+    services = context.services
+    gone = services.store.transact(forget)
+    release(services.store, services.files, {gone.sha256: gone.created_at})
     return Response(status_code=204)
+
+
+def _budget(context: Context, caller: Caller) -> UploadBudget | None:
+    """Return what the caller may send now.
+
+    Raises:
+        QuotaExceeded: They have more than they may already, or as many files.
+    """
+    settings = context.services.settings
+    allowed = quotas_of(caller.user, settings.quotas)
+    with context.services.store.read() as uow:
+        quotas.check_stored(uow, caller.user_id, allowed)
+    return context.uploads.budget("max_bytes", allowed.max_bytes, f"user {caller.user_id}")
 
 
 def _visible(uow: UnitOfWork, file_id: str, caller: Caller) -> UserFile:

@@ -41,18 +41,22 @@ class GroupCommit(Generic[_View]):
         self._led = False
 
     def run(
-        self, look: Callable[[_View], _Found], change: Callable[[UnitOfWork, _Found], _Made]
+        self,
+        look: Callable[[_View], _Found],
+        change: Callable[[UnitOfWork, _Found], _Made],
+        user_id: str = "",
     ) -> _Made:
         """Look and change in one transaction, maybe others' too; returns once it is committed.
 
         Args:
             look: Only reads; what it raises is this caller's alone.
             change: Writes; where it raises, everybody's changes are tried again one by one.
+            user_id: Whose change it is: all who share a transaction lock users in one order.
 
         Raises:
             Unavailable: As `Store.write`; and whatever the two raise.
         """
-        item = _Item(look, change)
+        item = _Item(look, change, user_id)
         with self._lock:
             self._waiting.append(item)
             leads = not self._led
@@ -93,13 +97,14 @@ class GroupCommit(Generic[_View]):
 
     def _run(self, group: Sequence[_Runnable[_View]], uow: UnitOfWork) -> None:
         view = self._view(uow)
-        for item in group:
+        for item in sorted(group, key=lambda each: each.user_id):
             item.run(view, uow)
 
 
 class _Runnable(Protocol[_Seen]):
     done: bool
     turn: threading.Event
+    user_id: str
 
     def run(self, view: _Seen, uow: UnitOfWork) -> None: ...
     def failed(self, error: Exception) -> None: ...
@@ -109,8 +114,12 @@ class _Item(Generic[_View, _Found, _Made]):
     """One caller's change, and what became of it."""
 
     def __init__(
-        self, look: Callable[[_View], _Found], change: Callable[[UnitOfWork, _Found], _Made]
+        self,
+        look: Callable[[_View], _Found],
+        change: Callable[[UnitOfWork, _Found], _Made],
+        user_id: str,
     ) -> None:
+        self.user_id = user_id
         self._look = look
         self._change = change
         self._made: _Made | None = None

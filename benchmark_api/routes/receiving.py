@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -39,6 +41,53 @@ class Received:
     stored: StoredFile
 
 
+class Uploads:
+    """What is on its way in now, by user or run, and takes room without a name. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bytes: Counter[str] = Counter()
+
+    def budget(self, limit: str, value: int | None, whose: str) -> UploadBudget | None:
+        """Return what bounds an upload together with all others of the same; None: nothing."""
+        return None if value is None else UploadBudget(self, limit, value, whose)
+
+    def _change(self, whose: str, more: int) -> int:
+        with self._lock:
+            self._bytes[whose] += more
+            if not self._bytes[whose]:
+                del self._bytes[whose]
+                return 0
+            return self._bytes[whose]
+
+
+class UploadBudget:
+    """Bounds one upload."""
+
+    def __init__(self, uploads: Uploads, limit: str, value: int, whose: str) -> None:
+        self._uploads = uploads
+        self._limit = limit
+        self._value = value
+        self._whose = whose
+        self._taken = 0
+
+    def take(self, size_bytes: int) -> None:
+        """Count bytes that arrived.
+
+        Raises:
+            TooLarge: Uploads that are under way have more than the limit.
+        """
+        self._taken += size_bytes
+        total = self._uploads._change(self._whose, size_bytes)
+        if total > self._value:
+            raise TooLarge("what is uploaded now", self._value, self._limit, self._whose)
+
+    def close(self) -> None:
+        """Count them no longer: they have names, or are dropped."""
+        self._uploads._change(self._whose, -self._taken)
+        self._taken = 0
+
+
 def check_kept(files: FileStore, received: Sequence[Received]) -> None:
     """Check, in the unit of work that names received files, that they are still there.
 
@@ -51,16 +100,27 @@ def check_kept(files: FileStore, received: Sequence[Received]) -> None:
 
 
 async def receive_raw(
-    request: Request, files: FileStore, limit_bytes: int, name: str, *, urgent: bool = False
+    request: Request,
+    files: FileStore,
+    limit_bytes: int,
+    limit: str,
+    name: str,
+    *,
+    urgent: bool = False,
+    budget: UploadBudget | None = None,
 ) -> Received:
     """The body as one file.
+
+    Args:
+        limit: Name of the setting that `limit_bytes` is.
+        budget: Bounds it together with other uploads.
 
     Raises:
         TooLarge: Over the limit.
         BadRequest: It is not what ``X-Content-SHA256`` says.
         ClientDisconnect: The client went away; nothing is left.
     """
-    _refuse_stated_size(request, limit_bytes)
+    _refuse_stated_size(request, limit_bytes, limit)
     expected = request.headers.get("x-content-sha256", "").lower()
     digest = hashlib.sha256() if expected else None
     writer = await run_in_threadpool(partial(files.writer, limit_bytes, urgent=urgent))
@@ -68,6 +128,8 @@ async def receive_raw(
     def write(block: bytes) -> None:
         if digest is not None:
             digest.update(block)
+        if budget is not None:
+            budget.take(len(block))
         writer.write(block)
 
     try:
@@ -75,22 +137,32 @@ async def receive_raw(
         if digest is not None and digest.hexdigest() != expected:
             raise BadRequest("the content does not have the SHA-256 that X-Content-SHA256 states")
         return Received(name, await run_in_threadpool(_commit, writer))
+    except TooLarge as error:
+        writer.abort()
+        raise _named(error, limit) from None
     except BaseException:
         writer.abort()
         raise
+    finally:
+        if budget is not None:
+            budget.close()
 
 
 async def receive_form(
     request: Request,
     files: FileStore,
     limit_bytes: int,
+    limit: str,
     *,
     most: int = MAX_PARTS,
     urgent: bool = False,
+    budget: UploadBudget | None = None,
 ) -> list[Received]:
     """The files in the ``file`` fields of a form, in their order.
 
     Args:
+        limit: Name of the setting that `limit_bytes` is.
+        budget: Bounds them together with other uploads.
         most: Files that are taken.
         urgent: They are results of what runs; see `FileStore.writer`.
 
@@ -106,8 +178,8 @@ async def receive_form(
     if kind != b"multipart/form-data" or not boundary:
         raise WrongMediaType(request.headers.get("content-type", "")) from None
     # A part has headers and a boundary beside its content.
-    _refuse_stated_size(request, most * limit_bytes + MAX_FIELD_BYTES)
-    form = _Form(files, limit_bytes, most, urgent)
+    _refuse_stated_size(request, most * limit_bytes + MAX_FIELD_BYTES, limit)
+    form = _Form(files, limit_bytes, most, urgent, budget)
     parser = MultipartParser(boundary, form.callbacks())
     try:
         try:
@@ -116,9 +188,15 @@ async def receive_form(
         except MultipartParseError as error:
             raise BadRequest(f"the form is broken: {error}") from None
         return await run_in_threadpool(form.commit)
+    except TooLarge as error:
+        form.abort()
+        raise _named(error, limit) from None
     except BaseException:
         form.abort()
         raise
+    finally:
+        if budget is not None:
+            budget.close()
 
 
 async def _pump(request: Request, write: Callable[[bytes], object]) -> None:
@@ -151,10 +229,15 @@ def _commit(writer: FileWriter) -> StoredFile:
     return stored
 
 
-def _refuse_stated_size(request: Request, limit_bytes: int) -> None:
+def _named(error: TooLarge, limit: str) -> TooLarge:
+    """Name the limit, where the writer that met it knows only its value."""
+    return error if error.limit else TooLarge("the file", error.value, limit)
+
+
+def _refuse_stated_size(request: Request, limit_bytes: int, limit: str) -> None:
     stated = request.headers.get("content-length", "")
     if stated.isdecimal() and int(stated) > limit_bytes:
-        raise TooLarge("the upload", limit_bytes)
+        raise TooLarge("the upload", limit_bytes, limit)
 
 
 @dataclass
@@ -165,6 +248,7 @@ class _Form:
     limit_bytes: int
     most: int
     urgent: bool = False
+    budget: UploadBudget | None = None
     _open: list[tuple[str, FileWriter]] = field(default_factory=list)
     _headers: dict[bytes, bytes] = field(default_factory=dict)
     _header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
@@ -234,6 +318,8 @@ class _Form:
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._writer is not None:
+            if self.budget is not None:
+                self.budget.take(end - start)
             self._writer.write(data[start:end] if end - start < len(data) else data)
             return
         self._skipped += end - start

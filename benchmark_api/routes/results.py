@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -13,14 +14,36 @@ from edgeyard.benchmark_api.routes.context import Ctx, answer, visible
 from edgeyard.benchmark_api.routes.documented import answers, content
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.errors import Conflict, InvalidInput, NotFound
+from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import Report
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
-from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = APIRouter(prefix="/v1", tags=["results"])
 
 MAX_ROWS = 1000
+
+
+@router.delete("/benchmarks/{benchmark_id}/files", status_code=204)
+def drop_files(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Delete the stored files of an ended benchmark: model, data sets and uploaded results.
+
+    Its reports and everything else that is known of it stay.
+    """
+    services = context.services
+
+    def drop(uow: UnitOfWork) -> dict[str, datetime]:
+        benchmark = visible(uow, benchmark_id, caller)
+        if benchmark.status not in TERMINAL or benchmark.ended_at is None:
+            raise Conflict(f"{benchmark_id} is {benchmark.status.value}: its files are in use")
+        named = {each.sha256: each.received_at for each in uow.files.results(benchmark_id)}
+        dropped = uow.files.drop_files(benchmark_id, benchmark.user_id)
+        return {sha256: named.get(sha256, benchmark.ended_at) for sha256 in dropped}
+
+    release(services.store, services.files, services.store.transact(drop))
+    return Response(status_code=204)
 
 
 @router.get("/benchmarks/{benchmark_id}/results", responses=answers(200, shapes.Results))

@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.routes.documented import accepts_document, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
-from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.engine.intake import add_schedule
 from edgeyard.scheduler.engine.preview import Candidate
 from edgeyard.scheduler.model.benchmark import (
@@ -38,6 +38,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     JobDescription,
 )
+from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.records import User
 from edgeyard.scheduler.model.wire import (
     JsonObject,
@@ -251,6 +252,7 @@ def _stored(
         earlier = once.earlier_in(checks.uow)
         return checks.files_of(asked, caller, kept) if earlier is None else earlier
 
+    allowed = quotas_of(caller.user, services.settings.quotas)
     # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
     forecast = _foretold(asked, caller, services, kept)
 
@@ -262,6 +264,8 @@ def _stored(
         description, files = found
         if description.cron is not None:
             schedule = add_schedule(uow, description, caller.user_id, files, now)
+            quotas.check_schedules(uow, caller.user_id, allowed)
+            quotas.check_stored(uow, caller.user_id, allowed)
             told: JsonObject = {
                 "benchmark_id": None,
                 "schedule_id": schedule.schedule_id,
@@ -281,11 +285,12 @@ def _stored(
                 benchmark_id=asked.benchmark_id,
                 retry_of=retry_of,
             )
+            quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
             told = accepted(services, made, asked.warnings, forecast)
         once.remember(uow, told)
         return told
 
-    told = context.group.run(look, change)
+    told = context.group.run(look, change, caller.user_id)
     if isinstance(told, Response):
         return told
     context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()

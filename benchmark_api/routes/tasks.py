@@ -19,7 +19,13 @@ from edgeyard.benchmark_api.routes.documented import (
     answers,
     content,
 )
-from edgeyard.benchmark_api.routes.receiving import Received, check_kept, receive_form, receive_raw
+from edgeyard.benchmark_api.routes.receiving import (
+    Received,
+    UploadBudget,
+    check_kept,
+    receive_form,
+    receive_raw,
+)
 from edgeyard.benchmark_api.routes.sending import inline, stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
@@ -33,10 +39,13 @@ from edgeyard.errors import (
     InvalidInput,
     NotAuthenticated,
     NotFound,
+    TooLarge,
 )
-from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine import lifecycle, quotas
+from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
 from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.records import ResultFile, Role
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -95,8 +104,16 @@ async def upload(job: str, filename: str, request: Request, context: Ctx) -> Res
         return answer({"files": [filename]})
     if problem := file_name_problem(filename):
         raise InvalidInput.at("/filename", f"the file's name {problem}", "a plain file name")
-    limit = context.services.settings.result_limit_bytes
-    received = await receive_raw(request, context.services.files, limit, filename, urgent=True)
+    budget = await run_in_threadpool(_budget, context, attempt)
+    received = await receive_raw(
+        request,
+        context.services.files,
+        context.services.settings.result_limit_bytes,
+        "result_limit_bytes",
+        filename,
+        urgent=True,
+        budget=budget,
+    )
     return await run_in_threadpool(_record, context, job, token, [received])
 
 
@@ -109,9 +126,16 @@ async def upload(job: str, filename: str, request: Request, context: Ctx) -> Res
 async def upload_form(job: str, request: Request, context: Ctx) -> Response:
     """Upload any number of result files as a form (field ``file``)."""
     token = bearer_token(request)
-    await run_in_threadpool(_admitted, context, job, token, request, None)
-    limit = context.services.settings.result_limit_bytes
-    received = await receive_form(request, context.services.files, limit, urgent=True)
+    attempt = await run_in_threadpool(_admitted, context, job, token, request, None)
+    assert attempt is not None
+    received = await receive_form(
+        request,
+        context.services.files,
+        context.services.settings.result_limit_bytes,
+        "result_limit_bytes",
+        urgent=True,
+        budget=await run_in_threadpool(_budget, context, attempt),
+    )
     return await run_in_threadpool(_record, context, job, token, received)
 
 
@@ -286,13 +310,19 @@ def _record(
                 )
             )
         check_kept(services.files, received)
+        owner, allowed = _quotas(uow, attempt, services.settings.quotas)
+        quotas.check_run(uow, attempt.benchmark_id, attempt.number, owner, allowed)
         if report is not None and attempt.result_at is None:
             _refuse_broken(report, attempt)
             sender = door.sender(attempt)
             lifecycle.result_received(uow, attempt, report, now, sender)
         return attempt, new
 
-    attempt, new = services.store.transact(record)
+    try:
+        attempt, new = services.store.transact(record)
+    except TooLarge:
+        release(services.store, services.files, {each.stored.sha256: now for each in received})
+        raise
     context.metrics.uploaded.labels("result").inc(sum(one.stored.size_bytes for one in received))
     if report is not None:
         logger.info(
@@ -305,6 +335,20 @@ def _record(
         )
         services.engine.wake()
     return answer({"files": [each.name for each in received]}, 201 if new else 200)
+
+
+def _quotas(uow: UnitOfWork, attempt: Attempt, defaults: Quotas) -> tuple[str, Quotas]:
+    """Whose an attempt is, and the quotas that hold for them."""
+    owner = uow.benchmarks.get(attempt.benchmark_id).user_id
+    return owner, quotas.of_account(uow, owner, defaults)
+
+
+def _budget(context: Context, attempt: Attempt) -> UploadBudget | None:
+    """What bounds the uploads of an attempt that are under way."""
+    with context.services.store.read() as uow:
+        _, allowed = _quotas(uow, attempt, context.services.settings.quotas)
+    whose = f"the run {attempt.job_id}"
+    return context.uploads.budget("max_run_bytes", allowed.max_run_bytes, whose)
 
 
 def _report(context: Context, received: Sequence[Received]) -> dict[str, object] | None:

@@ -697,6 +697,14 @@ class User(TypedDict):
     share: float
     max_lease_s: float
     boards: list[str]
+    max_bytes: int | None
+    max_files: int | None
+    max_pending: int | None
+    max_live: int | None
+    max_schedules: int | None
+    max_tokens: int | None
+    max_run_files: int | None
+    max_run_bytes: int | None
     disabled: bool
 
 
@@ -733,6 +741,51 @@ class Account(TypedDict):
     share: float
     max_lease_s: float
     charges: list[Charge]
+
+
+class Limit(TypedDict):
+    """A limit, and how much of it is used now; null: not counted, or no bound."""
+
+    name: str
+    value: int | None
+    used: int | None
+    unit: str
+    whose: str
+    source: Literal["default", "setting", "account", "role"]
+    setting: str
+    status: int
+    meaning: str
+
+
+class Limits(TypedDict):
+    """The limits that hold for one user."""
+
+    user_id: str
+    items: list[Limit]
+
+
+class Use(TypedDict):
+    """What one user has, and may have; null: no bound."""
+
+    user_id: str
+    stored_bytes: int
+    max_bytes: int | None
+    files: int
+    max_files: int | None
+    pending: int
+    max_pending: int | None
+    live: int
+    max_live: int | None
+    schedules: int
+    max_schedules: int | None
+    tokens: int
+    max_tokens: int | None
+
+
+class Uses(TypedDict):
+    """What every user has."""
+
+    items: list[Use]
 
 
 class Rates(TypedDict):
@@ -812,8 +865,16 @@ class FieldProblem(TypedDict):
     accepted: str
 
 
+class ProblemLimit(TypedDict):
+    """The limit that a request met."""
+
+    name: str
+    value: int
+    whose: str
+
+
 class Problem(TypedDict):
-    """An error (RFC 9457)."""
+    """An error (RFC 9457); ``limit`` with 413, 429 and 507, where one was met."""
 
     type: str
     title: str
@@ -821,6 +882,7 @@ class Problem(TypedDict):
     detail: str
     code: str
     errors: list[FieldProblem]
+    limit: NotRequired[ProblemLimit]
 
 
 class Version(TypedDict):

@@ -57,6 +57,38 @@ Boards = Annotated[list[BoardPattern], Field(max_length=1000)]
 LeaseTime = Annotated[float, Field(strict=False, ge=0, le=3.2e8)]
 
 
+Quota = Annotated[int, Field(ge=0, le=2**62)]
+
+
+class QuotasIn(BaseModel):
+    """An account's own quotas; null: those of the server's settings."""
+
+    max_bytes: Quota | None = Field(
+        None, description="Stored bytes; null: the server's user_max_bytes."
+    )
+    max_files: Quota | None = Field(
+        None, description="Uploaded files; null: the server's user_max_files."
+    )
+    max_pending: Quota | None = Field(
+        None, description="Waiting benchmarks; null: the server's user_max_pending."
+    )
+    max_live: Quota | None = Field(
+        None, description="Waiting and running benchmarks; null: the server's user_max_live."
+    )
+    max_schedules: Quota | None = Field(
+        None, description="Active schedules; null: the server's user_max_schedules."
+    )
+    max_tokens: Quota | None = Field(
+        None, description="Good tokens; null: the server's user_max_tokens."
+    )
+    max_run_files: Quota | None = Field(
+        None, description="Files that one run may upload; null: the server's run_max_files."
+    )
+    max_run_bytes: Quota | None = Field(
+        None, description="Bytes that one run may upload; null: the server's run_max_bytes."
+    )
+
+
 class Matrix(BaseModel):
     """Values of the fields that vary; every combination is a benchmark."""
 
@@ -80,7 +112,7 @@ class CampaignIn(BaseModel):
     )
 
 
-class UserIn(BaseModel):
+class UserIn(QuotasIn):
     """A new account."""
 
     model_config = _STRICT
@@ -101,7 +133,7 @@ class UserIn(BaseModel):
     )
 
 
-class UserChange(BaseModel):
+class UserChange(QuotasIn):
     """What changes of an account."""
 
     model_config = _STRICT

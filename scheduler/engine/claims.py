@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
 
 from edgeyard.devices.runner.result import LOG, REPORT, SCHEMA
 from edgeyard.errors import Conflict, NotFound, TooLarge
-from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.model.records import ResultFile, StoredFile
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
 
@@ -28,16 +29,24 @@ class Claims:
 
     Args:
         limit_bytes: Largest result file that is taken.
+        defaults: Gives the quotas of users whose accounts have none of their own.
     """
 
     def __init__(
-        self, store: Store, files: FileStore, cluster: Cluster, clock: Clock, limit_bytes: int
+        self,
+        store: Store,
+        files: FileStore,
+        cluster: Cluster,
+        clock: Clock,
+        limit_bytes: int,
+        defaults: Callable[[], Quotas] = Quotas,
     ) -> None:
         self._store = store
         self._files = files
         self._cluster = cluster
         self._clock = clock
         self._limit_bytes = limit_bytes
+        self._defaults = defaults
 
     def claim(self, attempt: Attempt) -> bool:
         """Fetch the result of a live attempt and record it.
@@ -61,6 +70,12 @@ class Claims:
             return False
         try:
             self._store.transact(lambda uow: self._record(uow, attempt, report, stored))
+        except TooLarge as error:
+            logger.info(
+                "no result could be claimed",
+                extra={"event": "result.absent", "job_id": attempt.job_id, "reason": str(error)},
+            )
+            return False
         except Conflict:
             return True  # the task itself, or another attempt, was quicker
         logger.info(
@@ -125,6 +140,9 @@ class Claims:
                     received_at=now,
                 )
             )
+        owner = uow.benchmarks.get(current.benchmark_id).user_id
+        allowed = quotas.of_account(uow, owner, self._defaults())
+        quotas.check_run(uow, current.benchmark_id, current.number, owner, allowed)
         lifecycle.result_received(uow, current, report, now)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
+from edgeyard.errors import Unavailable
 from edgeyard.scheduler.model.retention import Pruned, RetentionClass
 from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
 
@@ -61,15 +62,15 @@ def collect_garbage(
     }
     temporary = 0 if dry_run else files.sweep_temporary()
     pruned = store.prune(limits, dry_run=dry_run)
-    content, before = Pruned(), limits.get(RetentionClass.FILES)
+    content = Pruned()
     for stored in files.contents():
         with store.read() as uow:
-            if uow.files.referenced(stored.sha256, before=before):
+            if uow.files.referenced(stored.sha256):
                 continue
         if clock.disagreement_s():
             break  # the age of what is left to look at is no longer known
         # Asked again as nobody else writes: it may have been named meanwhile.
-        if not dry_run and not store.transact(partial(_removed, files, stored.sha256, before)):
+        if not dry_run and not store.transact(partial(_removed, files, stored.sha256, None)):
             continue
         content += Pruned(1, stored.size_bytes)
     rows = sum(each.rows for each in pruned.values())
@@ -87,5 +88,25 @@ def collect_garbage(
     return Collected(pruned=pruned, content=content, temporary=temporary)
 
 
-def _removed(files: FileStore, sha256: str, before: datetime | None, uow: UnitOfWork) -> bool:
-    return not uow.files.referenced(sha256, before=before) and files.remove(sha256)
+def release(store: Store, files: FileStore, named_at: Mapping[str, datetime]) -> None:
+    """Remove content that has just lost a name, if that was its last one.
+
+    What can't be removed now is found by `collect_garbage`.
+
+    Args:
+        store: Has the names.
+        files: Has the content.
+        named_at: When the name was given that was lost, by hash.
+    """
+    for sha256, at in named_at.items():
+        try:
+            store.transact(partial(_removed, files, sha256, at))
+        except Unavailable as error:
+            logger.warning(
+                "content without a name could not be removed",
+                extra={"event": "files.unreleased", "sha256": sha256, "reason": str(error)},
+            )
+
+
+def _removed(files: FileStore, sha256: str, named_at: datetime | None, uow: UnitOfWork) -> bool:
+    return not uow.files.referenced(sha256) and files.remove(sha256, named_at=named_at)

@@ -17,6 +17,7 @@ from edgeyard.errors import (
     EdgeyardError,
     InvalidInput,
     NotFound,
+    QuotaExceeded,
     RunFailed,
     TooLarge,
     Unavailable,
@@ -24,6 +25,7 @@ from edgeyard.errors import (
 )
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.quotas import check_queue, check_stored, of_account
 from edgeyard.scheduler.model.benchmark import (
     RETRIED,
     TERMINAL,
@@ -35,7 +37,8 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
-from edgeyard.scheduler.model.records import CronSchedule, Event
+from edgeyard.scheduler.model.quotas import NO_QUOTAS, Quotas, quotas_of
+from edgeyard.scheduler.model.records import CronSchedule, Event, Role
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
 
@@ -58,6 +61,8 @@ def fetch_files(
     limits_bytes: Mapping[FileRole, int],
     pause: Callable[[float], object],
     stopping: Callable[[], bool],
+    quotas: Quotas = NO_QUOTAS,
+    discard: Callable[[str], object] = lambda sha256: None,
 ) -> None:
     """Download what a benchmark still misses; what can't be had ends it.
 
@@ -67,18 +72,24 @@ def fetch_files(
     Args:
         pause: Waits for so many seconds, or less when the engine stops.
         stopping: Whether the engine stops.
+        quotas: Of users whose accounts have none of their own.
+        discard: Removes content, by its hash, that was downloaded and got no name.
 
     Raises:
         Unavailable: The store can't take it now; try again later.
     """
     with store.read() as uow:
         benchmark = uow.benchmarks.get(benchmark_id)
+        allowed = of_account(uow, benchmark.user_id, quotas)
     cancelled = _Unwanted(store, benchmark_id, clock, stopping)
     for file in benchmark.files:
         if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
             continue
+        limit_bytes = limits_bytes[file.role]
+        if allowed.max_bytes is not None:
+            limit_bytes = min(limit_bytes, allowed.max_bytes)
         try:
-            found = _fetched(fetcher, file, limits_bytes[file.role], pause, cancelled)
+            found = _fetched(fetcher, file, limit_bytes, pause, cancelled)
         except Cancelled:
             logger.info(
                 "download given up",
@@ -86,8 +97,14 @@ def fetch_files(
             )
             return
         if isinstance(found, BenchmarkFile):
-            _note_fetched(store, benchmark_id, found, clock)
-            continue
+            try:
+                if not _note_fetched(store, benchmark_id, found, clock, quotas):
+                    discard(found.sha256 or "")
+                continue
+            except QuotaExceeded as error:
+                discard(found.sha256 or "")
+                sentence = f"{file.name}: {error}"
+                found = Failure(category=FailureCategory.USER_INPUT, sentence=sentence)
         _fail(store, benchmark_id, found, clock)
         return
 
@@ -165,16 +182,21 @@ def _fetched(
             raise Cancelled
 
 
-def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock) -> None:
-    def note(uow: UnitOfWork) -> None:
+def _note_fetched(
+    store: Store, benchmark_id: str, fetched: BenchmarkFile, clock: Clock, quotas: Quotas
+) -> bool:
+    """Record a file that was fetched; False where its benchmark has ended meanwhile."""
+
+    def note(uow: UnitOfWork) -> bool:
         benchmark = uow.benchmarks.get(benchmark_id)
         if benchmark.status in TERMINAL:
-            return
+            return False
         files = tuple(
             fetched if (file.role, file.position) == (fetched.role, fetched.position) else file
             for file in benchmark.files
         )
         uow.benchmarks.save_files(replace(benchmark, files=files))
+        check_stored(uow, benchmark.user_id, of_account(uow, benchmark.user_id, quotas))
         uow.log.append(
             Event(
                 at=clock.now(),
@@ -184,8 +206,9 @@ def _note_fetched(store: Store, benchmark_id: str, fetched: BenchmarkFile, clock
                 data={"name": fetched.name, "sha256": fetched.sha256},
             )
         )
+        return True
 
-    store.transact(note)
+    return store.transact(note)
 
 
 def next_fire(cron: str, after: datetime) -> datetime:
@@ -245,12 +268,21 @@ def add_schedule(
     return schedule
 
 
-def fire_due(store: Store, clock: Clock) -> int:
+def fire_due(
+    store: Store, clock: Clock, quotas: Quotas = NO_QUOTAS, max_pending_total: int | None = None
+) -> int:
     """Make the benchmarks of schedules that are due; each firing and its next time commit together.
 
     A schedule of an account that is disabled or gone makes nothing; its limits are those of now.
     While the last benchmark of a schedule waits, no other is made: the firing is skipped. A
-    schedule that fails holds up no other: that firing is skipped, too.
+    schedule that fails, or whose user's quota is full, holds up no other: that firing is skipped,
+    too.
+
+    Args:
+        store: Has the schedules.
+        clock: Tells which are due.
+        quotas: Of users whose accounts have none of their own.
+        max_pending_total: Pending benchmarks of all users together; None: no bound.
 
     Returns:
         How many were made. Firings missed while the server was down are made up for once.
@@ -264,9 +296,12 @@ def fire_due(store: Store, clock: Clock) -> int:
     made = 0
     for schedule in due:
         try:
-            made += store.transact(partial(_fire_one, schedule.schedule_id, now))
+            fire = partial(_fire_one, schedule.schedule_id, now, quotas, max_pending_total)
+            made += store.transact(fire)
         except Unavailable:
             raise
+        except QuotaExceeded as error:
+            store.transact(partial(_skip_broken, schedule.schedule_id, now, str(error)))
         except Exception as error:
             logger.exception(
                 "a schedule could not be fired",
@@ -277,7 +312,13 @@ def fire_due(store: Store, clock: Clock) -> int:
     return made
 
 
-def _fire_one(schedule_id: str, now: datetime, uow: UnitOfWork) -> bool:
+def _fire_one(
+    schedule_id: str,
+    now: datetime,
+    quotas: Quotas,
+    max_pending_total: int | None,
+    uow: UnitOfWork,
+) -> bool:
     """Fire a schedule once; whether that made a benchmark."""
     schedule = uow.lab.schedule(schedule_id)
     if not schedule.active or schedule.next_fire > now:
@@ -294,6 +335,9 @@ def _fire_one(schedule_id: str, now: datetime, uow: UnitOfWork) -> bool:
         return False
     made = _fire(uow, schedule, now)
     if made is not None:
+        owner = uow.accounts.user(schedule.user_id)
+        most = None if owner.role is Role.OPERATOR else max_pending_total
+        check_queue(uow, owner, quotas_of(owner, quotas), most)
         following = replace(following, last_benchmark_id=made.benchmark_id)
     uow.lab.save_schedule(following)
     return made is not None

@@ -40,6 +40,7 @@ from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, Down
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.forecaster import Forecaster
+from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.outages import Outages
@@ -52,6 +53,7 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView, Twin
@@ -96,6 +98,8 @@ class EngineParts:
         dispatch_threads: Jobs that are handed to the cluster at the same time.
         fetch_threads: Benchmarks whose files are downloaded at the same time.
         downloads_per_user: Of these, those of one user.
+        quotas: Gives the quotas of users whose accounts have none of their own.
+        max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
     """
 
     store: Store
@@ -120,6 +124,8 @@ class EngineParts:
     dispatch_threads: int = 8
     fetch_threads: int = 16  # mostly waiting; slow addresses must not hold up the others
     downloads_per_user: int = DEFAULT_PER_USER
+    quotas: Callable[[], Quotas] = Quotas
+    max_pending_total: Callable[[], int | None] = lambda: None
 
 
 class Engine:
@@ -408,17 +414,24 @@ class Engine:
                 parts.file_limits,
                 self._stop.wait,
                 self._stop.is_set,
+                parts.quotas(),
+                self._discard,
             )
         finally:
             self._downloads.done(download)
             self.wake()
+
+    def _discard(self, sha256: str) -> None:
+        """Remove content that was fetched for nobody."""
+        release(self._parts.store, self._parts.files, {sha256: self._parts.clock.now()})
 
     def _notify_loop(self) -> None:
         while not self._stop.wait(TICK_S):
             self._guarded("notify", self._parts.notifier.run)
 
     def _fire_due(self) -> None:
-        if fire_due(self._parts.store, self._parts.clock):
+        parts = self._parts
+        if fire_due(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
 
     def _watch_over(self) -> None:

@@ -89,6 +89,8 @@ class User:
             0: not at all. Operators are not bound.
         boards: Of a host's account: the boards whose results it may upload, by ``target_uid``; a
             ``*`` at the end stands for any ending.
+        max_bytes: This and the following: the account's own quotas, see
+            `edgeyard.scheduler.model.quotas.Quotas`; None: those of the server's settings.
     """
 
     user_id: str
@@ -101,6 +103,14 @@ class User:
     share: float = 1.0
     max_lease_s: float = 0.0
     boards: tuple[str, ...] = ()
+    max_bytes: int | None = None
+    max_files: int | None = None
+    max_pending: int | None = None
+    max_live: int | None = None
+    max_schedules: int | None = None
+    max_tokens: int | None = None
+    max_run_files: int | None = None
+    max_run_bytes: int | None = None
 
     def serves(self, target_uid: str | None) -> bool:
         """Whether a board is one of the account's `boards`."""

@@ -30,6 +30,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.quotas import QUOTA_NAMES
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -517,6 +518,7 @@ def user_to_json(user: User) -> JsonObject:
         "share": user.share,
         "max_lease_s": user.max_lease_s,
         "boards": list(user.boards),
+        **{name: getattr(user, name) for name in QUOTA_NAMES},
         "disabled": user.disabled,
     }
 

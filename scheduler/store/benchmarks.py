@@ -61,7 +61,11 @@ _FILES = (
     .where(benchmark_files.c.benchmark_id == bindparam("id"))
     .order_by(benchmark_files.c.role, benchmark_files.c.position)
 )
-_FORGET_FILES = delete(benchmark_files).where(benchmark_files.c.benchmark_id == bindparam("id"))
+_FORGET_FILES = (
+    delete(benchmark_files)
+    .where(benchmark_files.c.benchmark_id == bindparam("id"))
+    .returning(benchmark_files)
+)
 _STATE = select(benchmarks.c.status, benchmarks.c.version).where(
     benchmarks.c.benchmark_id == bindparam("id")
 )
@@ -170,6 +174,10 @@ class SqlBenchmarks:
         )
         self._tx.count_move(None, benchmark.status)
 
+    def bound_pending(self, max_pending: int) -> None:
+        """Refuse the commit (QuotaExceeded) where it would leave more pending ones than this."""
+        self._tx.bound_pending(max_pending)
+
     def lock(self, benchmark_ids: Iterable[str]) -> None:
         """Let nobody else change these until the end of the unit of work."""
         self._tx.lock(benchmark_ids)
@@ -257,7 +265,14 @@ class SqlBenchmarks:
     def save_files(self, benchmark: Benchmark) -> Benchmark:
         """As `save`, with its files."""
         saved = self.save(benchmark)
-        self._tx.run(_FORGET_FILES, {"id": benchmark.benchmark_id})
+        for row in self._tx.changed(_FORGET_FILES, {"id": benchmark.benchmark_id}):
+            if row["kept"] and row["sha256"] is not None:
+                self._tx.name(
+                    benchmark.user_id,
+                    cast(str, row["sha256"]),
+                    cast("int | None", row["size_bytes"]) or 0,
+                    -1,
+                )
         self._add_files(benchmark)
         return saved
 
@@ -360,6 +375,9 @@ class SqlBenchmarks:
         self._tx.insert_all(
             benchmark_files, [file_row(benchmark.benchmark_id, file) for file in benchmark.files]
         )
+        for file in benchmark.files:
+            if file.sha256 is not None:
+                self._tx.name(benchmark.user_id, file.sha256, file.size_bytes or 0)
 
     def _with_files(self, rows: Sequence[Row]) -> list[Benchmark]:
         files: dict[object, list[BenchmarkFile]] = {row["benchmark_id"]: [] for row in rows}

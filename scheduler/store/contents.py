@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import DownloadGrant, Report, ResultFile, UserFile
 from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
 from edgeyard.scheduler.store.tables import (
     LIVE_STATES,
+    UtcTime,
     attempts,
+    benchmark_files,
+    benchmarks,
     grants,
     reports,
     result_files,
+    schedules,
     user_files,
 )
 from edgeyard.scheduler.store.transaction import Transaction
@@ -42,14 +46,55 @@ _NAMED = (
 _SHA256 = bindparam("sha256", type_=Text)
 _REFERENCED = select(
     or_(
-        *(
-            exists().where(table.c.sha256 == _SHA256)
-            for table in (user_files, grants, result_files)
+        *(exists().where(table.c.sha256 == _SHA256) for table in (user_files, result_files)),
+        exists().where(
+            grants.c.sha256 == _SHA256,
+            attempts.c.benchmark_id == grants.c.benchmark_id,
+            attempts.c.number == grants.c.attempt,
+            text(LIVE_STATES),
         ),
         content_in_use(_SHA256),
     )
 )
-_EVER = datetime(1, 1, 1, tzinfo=UTC)
+_RENEW = (
+    update(user_files)
+    .where(user_files.c.file_id == bindparam("id"))
+    .values(created_at=bindparam("at", type_=UtcTime))
+    .returning(user_files)
+)
+_FORGET = delete(user_files).where(user_files.c.file_id == bindparam("id")).returning(user_files)
+_OTHER_NAME = (
+    select(user_files.c.file_id)
+    .where(user_files.c.user_id == bindparam("user_id"), user_files.c.sha256 == _SHA256)
+    .limit(1)
+)
+_SCHEDULE_WITH = (
+    select(schedules.c.schedule_id)
+    .where(
+        schedules.c.user_id == bindparam("user_id"),
+        schedules.c.active,
+        schedules.c.description.contains(_SHA256),
+    )
+    .limit(1)
+)
+_DROPPED = update(benchmark_files).values(kept=False).returning(benchmark_files)
+_KEPT = (benchmark_files.c.kept, benchmark_files.c.sha256.is_not(None))
+_DROP_OF_ENDED = _DROPPED.where(
+    *_KEPT,
+    benchmark_files.c.sha256 == bindparam("of_sha256", type_=Text),
+    exists().where(
+        benchmarks.c.benchmark_id == benchmark_files.c.benchmark_id,
+        benchmarks.c.user_id == bindparam("of_user", type_=Text),
+        benchmarks.c.status.in_([status.value for status in TERMINAL]),
+    ),
+)
+_DROP_INPUTS = _DROPPED.where(*_KEPT, benchmark_files.c.benchmark_id == bindparam("id"))
+_DROP_RESULTS = (
+    delete(result_files)
+    .where(result_files.c.benchmark_id == bindparam("id"))
+    .returning(result_files)
+)
+_OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindparam("id"))
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
@@ -60,15 +105,25 @@ class SqlFiles:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def add_user_file(self, file: UserFile) -> None:
-        """Give content a name.
+    def add_user_file(self, file: UserFile) -> UserFile:
+        """Give content a name; the same content under its newest name again renews that one.
+
+        Returns:
+            The file as it is stored.
 
         Raises:
             Conflict: The file's id is taken.
         """
         self._tx.lock_names()
+        newest = self._tx.row(_NAMED, {"user_id": file.user_id, "name": file.name})
+        if newest is not None and newest["sha256"] == file.sha256:
+            values = {"id": newest["file_id"], "at": file.created_at}
+            if renewed := self._tx.changed(_RENEW, values):
+                return _user_file(renewed[0], file.name)
         if not self._tx.insert(user_files, flat_row(file)):
             raise Conflict(f"file {file.file_id} is already there")
+        self._tx.name(file.user_id, file.sha256, file.size_bytes)
+        return file
 
     def user_file(self, user_id: str, name: str) -> UserFile:
         """Newest of that name.
@@ -93,15 +148,50 @@ class SqlFiles:
             query = query.where(user_files.c.user_id == user_id)
         return [_user_file(row, "") for row in self._tx.rows(query)]
 
-    def remove_user_file(self, file_id: str) -> None:
-        """Forget the name; content stays while others use it.
+    def remove_user_file(self, file_id: str) -> UserFile:
+        """Forget the name; returns what it was.
+
+        With the user's last name of a content, their ended benchmarks stop keeping it, too; those
+        that are live keep it.
 
         Raises:
             NotFound: No such file.
+            Conflict: An active schedule of the user runs with it.
         """
-        gone = self._tx.run(delete(user_files).where(user_files.c.file_id == file_id))
-        if not gone.rowcount:
+        rows = self._tx.changed(_FORGET, {"id": file_id})
+        if not rows:
             raise NotFound("file", file_id)
+        gone = _user_file(rows[0], file_id)
+        self._tx.name(gone.user_id, gone.sha256, gone.size_bytes, -1)
+        named = {"user_id": gone.user_id, "sha256": gone.sha256}
+        if not self._tx.value(_OTHER_NAME, named):
+            schedule = self._tx.value(_SCHEDULE_WITH, named)
+            if schedule is not None:
+                raise Conflict(f"the schedule {schedule} runs with it: end the schedule first")
+            ended = {"of_user": gone.user_id, "of_sha256": gone.sha256}
+            self._drop(self._tx.changed(_DROP_OF_ENDED, ended), gone.user_id)
+        return gone
+
+    def drop_files(self, benchmark_id: str, user_id: str) -> Sequence[str]:
+        """Let an ended benchmark keep no files and results but its report; returns their hashes.
+
+        Args:
+            benchmark_id: Of the benchmark.
+            user_id: Whose it is.
+        """
+        self._tx.lock([benchmark_id])
+        self._tx.lock_names()
+        rows = [
+            *self._tx.changed(_DROP_INPUTS, {"id": benchmark_id}),
+            *self._tx.changed(_DROP_RESULTS, {"id": benchmark_id}),
+        ]
+        self._drop(rows, user_id)
+        return sorted({cast(str, row["sha256"]) for row in rows})
+
+    def _drop(self, rows: Sequence[Row], user_id: str) -> None:
+        for row in rows:
+            size_bytes = cast("int | None", row["size_bytes"]) or 0
+            self._tx.name(user_id, cast(str, row["sha256"]), size_bytes, -1)
 
     def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
         """Open names under ``/download/``, each for one attempt.
@@ -127,15 +217,19 @@ class SqlFiles:
         """Replace one of the same name; False if the same content was there already."""
         self._tx.lock([result.benchmark_id])
         self._tx.lock_names()
-        was = self._tx.value(
-            select(result_files.c.sha256).where(
+        was = self._tx.row(
+            select(result_files.c.sha256, result_files.c.size_bytes).where(
                 result_files.c.benchmark_id == result.benchmark_id,
                 result_files.c.attempt == result.attempt,
                 result_files.c.name == result.name,
             )
         )
-        if was == result.sha256:
+        if was is not None and was["sha256"] == result.sha256:
             return False
+        owner = cast(str, self._tx.value(_OWNER, {"id": result.benchmark_id}))
+        if was is not None:
+            self._tx.name(owner, cast(str, was["sha256"]), cast(int, was["size_bytes"]), -1)
+        self._tx.name(owner, result.sha256, result.size_bytes)
         self._tx.replace(result_files, flat_row(result))
         return True
 
@@ -198,15 +292,10 @@ class SqlFiles:
             found += [report_of(row) for row in self._tx.rows(query)]
         return found
 
-    def referenced(self, sha256: str, *, before: datetime | None = None) -> bool:
-        """Whether any name, grant, result or benchmark still uses the content.
-
-        Args:
-            sha256: Of the content.
-            before: Benchmarks that ended earlier count no longer; None: all count.
-        """
+    def referenced(self, sha256: str) -> bool:
+        """Whether any name, grant, result, benchmark or schedule still uses the content."""
         self._tx.lock_names(exclusively=True)
-        return bool(self._tx.value(_REFERENCED, {"sha256": sha256, "before": before or _EVER}))
+        return bool(self._tx.value(_REFERENCED, {"sha256": sha256}))
 
 
 def _user_file(row: Row | None, name: str) -> UserFile:

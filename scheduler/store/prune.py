@@ -170,6 +170,42 @@ def _rule(
     return Rule(limit, page, first, remove, step)
 
 
+def _unnamed(kind: Table, *keys: ColumnElement[Any], kept: bool = False) -> Remove:
+    """Delete rows that name content, and count the names of their users; as `_by` otherwise.
+
+    Args:
+        kept: The rows stay, and name the content no longer.
+    """
+    where = _are(*keys)
+    changing = (
+        update(kind).where(*where, kind.c.kept).values(kept=False).returning(kind)
+        if kept
+        else delete(kind).where(*where).returning(kind)
+    )
+
+    def remove(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
+        gone: list[Row] = []
+        for row in rows:
+            values = {f"key{place}": row[f"k{place}"] for place in range(len(keys))}
+            gone += tx.changed(changing, values)
+        _forget_names(tx, gone)
+        return len(gone)
+
+    return remove
+
+
+def _forget_names(tx: Transaction, gone: Sequence[Row]) -> None:
+    """Count that rows of uploads, results or files of benchmarks name their content no longer."""
+    ids = sorted({cast(str, row["benchmark_id"]) for row in gone if "benchmark_id" in row})
+    found = tx.rows(_OWNERS, {"ids": ids}) if ids else ()
+    owners = {row["benchmark_id"]: cast(str, row["user_id"]) for row in found}
+    for row in gone:
+        user_id = row["user_id"] if "user_id" in row else owners.get(row["benchmark_id"])
+        if user_id is not None and row["sha256"] is not None:
+            size_bytes = cast("int | None", row["size_bytes"]) or 0
+            tx.name(cast(str, user_id), cast(str, row["sha256"]), size_bytes, -1)
+
+
 def _each(statement: Delete | Update) -> Remove:
     """Remove row by row: ``k0``, ``k1``, ... are its keys."""
 
@@ -222,6 +258,14 @@ def _remove_cycles(tx: Transaction, rows: Sequence[Row], before: datetime) -> in
     return tx.run(delete(cycles).where(among(cycles.c.seq)), {"ids": seqs}).rowcount
 
 
+def _of_benchmarks(table: Table) -> Select[Any]:
+    return select(table).where(among(table.c.benchmark_id))
+
+
+_OWNERS = select(benchmarks.c.benchmark_id, benchmarks.c.user_id).where(
+    among(benchmarks.c.benchmark_id)
+)
+
 _BENCHMARK_PARTS = (
     *(
         table
@@ -245,6 +289,9 @@ def _remove_benchmarks(tx: Transaction, rows: Sequence[Row], before: datetime) -
     if not found:
         return 0
     ids = [row["benchmark_id"] for row in found]
+    kept = benchmark_files.c.kept
+    _forget_names(tx, tx.rows(_of_benchmarks(benchmark_files).where(kept), {"ids": ids}))
+    _forget_names(tx, tx.rows(_of_benchmarks(result_files), {"ids": ids}))
     for table in _BENCHMARK_PARTS:
         tx.run(delete(table).where(among(table.c.benchmark_id)), {"ids": ids})
     gone = tx.run(delete(benchmarks).where(among(benchmarks.c.benchmark_id)), {"ids": ids})
@@ -258,16 +305,18 @@ def _remove_benchmarks(tx: Transaction, rows: Sequence[Row], before: datetime) -
 
 
 def content_in_use(sha256: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a benchmark that is live, or ended not before ``before``, runs with the content.
+    """Whether a benchmark keeps the content.
 
     Or a schedule: it names its files inside its description; a hash is found there as it is.
     """
     return or_(
-        exists()
-        .where(benchmark_files.c.sha256 == sha256)
-        .where(_not_long_ended(benchmark_files.c.benchmark_id)),
-        exists().where(schedules.c.active, schedules.c.description.contains(sha256)),
+        exists().where(benchmark_files.c.sha256 == sha256, benchmark_files.c.kept),
+        _scheduled(sha256),
     )
+
+
+def _scheduled(sha256: ColumnElement[str]) -> ColumnElement[bool]:
+    return exists().where(schedules.c.active, schedules.c.description.contains(sha256))
 
 
 _OLD_CYCLE = (
@@ -361,7 +410,7 @@ RULES: Mapping[str, Rule] = {
             result_files.c.attempt,
             result_files.c.name,
         ],
-        _by(
+        _unnamed(
             result_files,
             result_files.c.received_at,
             result_files.c.benchmark_id,
@@ -372,12 +421,32 @@ RULES: Mapping[str, Rule] = {
         kept=_not_long_ended(result_files.c.benchmark_id),
         size=result_files.c.size_bytes,
     ),
+    "benchmark_files": _rule(
+        _KINDS.FILES,
+        [benchmark_files.c.benchmark_id, benchmark_files.c.role, benchmark_files.c.position],
+        _unnamed(
+            benchmark_files,
+            benchmark_files.c.benchmark_id,
+            benchmark_files.c.role,
+            benchmark_files.c.position,
+            kept=True,
+        ),
+        where=and_(benchmark_files.c.kept, benchmark_files.c.sha256.is_not(None)),
+        kept=_not_long_ended(benchmark_files.c.benchmark_id),
+    ),
     "user_files": _rule(
         _KINDS.FILES,
         [user_files.c.created_at, user_files.c.file_id],
-        _by(user_files, user_files.c.created_at, user_files.c.file_id),
+        _unnamed(user_files, user_files.c.created_at, user_files.c.file_id),
         where=user_files.c.created_at < _BEFORE,
-        kept=content_in_use(user_files.c.sha256),
+        kept=or_(
+            _scheduled(user_files.c.sha256),
+            exists().where(
+                benchmark_files.c.sha256 == user_files.c.sha256,
+                benchmark_files.c.kept,
+                _not_long_ended(benchmark_files.c.benchmark_id),
+            ),
+        ),
         size=user_files.c.size_bytes,
     ),
     "benchmarks": _rule(

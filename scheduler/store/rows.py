@@ -117,7 +117,7 @@ def file_row(benchmark_id: str, file: BenchmarkFile) -> dict[str, object]:
 def file_of(row: Row) -> BenchmarkFile:
     """A file that a benchmark needs."""
     r = cast("dict[str, Any]", dict(row))
-    del r["benchmark_id"]
+    del r["benchmark_id"], r["kept"]
     return BenchmarkFile(**(r | {"role": FileRole(r["role"])}))
 
 

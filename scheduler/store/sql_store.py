@@ -45,6 +45,7 @@ from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
 from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
 from edgeyard.scheduler.store.turns import Turns
+from edgeyard.scheduler.store.usage import SqlUsage
 from edgeyard.scheduler.store.webhooks import SqlWebhooks
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class SqlUnitOfWork:
         self.keeping = SqlKeeping(tx)
         self.scoring = SqlScoring(tx)
         self.leadership = SqlLeadership(tx)
+        self.usage = SqlUsage(tx)
 
 
 class SqlStore:

@@ -25,6 +25,7 @@ from sqlalchemy import (
     TypeDecorator,
     false,
     text,
+    true,
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -209,6 +210,8 @@ benchmark_files = Table(
     Column("url", Text),
     Column("sha256", Text, index=True),
     Column("size_bytes", BigInteger),
+    # whether the benchmark is a name of the content; its hash and size stay known
+    Column("kept", Boolean, nullable=False, server_default=true()),
 )
 
 benchmark_tags = Table(
@@ -388,6 +391,31 @@ users = Table(
     Column("share", Float, nullable=False, server_default="1"),
     Column("max_lease_s", Float, nullable=False, server_default="0"),
     Column("boards", Words, nullable=False, server_default=""),
+    Column("max_bytes", BigInteger),
+    Column("max_files", BigInteger),
+    Column("max_pending", BigInteger),
+    Column("max_live", BigInteger),
+    Column("max_schedules", BigInteger),
+    Column("max_tokens", BigInteger),
+    Column("max_run_files", BigInteger),
+    Column("max_run_bytes", BigInteger),
+)
+
+user_contents = Table(
+    "user_contents",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("sha256", Text, primary_key=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    # uploaded files, results and benchmarks of the user that have this content
+    Column("names", BigInteger, nullable=False),
+)
+
+user_usage = Table(
+    "user_usage",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("stored_bytes", BigInteger, nullable=False),
 )
 
 balances = Table(

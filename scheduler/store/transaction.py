@@ -16,6 +16,7 @@ from sqlalchemy import (
     Insert,
     Table,
     bindparam,
+    delete,
     func,
     select,
     text,
@@ -34,7 +35,13 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.sql import Executable
 from sqlalchemy.sql.dml import ReturningInsert
 
-from edgeyard.errors import ConcurrentUpdate, InvalidInput, OutOfSpace, Unavailable
+from edgeyard.errors import (
+    ConcurrentUpdate,
+    InvalidInput,
+    OutOfSpace,
+    QuotaExceeded,
+    Unavailable,
+)
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store.tables import (
@@ -44,6 +51,8 @@ from edgeyard.scheduler.store.tables import (
     explanations,
     outcomes,
     status_counts,
+    user_contents,
+    user_usage,
 )
 
 logger = logging.getLogger(__name__)
@@ -78,6 +87,18 @@ _NUMBER = (
 )
 
 
+_CONTENT = (
+    user_contents.c.user_id == bindparam("of_user"),
+    user_contents.c.sha256 == bindparam("of_sha256"),
+)
+_FEWER_NAMES = (
+    update(user_contents)
+    .where(*_CONTENT)
+    .values(names=user_contents.c.names + bindparam("more"))
+    .returning(user_contents.c.names)
+)
+_NAMELESS = delete(user_contents).where(*_CONTENT)
+_PENDING = select(status_counts.c.stored).where(status_counts.c.status == Status.PENDING.value)
 _LAST_OUTCOME = select(func.max(outcomes.c.seq))
 
 
@@ -154,6 +175,17 @@ def _insert_each(table: Table, dialect: str) -> ReturningInsert[Any]:
 
 
 @functools.cache
+def _adding(table: Table, column: str, dialect: str) -> ReturningInsert[Any]:
+    """Insert a row, or add its number to that of the row that is there; returns the sum."""
+    insert = _insert(table, dialect)
+    summed = table.c[column] + insert.excluded[column]
+    keys = [each.name for each in table.primary_key]
+    return insert.on_conflict_do_update(index_elements=keys, set_={column: summed}).returning(
+        table.c[column]
+    )
+
+
+@functools.cache
 def _upsert(table: Table, dialect: str) -> Insert:
     insert = _insert(table, dialect)
     keys = [column.name for column in table.primary_key]
@@ -178,6 +210,8 @@ class Transaction:
         self._explanations: dict[str, dict[str, object]] = {}
         self._outcomes: list[dict[str, object]] = []
         self._locked: set[str] = set()
+        self._names: dict[tuple[str, str], tuple[int, int]] = {}
+        self._max_pending: int | None = None
 
     def lock(self, benchmark_ids: Iterable[str]) -> None:
         """Let nobody else change these benchmarks, or what belongs to them, until the end.
@@ -224,6 +258,11 @@ class Transaction:
                 "CursorResult[object]",
                 self._connection.execute(statement, values),
             )
+
+    def changed(self, statement: Executable, values: Row) -> Sequence[Row]:
+        """As `run`, of a statement that returns the rows that it changed."""
+        with translated():
+            return cast("Sequence[Row]", self.run(statement, values).mappings().all())
 
     def rows(self, statement: Executable, values: Row | None = None) -> Sequence[Row]:
         """All rows, by column name."""
@@ -277,6 +316,37 @@ class Transaction:
         self._writable()
         self._moves[status] -= 1
 
+    def name(self, user_id: str, sha256: str, size_bytes: int, more: int = 1) -> None:
+        """A user has so many more names of a content: uploads, results, files of benchmarks."""
+        self._writable()
+        _, before = self._names.get((user_id, sha256), (0, 0))
+        self._names[user_id, sha256] = (size_bytes, before + more)
+
+    def count_names(self) -> None:
+        """Write what `name` collected: who names a content, and how many bytes each user has."""
+        named, self._names = self._names, {}
+        grown: Counter[str] = Counter()
+        for (user_id, sha256), (size_bytes, more) in sorted(named.items()):
+            key = {"of_user": user_id, "of_sha256": sha256}
+            if more > 0:
+                row = {"user_id": user_id, "sha256": sha256, "size_bytes": size_bytes}
+                adding = _adding(user_contents, "names", self.dialect)
+                if self.run(adding, {**row, "names": more}).scalar() == more:
+                    grown[user_id] += size_bytes
+            elif more < 0:
+                left = self.run(_FEWER_NAMES, {**key, "more": more}).scalar()
+                if left is not None and cast(int, left) <= 0:
+                    self.run(_NAMELESS, key)
+                    grown[user_id] -= size_bytes
+        adding = _adding(user_usage, "stored_bytes", self.dialect)
+        for user_id, size_bytes in sorted(grown.items()):
+            if size_bytes:
+                self.run(adding, {"user_id": user_id, "stored_bytes": size_bytes})
+
+    def bound_pending(self, max_pending: int) -> None:
+        """Refuse the commit where it would leave more pending benchmarks than this."""
+        self._max_pending = max_pending
+
     def add_event(self, row: dict[str, object]) -> None:
         """Keep an event until `flush` numbers it."""
         self._writable()
@@ -305,6 +375,7 @@ class Transaction:
         if self._explanations:
             rows = [row for _, row in sorted(self._explanations.items())]
             self.run(_upsert(explanations, self.dialect), rows)
+        self.count_names()
         moves = [
             {"which": status.value, "more": more}
             for status, more in sorted(self._moves.items())
@@ -318,6 +389,7 @@ class Transaction:
             self.run(select(func.pg_advisory_xact_lock(_FLUSH_LOCK)))
         if moves:
             self.run(_COUNT, moves)
+            self._check_pending()
         if self._outcomes:
             last = cast("int | None", self.value(_LAST_OUTCOME)) or 0
             rows = [{**row, "seq": last + i} for i, row in enumerate(self._outcomes, 1)]
@@ -327,6 +399,21 @@ class Transaction:
             first = last - len(self._events) + 1
             self.insert_all(
                 events, [{"seq": first + i, **row} for i, row in enumerate(self._events)]
+            )
+
+    def _check_pending(self) -> None:
+        most = self._max_pending
+        if most is None or self._moves[Status.PENDING] <= 0:
+            return
+        pending = cast(int, self.value(_PENDING))
+        if pending > most:
+            raise QuotaExceeded(
+                "max_pending_total",
+                most,
+                pending,
+                "all users together",
+                "try again when some of the queue has run",
+                retry_after_s=10.0,
             )
 
 

@@ -11,6 +11,8 @@
     ├── Conflict              the thing is not in a state that allows this
     │   └── ConcurrentUpdate  another transaction was first: `Store.transact` tries again
     ├── TooLarge              over a stated limit
+    ├── QuotaExceeded         over what the account, or everybody together, may have
+    ├── RateLimited           too many requests in a short time
     ├── Unavailable           not now: wait and try again
     │   └── LeadershipLost    another server leads: this one's engine must not write any more
     ├── Cancelled             whoever wanted this no longer does
@@ -28,7 +30,7 @@ This module is imported on boards too: only the standard library, Python 3.10.
 """
 
 from dataclasses import dataclass
-from typing import Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 
 class EdgeyardError(Exception):
@@ -113,11 +115,81 @@ class ConcurrentUpdate(Conflict):
 
 
 class TooLarge(EdgeyardError):
-    """Something is over a limit that the operator set."""
+    """Something is over a limit that the operator set.
 
-    def __init__(self, what: str, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
-        super().__init__(f"{what} is over the limit of {limit_bytes} bytes")
+    Attributes:
+        limit: Name of the limit; "" where it has none.
+        value: The most that is allowed.
+        whose: Whom the limit is for.
+    """
+
+    def __init__(
+        self, what: str, limit_bytes: int, limit: str = "", whose: str = "this server"
+    ) -> None:
+        self.limit = limit
+        self.value = limit_bytes
+        self.whose = whose
+        named = f" ({limit} of {whose}; an operator may raise it)" if limit else ""
+        super().__init__(f"{what} is over the limit of {limit_bytes} bytes{named}")
+
+    @classmethod
+    def of_run(cls, limit: str, value: int, used: int, whose: str) -> "TooLarge":
+        """Return the error of a run that uploads more than it may."""
+        made = cls("the result", value, limit, whose)
+        made.args = (
+            f"{limit} of {whose} is {value}, and this would make {used}: upload less, or ask an "
+            "operator for more",
+        )
+        return made
+
+
+class QuotaExceeded(EdgeyardError):
+    """A user, or all of them together, would have more than they may.
+
+    Attributes:
+        limit: Name of the limit.
+        value: The most that is allowed.
+        used: What there would be.
+        whose: Whom the limit is for, e.g. ``user alice``.
+        retry_after_s: When there may be room, in seconds; None: not before somebody makes some.
+    """
+
+    def __init__(
+        self,
+        limit: str,
+        value: int,
+        used: int,
+        whose: str,
+        advice: str,
+        retry_after_s: Optional[float] = None,
+    ) -> None:
+        self.limit = limit
+        self.value = value
+        self.used = used
+        self.whose = whose
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{limit} of {whose} is {value}, and this would make {used}: {advice}")
+
+
+class RateLimited(EdgeyardError):
+    """More requests came in the window of a rate limit than it allows.
+
+    Attributes:
+        limit: Name of the limit.
+        value: Requests a minute that are allowed.
+        whose: Whom the limit is for, e.g. ``a token of user alice``.
+        retry_after_s: When the next request is allowed, in seconds.
+    """
+
+    def __init__(self, limit: str, value: int, whose: str, retry_after_s: float) -> None:
+        self.limit = limit
+        self.value = value
+        self.whose = whose
+        self.retry_after_s = retry_after_s
+        super().__init__(
+            f"{limit} of {whose} is {value} requests a minute, and there were more: "
+            f"try again in {retry_after_s:.0f} s, and less often"
+        )
 
 
 class Unavailable(EdgeyardError):

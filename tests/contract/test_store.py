@@ -602,12 +602,15 @@ def test_content_is_referenced_while_anything_names_it(store: SqlStore) -> None:
     _add(store, make.a_benchmark(files=(make.a_benchmark_file(sha256=make.a_sha256("in")),)))
     with store.write() as uow:
         uow.files.add_user_file(make.a_user_file(sha256=make.a_sha256("uploaded")))
+        uow.attempts.add_all([make.an_attempt()])
         uow.files.add_grants([make.a_grant(sha256=make.a_sha256("granted"))])
         uow.files.add_result(make.a_result(sha256=make.a_sha256("out")))
         for name in ("in", "uploaded", "granted", "out"):
             assert uow.files.referenced(make.a_sha256(name)), name
         uow.files.remove_user_file("f-1")
         assert not uow.files.referenced(make.a_sha256("uploaded"))
+        uow.attempts.save(replace(make.an_attempt(), state=AttemptState.ENDED))
+        assert not uow.files.referenced(make.a_sha256("granted"))  # nobody can download it
 
 
 # --- accounts -----------------------------------------------------------------------------------

@@ -1,0 +1,141 @@
+"""The limits that hold for a user, how much of each is used, and what all users have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import NamedTuple
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import Operator, Submitter
+from edgeyard.benchmark_api.routes.context import Ctx, answer
+from edgeyard.benchmark_api.routes.documented import answers
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.services import Services
+from edgeyard.benchmark_api.settings import Settings, setting_of
+from edgeyard.errors import NotFound
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.quotas import QUOTA_NAMES, USED, Usage, quotas_of
+from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.wire import JsonObject
+
+router = APIRouter(prefix="/v1", tags=["accounts"])
+
+
+class _Kind(NamedTuple):
+    """How a limit counts, and the status of the answer past it."""
+
+    unit: str
+    status: int
+
+
+_QUOTAS = {
+    "max_bytes": _Kind("bytes", 507),
+    "max_files": _Kind("files", 507),
+    "max_pending": _Kind("benchmarks", 429),
+    "max_live": _Kind("benchmarks", 429),
+    "max_schedules": _Kind("schedules", 507),
+    "max_tokens": _Kind("tokens", 507),
+    "max_run_files": _Kind("files", 413),
+    "max_run_bytes": _Kind("bytes", 413),
+}
+_SERVER = {
+    "max_pending_total": _Kind("benchmarks", 429),
+    "campaign_limit": _Kind("benchmarks", 422),
+    "model_limit_bytes": _Kind("bytes", 413),
+    "dataset_limit_bytes": _Kind("bytes", 413),
+    "result_limit_bytes": _Kind("bytes", 413),
+    "body_limit_bytes": _Kind("bytes", 413),
+    "reserve_bytes": _Kind("bytes", 507),
+    "user_requests_per_minute": _Kind("requests a minute", 429),
+    "trusted_requests_per_minute": _Kind("requests a minute", 429),
+    "address_requests_per_minute": _Kind("requests a minute", 429),
+    "failures_per_minute": _Kind("requests a minute", 429),
+}
+_WHOSE = {
+    "max_pending_total": "all users together",
+    "user_requests_per_minute": "each token of a submitter",
+    "trusted_requests_per_minute": "each token of an operator, host or running task",
+    "address_requests_per_minute": "each address",
+    "failures_per_minute": "each address",
+}
+
+
+@router.get("/limits", responses=answers(200, shapes.Limits))
+def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Response:
+    """The limits that hold for you, and how much of each is used; anybody's for operators."""
+    services = context.services
+    user_id = user_id or caller.user_id
+    if not caller.may_see(user_id):
+        raise NotFound("user", user_id)
+    with services.store.read() as uow:
+        user = uow.accounts.user(user_id)
+        usage = uow.usage.of(user_id, services.clock.now())
+        pending = uow.benchmarks.counts_by_status().get(Status.PENDING, 0)
+    items = [*_of_user(user, usage, services.settings), *_of_server(services, pending)]
+    return answer({"user_id": user_id, "items": items})
+
+
+@router.get("/usage", responses=answers(200, shapes.Uses))
+def usage(caller: Operator, context: Ctx) -> Response:
+    """What every user has, and may have."""
+    services = context.services
+    defaults = services.settings.quotas
+    with services.store.read() as uow:
+        users = {user.user_id: user for user in uow.accounts.users()}
+        used = uow.usage.all(services.clock.now())
+    items = []
+    for each in used:
+        allowed = asdict(quotas_of(users[each.user_id], defaults))
+        items.append(asdict(each) | {name: allowed[name] for name in USED})
+    return answer({"items": items})
+
+
+def _of_user(user: User, usage: Usage, settings: Settings) -> Iterator[JsonObject]:
+    allowed = quotas_of(user, settings.quotas)
+    for name in QUOTA_NAMES:
+        setting = setting_of(name)
+        source = _source(settings, setting)
+        if getattr(user, name) is not None:
+            source = "account"
+        elif user.role is Role.OPERATOR:
+            source = "role"
+        run = name.startswith("max_run_")
+        yield {
+            "name": name,
+            "value": getattr(allowed, name),
+            "used": getattr(usage, USED[name]) if name in USED else None,
+            "unit": _QUOTAS[name].unit,
+            "whose": f"{'each run of ' if run else ''}user {user.user_id}",
+            "source": source,
+            "setting": setting,
+            "status": _QUOTAS[name].status,
+            "meaning": _meaning(setting),
+        }
+
+
+def _of_server(services: Services, pending: int) -> Iterator[JsonObject]:
+    settings = services.settings
+    for name, kind in _SERVER.items():
+        yield {
+            "name": name,
+            "value": getattr(settings, name),
+            "used": pending if name == "max_pending_total" else None,
+            "unit": kind.unit,
+            "whose": _WHOSE.get(name, "this server"),
+            "source": _source(settings, name),
+            "setting": name,
+            "status": kind.status,
+            "meaning": _meaning(name),
+        }
+
+
+def _source(settings: Settings, name: str) -> str:
+    default = Settings.model_fields[name].default
+    return "default" if getattr(settings, name) == default else "setting"
+
+
+def _meaning(name: str) -> str:
+    return Settings.model_fields[name].description or ""

@@ -1,0 +1,145 @@
+"""Quotas: checked after a change, in the transaction that makes it, which is undone if one is over.
+
+Each check first locks what the user has, so that two changes that each fit can't pass together.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from edgeyard.errors import NotFound, QuotaExceeded, TooLarge
+from edgeyard.scheduler.model.quotas import Quotas, quotas_of
+from edgeyard.scheduler.model.records import User
+from edgeyard.scheduler.ports import UnitOfWork
+
+_FREE_FILES = (
+    "delete files that you no longer need (edgeyard files list, edgeyard files delete), also those "
+    "of ended benchmarks (edgeyard files delete --benchmark ID), or ask an operator for more"
+)
+_QUEUE_RETRY_S = 10.0
+
+
+def of_account(uow: UnitOfWork, user_id: str, defaults: Quotas) -> Quotas:
+    """Return the quotas of an account; no bound where it is gone, or is Edgeyard's own."""
+    try:
+        return quotas_of(uow.accounts.user(user_id), defaults)
+    except NotFound:
+        return Quotas()
+
+
+def check_stored(
+    uow: UnitOfWork, user_id: str, quotas: Quotas, *, more_bytes: int = 0, files: bool = False
+) -> None:
+    """Check what is stored for a user, after something was named.
+
+    Args:
+        uow: In which it was named.
+        user_id: Whose it is.
+        quotas: Of the user.
+        more_bytes: By which `Quotas.max_bytes` may be exceeded.
+        files: Check the number of uploaded files, too.
+
+    Raises:
+        QuotaExceeded: It is too much.
+    """
+    whose = f"user {user_id}"
+    if quotas.max_bytes is not None or quotas.max_files is not None:
+        uow.usage.lock(user_id)
+    if quotas.max_bytes is not None:
+        stored_bytes = uow.usage.stored_bytes(user_id)
+        if stored_bytes > quotas.max_bytes + more_bytes:
+            raise QuotaExceeded("max_bytes", quotas.max_bytes, stored_bytes, whose, _FREE_FILES)
+    if files and quotas.max_files is not None:
+        count = uow.usage.files(user_id)
+        if count > quotas.max_files:
+            raise QuotaExceeded("max_files", quotas.max_files, count, whose, _FREE_FILES)
+
+
+def check_queue(uow: UnitOfWork, user: User, quotas: Quotas, max_pending_total: int | None) -> None:
+    """Check how much a user has in the queue, after benchmarks were submitted.
+
+    Args:
+        uow: In which they were submitted.
+        user: Who submitted.
+        quotas: Of the user.
+        max_pending_total: Pending benchmarks of all users together; None: no bound.
+
+    Raises:
+        QuotaExceeded: It is too much, now or (of all users together) when it is committed.
+    """
+    whose = f"user {user.user_id}"
+    advice = (
+        "wait until some of them have run, cancel what you no longer need (edgeyard list, "
+        "edgeyard cancel), or ask an operator for more"
+    )
+    if max_pending_total is not None:
+        uow.benchmarks.bound_pending(max_pending_total)
+    check_stored(uow, user.user_id, quotas)
+    if quotas.max_pending is not None or quotas.max_live is not None:
+        uow.usage.lock(user.user_id)
+    if quotas.max_pending is not None:
+        pending = uow.usage.pending(user.user_id)
+        if pending > quotas.max_pending:
+            raise QuotaExceeded(
+                "max_pending", quotas.max_pending, pending, whose, advice, _QUEUE_RETRY_S
+            )
+    if quotas.max_live is not None:
+        live = uow.usage.live(user.user_id)
+        if live > quotas.max_live:
+            raise QuotaExceeded("max_live", quotas.max_live, live, whose, advice, _QUEUE_RETRY_S)
+
+
+def check_schedules(uow: UnitOfWork, user_id: str, quotas: Quotas) -> None:
+    """Check how many active schedules a user has, after one was added.
+
+    Raises:
+        QuotaExceeded: There are too many.
+    """
+    if quotas.max_schedules is None:
+        return
+    uow.usage.lock(user_id)
+    active = uow.usage.schedules(user_id)
+    if active > quotas.max_schedules:
+        advice = "end one that you no longer need (edgeyard schedules list), or ask an operator"
+        raise QuotaExceeded(
+            "max_schedules", quotas.max_schedules, active, f"user {user_id}", advice
+        )
+
+
+def check_tokens(uow: UnitOfWork, user_id: str, quotas: Quotas, now: datetime) -> None:
+    """Check how many good tokens a user has, after one was added.
+
+    Raises:
+        QuotaExceeded: There are too many.
+    """
+    if quotas.max_tokens is None:
+        return
+    uow.usage.lock(user_id)
+    good = uow.usage.tokens(user_id, now)
+    if good > quotas.max_tokens:
+        advice = "revoke one that you no longer need (edgeyard tokens list), or ask an operator"
+        raise QuotaExceeded("max_tokens", quotas.max_tokens, good, f"user {user_id}", advice)
+
+
+def check_run(
+    uow: UnitOfWork, benchmark_id: str, attempt: int, user_id: str, quotas: Quotas
+) -> None:
+    """Check what an attempt has uploaded, after more was added.
+
+    A run may take its user over `Quotas.max_bytes` by as much as one run may upload: it was
+    admitted, and its result shall not be lost.
+
+    Raises:
+        TooLarge: It is too much.
+    """
+    count, size_bytes = uow.usage.run(benchmark_id, attempt)
+    whose = f"each run of user {user_id}"
+    if quotas.max_run_files is not None and count > quotas.max_run_files:
+        raise TooLarge.of_run("max_run_files", quotas.max_run_files, count, whose)
+    if quotas.max_run_bytes is not None and size_bytes > quotas.max_run_bytes:
+        raise TooLarge.of_run("max_run_bytes", quotas.max_run_bytes, size_bytes, whose)
+    try:
+        check_stored(uow, user_id, quotas, more_bytes=quotas.max_run_bytes or 0)
+    except QuotaExceeded as error:
+        # The task can't wait for its user to make room.
+        raise TooLarge.of_run(error.limit, error.value, error.used, error.whose) from error
