@@ -128,8 +128,11 @@ def list_benchmarks(
         "limit": min(limit, 100),
     }
     pages = session.client.pages("/v1/benchmarks", filters)
-    rows = list(itertools.islice(pages, limit))
-    emit(session.output, rows, LIST_COLUMNS, "no benchmarks")
+    rows = list(itertools.islice(pages, limit + 1))
+    emit(session.output, rows[:limit], LIST_COLUMNS, "no benchmarks")
+    if len(rows) > limit:
+        total = session.client.count(**filters)
+        session.say(f"{limit} of {total} benchmarks; --limit {total} shows all")
 
 
 def show(session: Session, benchmark_id: Id) -> None:

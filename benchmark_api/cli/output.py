@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,9 @@ STATE_STYLE: Mapping[str, str] = {
     "problem": "red",
 }
 
+UNLIMITED_COLUMNS = 1_000_000
+"""Wider than any row."""
+
 LEAST_ROOM = 5
 """Below it a shortened cell says nothing."""
 
@@ -74,10 +78,22 @@ class Column:
 
 
 def console() -> Console:
-    """Of stdout; 80 columns where it is no terminal and ``COLUMNS`` says nothing else."""
+    """Return the console of stdout.
+
+    A pipe or file has room for everything: nothing is cut, folded or left out there, unless
+    ``COLUMNS`` sets a width.
+    """
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    unlimited = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
+    return Console(
+        file=sys.stdout,
+        width=UNLIMITED_COLUMNS if unlimited else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=False,
+    )
 
 
 def show(*parts: RenderableType) -> None:

@@ -298,6 +298,15 @@ class Client:
         for item in self.pages("/v1/benchmarks", {"limit": PAGE, **filters}):
             yield self._benchmark(item)
 
+    def count(self, **filters: object) -> int:
+        """Count benchmarks.
+
+        Args:
+            filters: As `benchmarks`.
+        """
+        page = self.api.get("/v1/benchmarks", {**filters, "limit": 1, "total": True})
+        return (whole(page, "total") or 0) if isinstance(page, Mapping) else 0
+
     def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
         """Items of a list, over all its pages."""
         cursor: str | None = None

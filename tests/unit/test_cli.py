@@ -441,11 +441,29 @@ def test_list_keeps_ids_whole_within_80_columns(server: FakeServer) -> None:
 
 def test_list_takes_filters_and_stops_at_its_limit(server: FakeServer) -> None:
     page = {"items": [benchmark("a"), benchmark("b"), benchmark("c")], "next_cursor": "n"}
-    server.on("GET", "/v1/benchmarks", page)
+    server.on("GET", "/v1/benchmarks", page | {"total": 136})
     result = run("list", "-n", "2", "--status", "running", "--status", "pending", "--json")
     assert [one["benchmark_id"] for one in json.loads(result.stdout)] == ["a", "b"]
     assert server.asked[0].query["status"] == ["running", "pending"]
-    assert len(server.asked) == 1
+    assert len(server.asked) == 2, "the first page, and how many there are"
+    assert result.stderr == "2 of 136 benchmarks; --limit 136 shows all\n"
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "--status", "completed")])
+def test_a_pipe_gets_every_column_in_full(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("COLUMNS")
+    name = f"light_squeezenet-{'x' * 100}.onnx"
+    one = benchmark(LONG_ID, "completed")
+    one["description"] |= {"model": name}
+    server.on("GET", "/v1/benchmarks", {"items": [one, benchmark()], "next_cursor": None})
+    lines = run(*words).stdout.splitlines()
+    assert len(lines) == 3, "a line for each"
+    assert name in lines[1]
+    assert lines[0].split()[:4] == ["BENCHMARK", "STATUS", "AGE", "BOARD"]
+    assert "RUNTIME" in lines[0]
+    assert all(line == line.rstrip() for line in lines)
 
 
 def test_an_empty_list_is_no_data_in_any_form(server: FakeServer) -> None:
@@ -819,7 +837,8 @@ def test_a_training_tells_its_losses_and_no_accuracy_bears_the_mark(server: Fake
 
 
 def test_types_are_told_apart_and_never_share_an_axis(server: FakeServer) -> None:
-    rows = [row("a"), row("b", benchmark_type="TYPE3", final_loss=0.25)]
+    training = workload(benchmark_type="TYPE3")
+    rows = [row("a"), row("b", benchmark_type="TYPE3", final_loss=0.25, workload=training)]
     server.on("GET", "/v1/results", {"items": rows})
     for one, kind in (("a", "TYPE1"), ("b", "TYPE3")):
         asked = {"benchmark_type": kind, "model": "net.onnx"}
