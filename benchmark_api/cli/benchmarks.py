@@ -255,9 +255,9 @@ def cancel(
     """
     from edgeyard.benchmark_api.sdk import StateConflict
 
-    chosen = chosen_ids(session, benchmark_ids, campaign)
+    chosen = chosen_ids(session, benchmark_ids, campaign, None)
     if not chosen:
-        raise InvalidInput.at("ID", "nothing to cancel", "ids of benchmarks, or --campaign ID")
+        raise InvalidInput.at("ID", "nothing to cancel", "ids, or --campaign ID")
     raws: list[Row] = []
     refused = 0
     for one in chosen:

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
-from edgeyard.benchmark_api.cli.watching import Campaign, Ids, chosen_ids
+from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import InvalidInput
 
@@ -45,6 +45,7 @@ def results(
     session: Session,
     benchmark_ids: Ids = None,
     campaign: Campaign = None,
+    tag: Tag = None,
     benchmark_type: Annotated[
         str | None, typer.Option("--type", help="Compare only those of TYPE1, TYPE2 or TYPE3.")
     ] = None,
@@ -66,9 +67,9 @@ def results(
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
     from edgeyard.benchmark_api.sdk.comparison import compare
 
-    chosen = chosen_ids(session, benchmark_ids, campaign)
+    chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
-        raise InvalidInput.at("ID", "no results to show", "ids of benchmarks, or --campaign ID")
+        raise InvalidInput.at("ID", "no results to show", "ids, --campaign ID or --tag LABEL")
     if download is not None:
         _download(session, chosen, download)
     if len(chosen) == 1 and plot is None and benchmark_type is None:

@@ -54,6 +54,9 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default
 Campaign = Annotated[
     str | None, typer.Option("--campaign", metavar="ID", help="All members of a campaign.")
 ]
+Tag = Annotated[
+    str | None, typer.Option("--tag", metavar="LABEL", help="All benchmarks with this label.")
+]
 Timeout = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Longest wait, e.g. 90 or '15 min'; then exit 4."),
@@ -67,6 +70,7 @@ def wait(
     session: Session,
     benchmark_ids: Ids = None,
     campaign: Campaign = None,
+    tag: Tag = None,
     timeout: Timeout = None,
     cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:
@@ -76,9 +80,9 @@ def wait(
     only.
     """
     timeout_s = asking.seconds(timeout, "--timeout")
-    chosen = chosen_ids(session, benchmark_ids, campaign)
+    chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
-        raise InvalidInput.at("ID", "nothing to wait for", "ids of benchmarks, or --campaign ID")
+        raise InvalidInput.at("ID", "nothing to wait for", "ids, --campaign ID or --tag LABEL")
     finish(session, chosen, timeout_s, cancel_on_timeout)
 
 
@@ -86,13 +90,14 @@ def watch(
     session: Session,
     benchmark_ids: Ids = None,
     campaign: Campaign = None,
+    tag: Tag = None,
     timeout: Timeout = None,
 ) -> None:
     """Watch your benchmarks.
 
     Those named, or else all of yours that have not ended, until they have. Exits as `wait` does.
     """
-    chosen = chosen_ids(session, benchmark_ids, campaign)
+    chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
         live = session.client.list(
             status=["running", "scheduled", "pending"], user_id=session.client.user_id()
@@ -104,11 +109,18 @@ def watch(
     finish(session, chosen, asking.seconds(timeout, "--timeout"), False)
 
 
-def chosen_ids(session: Session, given: Sequence[str] | None, campaign: str | None) -> list[str]:
-    """Ids that were named, and those of the campaign."""
+def chosen_ids(
+    session: Session, given: Sequence[str] | None, campaign: str | None, tag: str | None
+) -> list[str]:
+    """Return the ids that were named, and those of the campaign and of the label."""
     ids = list(given or ())
     if campaign is not None:
         ids += [one.benchmark_id for one in session.client.campaign(campaign)]
+    if tag is not None:
+        labelled = [one.benchmark_id for one in session.client.list(tag=tag)]
+        if not labelled:
+            raise InvalidInput.at("--tag", f"no benchmark has the label {tag!r}")
+        ids += reversed(labelled)
     return list(dict.fromkeys(ids))
 
 

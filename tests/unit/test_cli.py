@@ -798,6 +798,17 @@ def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServ
     assert [one["group"] for one in listed] == [1, 1, 2]
 
 
+def test_results_of_a_label_are_compared(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks", {"items": [benchmark("b"), benchmark("a")]})
+    server.on("GET", "/v1/results", {"items": [row("a"), row("b", p50_ms=24.6)]})
+    assert "2.00×" in run("results", "--tag", "demo").stdout
+    assert server.asked[0].query["tag"] == ["demo"]
+    server.on("GET", "/v1/benchmarks", {"items": []})
+    refused = run("results", "--tag", "none")
+    assert refused.exit_code != 0
+    assert "--tag: no benchmark has the label 'none'" in refused.stderr
+
+
 def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     reasons = [{"code": "x", "sentence": "The clock was throttled half of the time."}]
     names = {"a": "comparable", "b": "suspect", "c": "invalid"}
