@@ -5,7 +5,10 @@ import sys
 
 from benchmarks.tables import publish
 
-NAMES = ("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast")
+NAMES = (
+    *("runner", "api", "upload", "local", "nomad", "render", "decide", "ilp", "forecast"),
+    "sim",
+)
 REPEATS = ("repeat-tiny", "repeat-shufflenet", "repeat-squeezenet", "repeat-slow")
 BY_NAME_ONLY = (*REPEATS, "growth")
 """These take minutes each."""

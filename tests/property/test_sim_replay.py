@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.bench_sim import plain_simpy
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.sim.replay import Backfilling, Replay, replay
 from edgeyard.scheduler.sim.traces.swf import Log
@@ -155,3 +156,24 @@ def test_a_replay_is_the_same_each_time(backfilling: Backfilling) -> None:
     )
     first, second = (replayed(log, "unicep", backfilling, False) for _ in range(2))
     assert first.schedule.start.tolist() == second.schedule.start.tolist()
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("queue", "easy"), [("fifo", False), ("fifo", True), ("shortest_first", 0)]
+)
+def test_the_peer_of_the_benchmark_makes_the_same_schedule(
+    seed: int, queue: str, easy: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    # times that no two events share: SimPy has another order of the events of one instant
+    log = log_of(
+        [
+            (float(submit) + rng.random(), float(run), int(procs), float(asked))
+            for submit, run, procs, asked in rng.integers(1, 9, size=(200, 4)) * [100, 20, 1, 30]
+        ]
+    )
+    backfilling = Backfilling.EASY if easy else Backfilling.NONE
+    ours = replayed(log, queue, backfilling, commit=False)
+    peer = plain_simpy(log, PROCESSORS, by_run_time=queue == "shortest_first", easy=easy)
+    assert ours.schedule.start == pytest.approx(peer, abs=1e-6)

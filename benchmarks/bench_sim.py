@@ -1,0 +1,148 @@
+"""Jobs a second of log replays on one core, next to a plain model in SimPy.
+
+20,000 jobs of HPC2N under FCFS and SJF without backfilling and under FCFS with EASY, through
+`edgeyard.scheduler.sim.replay`, as ``edgeyard sim replay`` runs them. The peer is what one writes
+first with SimPy: a process for each job, a sorted list as the queue, one scheduling pass after
+each event. Both make the same schedule, which is checked.
+
+Reading the log and compilation are left out. The log is not part of Edgeyard; see `TRACES`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from bisect import insort
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from benchmarks.tables import Row, median_interval
+from edgeyard.plugins.builtin import registry
+from edgeyard.scheduler.framework.protocols import QueuePolicy
+from edgeyard.scheduler.sim.kernel.compiled import COMPILED
+from edgeyard.scheduler.sim.replay import Backfilling, replay
+from edgeyard.scheduler.sim.traces.swf import Log, read_swf
+
+TRACES = Path(os.environ.get("EDGEYARD_TRACES") or Path(__file__).parents[2] / "shared" / "traces")
+"""Folder of the Parallel Workloads Archive's logs; skipped where missing."""
+
+FILE = "HPC2N-2002-2.2-cln.swf.gz"
+JOBS = 20_000
+ROUNDS = 5
+PEER_ROUNDS = 3
+
+CASES = (
+    ("fcfs", "fifo", Backfilling.NONE),
+    ("sjf", "shortest_first", Backfilling.NONE),
+    ("easy", "fifo", Backfilling.EASY),
+)
+
+
+def run() -> list[Row]:
+    """All rows."""
+    path = TRACES / FILE
+    if not path.is_file():
+        print(f"skipped: there is no {path} (set EDGEYARD_TRACES)", file=sys.stderr)
+        return []
+    log = read_swf(path).part(0, JOBS)
+    known = registry(entry_points=False)
+    return [_row(name, log, known.queue_policy(queue), how) for name, queue, how in CASES]
+
+
+def _row(name: str, log: Log, policy: QueuePolicy, backfilling: Backfilling) -> Row:
+    processors = log.max_procs or 0
+
+    def ours() -> NDArray[np.float64]:
+        found = replay(log, policy, processors=processors, backfilling=backfilling)
+        return found.schedule.start
+
+    by_run_time = policy.name == "shortest_first"
+    easy = backfilling is Backfilling.EASY
+    same = np.array_equal(ours(), plain_simpy(log, processors, by_run_time, easy))
+    if not same:
+        raise AssertionError(f"{name}: the schedules differ")
+    rates = _rates(ours, ROUNDS)
+    peer = _rates(lambda: plain_simpy(log, processors, by_run_time, easy), PEER_ROUNDS)
+    value, low, high = median_interval(rates)
+    note = (
+        f"peer: a plain SimPy model, same starts; {JOBS:,} jobs of HPC2N, one core; median of "
+        f"{ROUNDS} ({low:,.0f}-{high:,.0f}), peer of {PEER_ROUNDS}; without reading and compiling"
+        + ("" if COMPILED else "; Numba is missing")
+    )
+    peer_rate = median_interval(peer)[0]
+    return Row(name, value, "jobs/s", peer_rate, value / peer_rate, note)
+
+
+def _rates(run_once: Callable[[], object], rounds: int) -> list[float]:
+    rates = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        run_once()
+        rates.append(JOBS / (time.perf_counter() - began))
+    return rates
+
+
+def plain_simpy(log: Log, processors: int, by_run_time: bool, easy: bool) -> NDArray[np.float64]:
+    """Starts of the jobs, by a model in SimPy as one writes it first."""
+    environment = simpy.Environment()
+    submit, run_s, procs = log.submit.tolist(), log.run.tolist(), log.procs.tolist()
+    bound = np.maximum(log.run, log.requested).tolist()
+    keys = (log.requested if by_run_time else log.submit).tolist()
+    starts = np.full(len(log), np.nan)
+    queue: list[tuple[float, float, int]] = []
+    running: dict[int, tuple[float, int]] = {}
+    free = processors
+    order = np.lexsort((log.job, log.submit)).tolist()
+
+    def start(row: int) -> None:
+        nonlocal free
+        free -= procs[row]
+        starts[row] = environment.now
+        running[row] = (environment.now + bound[row], procs[row])
+        environment.process(job(row))
+
+    def job(row: int) -> Generator[simpy.Event, object, None]:
+        nonlocal free
+        yield environment.timeout(run_s[row])
+        free += procs[row]
+        del running[row]
+        schedule()
+
+    def schedule() -> None:
+        while queue and procs[queue[0][2]] <= free:
+            start(queue.pop(0)[2])
+        if easy and queue:
+            backfill(procs[queue[0][2]])
+
+    def backfill(wanted: int) -> None:
+        at_end, when = free, environment.now
+        ends = sorted(running.values())
+        for end, released in ends:
+            if at_end >= wanted and end > when:
+                break
+            at_end, when = at_end + released, end
+        spare = at_end - wanted
+        for waiting in queue[1:]:
+            row = waiting[2]
+            if procs[row] > free:
+                continue
+            in_time = environment.now + bound[row] <= when
+            if in_time or procs[row] <= spare:
+                spare -= 0 if in_time else procs[row]
+                queue.remove(waiting)
+                start(row)
+
+    def arrivals() -> Generator[simpy.Event, object, None]:
+        for row in order:
+            yield environment.timeout(submit[row] - environment.now)
+            insort(queue, (keys[row], submit[row], row))
+            schedule()
+
+    environment.process(arrivals())
+    environment.run()
+    return starts
