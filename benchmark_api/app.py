@@ -19,6 +19,7 @@ from edgeyard.benchmark_api import problems
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.middleware import Around
+from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import (
     accounts,
     benchmarks,
@@ -110,6 +111,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
     app = _routes(lifespan, (health.router,) if engine_only else _ROUTERS)
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator
+    app.state.rate_limits = RateLimits(services.settings, services.clock.monotonic_s)
     app.state.context = Context(
         services=services,
         metrics=metrics,
@@ -123,7 +125,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         app.add_middleware(
             TrustedHostMiddleware, allowed_hosts=list(services.settings.allowed_hosts)
         )
-    app.add_middleware(Around, metrics=metrics)
+    app.add_middleware(Around, metrics=metrics, rate_limits=app.state.rate_limits)
     return app
 
 

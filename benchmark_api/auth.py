@@ -14,6 +14,7 @@ from typing import Annotated
 from fastapi import Depends, Request
 from starlette.concurrency import run_in_threadpool
 
+from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.records import Role, User
@@ -25,6 +26,9 @@ TOKEN_PREFIX = "ey_"
 CACHE_S = 1.0
 """A revoked token is good for at most so long."""
 CACHE_SIZE = 10_000
+
+KNOWN_S = 600.0
+"""A token that was good so lately is asked for although others from its address were not."""
 
 _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
@@ -89,6 +93,7 @@ class Authenticator:
         self._clock = clock
         self._recent: dict[str, tuple[float, Caller]] = {}
         self._asked: dict[str, asyncio.Task[Caller]] = {}
+        self._good: dict[str, float] = {}
 
     async def authenticated(self, token: str) -> Caller:
         """As `caller`, on the event loop: requests that come together ask the store once.
@@ -119,6 +124,11 @@ class Authenticator:
             return None
         return known[1]
 
+    def was_good(self, token: str) -> bool:
+        """Whether the token was good within `KNOWN_S`; it may not be now."""
+        at = self._good.get(token_hash(token))
+        return at is not None and self._clock.monotonic_s() - at <= KNOWN_S
+
     def caller(self, token: str) -> Caller:
         """The caller, as the store knows it now.
 
@@ -148,6 +158,9 @@ class Authenticator:
         if len(self._recent) >= CACHE_SIZE:
             self._recent = {}
         self._recent[sha256] = (asked_at, caller)
+        if len(self._good) >= CACHE_SIZE:
+            self._good = {}
+        self._good[sha256] = asked_at
         return caller
 
     def forget(self) -> None:
@@ -186,12 +199,33 @@ async def any_caller(request: Request) -> Caller:
 
     Raises:
         NotAuthenticated: No good token.
+        RateLimited: There were too many requests with it, or too many from its address with
+            tokens that were not good.
     """
     token = bearer_token(request)
     if token is None:
         raise NotAuthenticated
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is not None:  # several parts of one request ask
+        return caller
     authenticator: Authenticator = request.app.state.authenticator
-    return await authenticator.authenticated(token)
+    rate_limits: RateLimits = request.app.state.rate_limits
+    if not authenticator.was_good(token):
+        rate_limits.check_failures(request.scope)
+    caller = await authenticator.authenticated(token)
+    count_caller(rate_limits, caller, token)
+    request.state.caller = caller
+    return caller
+
+
+def count_caller(rate_limits: RateLimits, caller: Caller, token: str) -> None:
+    """Count a request of an account.
+
+    Raises:
+        RateLimited: There were too many with this token.
+    """
+    trusted = caller.role is not Role.SUBMITTER
+    rate_limits.count_token(token_hash(token), caller.user_id, trusted=trusted)
 
 
 async def submitter(request: Request) -> Caller:

@@ -11,10 +11,16 @@ from collections.abc import Callable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.problems import problem_of
+from edgeyard.benchmark_api.rate_limits import RateLimits
+from edgeyard.errors import RateLimited
 
 logger = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_COUNTED_BY_ADDRESS = frozenset({"/readyz", "/docs", "/openapi.json"})
+"""What anybody may ask for, and what costs more than the answer that it is too often."""
+
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 _SECURITY = [
@@ -31,9 +37,10 @@ _SECURITY = [
 class Around:
     """ASGI middleware; written by hand, since Starlette's base class breaks streaming."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, rate_limits: RateLimits) -> None:
         self._app = app
         self._metrics = metrics
+        self._rate_limits = rate_limits
         # Looking a labelled figure up costs more than the rest of this class.
         self._observe: dict[tuple[str, str, int], Callable[[float], None]] = {}
 
@@ -58,6 +65,12 @@ class Around:
             await send(message)
 
         try:
+            if scope["path"] in _COUNTED_BY_ADDRESS:
+                try:
+                    self._rate_limits.count_address(scope)
+                except RateLimited as error:
+                    await problem_of(error)(scope, receive, passed_on)
+                    return
             await self._app(scope, receive, passed_on)
         finally:
             self._note(scope, status, time.monotonic() - began, request_id)

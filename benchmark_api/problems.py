@@ -14,6 +14,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.schemas.body import WrongMediaType
 from edgeyard.benchmark_api.schemas.fields import field_errors
 from edgeyard.errors import (
@@ -145,6 +146,13 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(EdgeyardError)
     async def ours(request: Request, error: EdgeyardError) -> Response:
+        guessed = isinstance(error, NotFound) and request.url.path.startswith("/download/")
+        if guessed or isinstance(error, NotAuthenticated):
+            rate_limits: RateLimits = request.app.state.rate_limits
+            try:
+                rate_limits.count_failure(request.scope)
+            except RateLimited as limited:
+                return problem_of(limited)
         return problem_of(error)
 
     @app.exception_handler(RequestValidationError)

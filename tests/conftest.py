@@ -27,8 +27,10 @@ from tests.s3_service import s3_access, s3_endpoint  # noqa: F401  # fixtures
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
     """Run every module that builds the engine or the API on a store once on each database."""
-    if isinstance(collector, pytest.Module) and not collector.get_closest_marker("one_database"):
-        names = vars(collector.obj)
+    if isinstance(collector, pytest.Module):
+        names = vars(collector.obj)  # which also reads the module's marks
+        if collector.get_closest_marker("one_database"):
+            return
         if any(names.get(each.__name__) is each for each in (Lab, running, open_store)):
             collector.add_marker(pytest.mark.usefixtures("each_database"))
 

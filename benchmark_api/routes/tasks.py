@@ -10,7 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from edgeyard.benchmark_api.auth import Caller, bearer_token, is_upload_token
+from edgeyard.benchmark_api.auth import Caller, bearer_token, count_caller, is_upload_token
+from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, answer, read_small
 from edgeyard.benchmark_api.routes.documented import (
     accepts,
@@ -85,6 +86,7 @@ async def progress(job: str, request: Request, context: Ctx) -> Response:
     """How far a task is; a task says it at most twice a second."""
     token = bearer_token(request)
     door, attempt = await run_in_threadpool(_open_door, context, job, token)
+    _count(request, door, attempt)
     body = await read_small(request, MAX_PROGRESS_BYTES)
     await run_in_threadpool(_note_progress, context, door, attempt.job_id, body)
     return Response(status_code=204)
@@ -247,7 +249,10 @@ def _admitted(
         stated = request.headers.get("x-content-sha256", "").lower()
         if stated and _has(context, attempt, filename, stated):
             return None
-    return _door(context, job, token, attempt).admit(attempt)
+    door = _door(context, job, token, attempt)
+    admitted = door.admit(attempt)
+    _count(request, door, admitted)
+    return admitted
 
 
 def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool:
@@ -256,6 +261,19 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
             (file.attempt, file.name, file.sha256) == (attempt.number, filename, sha256)
             for file in uow.files.results(attempt.benchmark_id)
         )
+
+
+def _count(request: Request, door: _Door, attempt: Attempt) -> None:
+    """Count a request of a task, or of the account that serves its board.
+
+    Raises:
+        RateLimited: There were too many.
+    """
+    rate_limits: RateLimits = request.app.state.rate_limits
+    if door.caller is not None and door.token is not None:
+        count_caller(rate_limits, door.caller, door.token)
+    else:
+        rate_limits.count_task(attempt.job_id)
 
 
 def _open_door(context: Context, job: str, token: str | None) -> tuple[_Door, Attempt]:

@@ -433,7 +433,12 @@ def running(folder: Path, **settings: Any) -> Iterator[Api]:
 def _served(app: FastAPI, listener: socket.socket) -> Iterator[None]:
     server = uvicorn.Server(
         uvicorn.Config(
-            app, log_config=None, access_log=False, ws="none", timeout_graceful_shutdown=2
+            app,
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            ws="none",
+            timeout_graceful_shutdown=2,
         )
     )
     thread = threading.Thread(target=server.run, args=([listener],), name="test-server")
