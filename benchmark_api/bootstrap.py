@@ -164,7 +164,9 @@ def build(settings: Settings, port: int) -> System:
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
     limits = TaskLimits(
-        user_time_s=settings.default_user_time_s, no_output_timeout_s=settings.no_output_timeout_s
+        user_time_s=settings.default_user_time_s,
+        no_output_timeout_s=settings.no_output_timeout_s,
+        upload_timeout_s=settings.upload_timeout_s,
     )
     rules = AddressRules(settings.allow_hosts)
     webhook_rules = AddressRules(settings.webhook_hosts)
@@ -208,6 +210,17 @@ def build(settings: Settings, port: int) -> System:
             policies=policies,
         )
         dispatcher = Dispatcher(its_store, its_cluster, render, limits, clock, verify)
+        claims = Claims(
+            its_store,
+            files,
+            its_cluster,
+            clock,
+            settings.result_limit_bytes,
+            grace_s=settings.upload_grace_s,
+            timeout_s=settings.claim_timeout_s,
+            defaults=lambda: services.settings.quotas,
+            host_of=twin.host_of,
+        )
         reconciler = Reconciler(
             its_store,
             its_cluster,
@@ -222,14 +235,7 @@ def build(settings: Settings, port: int) -> System:
             limits,
             clock,
             twin.unusable,
-            Claims(
-                its_store,
-                files,
-                its_cluster,
-                clock,
-                settings.result_limit_bytes,
-                lambda: services.settings.quotas,
-            ).claim,
+            claims,
         )
         return Engine(
             EngineParts(
@@ -242,6 +248,7 @@ def build(settings: Settings, port: int) -> System:
                 forecaster=Forecaster(cycle, its_store, clock, metrics.observe),
                 dispatcher=dispatcher,
                 reconciler=reconciler,
+                claims=claims,
                 notifier=Notifier(
                     its_store,
                     WebhookSender(webhook_rules),

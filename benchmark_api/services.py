@@ -150,6 +150,10 @@ class EngineDoor(Protocol):
         """Why the cluster did not answer last time; "" when it did."""
         ...
 
+    def claims(self) -> Mapping[str, tuple[float, str]]:
+        """How long results on hosts have been waited for, in seconds, and why, by job id."""
+        ...
+
     def repair_failures(self) -> Mapping[str, str]:
         """Why attempts could not be compared with the cluster, by job id."""
         ...

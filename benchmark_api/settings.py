@@ -356,6 +356,19 @@ class Settings(BaseSettings):
     upload_grace_s: Seconds = Field(
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )
+    upload_timeout_s: Seconds = Field(
+        600.0,
+        gt=0,
+        description="How long a task tries to upload its result while the server does not take it, "
+        "s. Then the board is freed, and the server fetches the result from the host when it is "
+        "back (on Nomad).",
+    )
+    claim_timeout_s: Seconds = Field(
+        300.0,
+        gt=0,
+        description="Bound on fetching a result from its host, where it was left because it could "
+        "not be uploaded, s.",
+    )
 
     # retention: what is live, or needed by what is live, stays whatever its age
     retain_events_s: Seconds = Field(

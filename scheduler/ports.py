@@ -7,7 +7,7 @@ only `edgeyard.benchmark_api.bootstrap` builds them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -174,7 +174,7 @@ class Cluster(Protocol):
         """
         ...
 
-    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """Yield the content of a result file that a task left on its host.
 
         Raises:

@@ -276,6 +276,7 @@ _READY_FIXES = {
     "leader": "start a server of role all or engine on this database: edgeyard up",
     "strays": "edgeyard strays list; stop what nobody needs: edgeyard strays stop JOB",
     "repair": "see repair.attempt_failed in the server's log; all other attempts go on",
+    "claims": "see that Nomad's clients on these hosts answer; other results and repair go on",
     "clock": "let the server's machine follow NTP, and see who sets its clock",
     "twin": "dispatch is held until the cluster answers again",
 }

@@ -24,6 +24,9 @@ from edgeyard.scheduler.clock import TOLERANCE_S
 
 router = APIRouter(tags=["service"])
 
+CLAIM_S = 60.0
+"""A result that could not be fetched from its host for so long is reported."""
+
 NO_LEADER_S = 60.0
 """Without a leader for so long, there is no server that takes over."""
 
@@ -97,6 +100,17 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
     if failing:
         what = "1 attempt" if failing == 1 else f"{failing} attempts"
         yield "repair", (True, f"{what} could not be compared with the cluster; tried again")
+    late = {job_id: why for job_id, (s, why) in services.engine.claims().items() if s > CLAIM_S}
+    if late:
+        job_id, why = next(iter(late.items()))
+        yield (
+            "claims",
+            (
+                True,
+                f"{len(late)} results on their hosts have been waited for for more than "
+                f"{CLAIM_S:.0f} s, e.g. of {job_id}: {why}",
+            ),
+        )
 
 
 def _clock_trouble(off_s: float) -> str:

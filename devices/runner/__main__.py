@@ -346,7 +346,9 @@ def _upload(folder: Path, spec: RunSpec, report: Report) -> bool:
     if not spec.upload_url:
         logger.warning("No one asked for the result; it stays in %s.", folder)
         return False
-    uploader = Uploader(url=spec.upload_url, token=spec.token)
+    uploader = Uploader(
+        url=spec.upload_url, token=spec.token, give_up_after_s=spec.upload_timeout_s
+    )
     deadline = uploader.deadline()
     refused: List[Mapping[str, object]] = []
     shutil.copyfile(folder / _LIVE_LOG, folder / LOG)

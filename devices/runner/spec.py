@@ -24,6 +24,8 @@ DEFAULT_NB_INFERENCE = 20
 
 DEFAULT_USER_TIME_S = 3600.0
 DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0
+DEFAULT_UPLOAD_TIMEOUT_S = 600.0
+"""A server that restarts or a network that flaps is back by then; the board must be freed."""
 MAX_NB_INFERENCE = 10_000_000
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
 """Name of the secret that only the runner's own uploads need."""
@@ -59,6 +61,7 @@ class RunSpec:
         precision: Relative half-width of the p50's interval that ends TYPE1; None: count runs.
         input: Per input name: shape, low, high, integers.
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
+        upload_timeout_s: How long the upload of the result is tried; then it stays on the disk.
         upload_url: Folder URL for results; "" where nobody wants them: they stay on disk.
         progress_url: None where the API is not told of progress.
         token: For uploads; never logged.
@@ -84,6 +87,7 @@ class RunSpec:
     parameters: Mapping[str, object] = field(default_factory=dict)
     user_time_s: float = DEFAULT_USER_TIME_S
     no_output_timeout_s: float = DEFAULT_NO_OUTPUT_TIMEOUT_S
+    upload_timeout_s: float = DEFAULT_UPLOAD_TIMEOUT_S
     upload_url: str = ""
     progress_url: Optional[str] = None
     token: Optional[str] = field(default=None, repr=False)
@@ -185,6 +189,7 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
         no_output_timeout_s=read.number(
             "no_output_timeout_s", DEFAULT_NO_OUTPUT_TIMEOUT_S, 0.01, 1e9
         ),
+        upload_timeout_s=read.number("upload_timeout_s", DEFAULT_UPLOAD_TIMEOUT_S, 0.01, 1e9),
         upload_url=upload_url,
         progress_url=_url("progress_url", read.text("progress_url", "")) or None,
         token=token,

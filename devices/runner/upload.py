@@ -20,9 +20,6 @@ from edgeyard.devices.runner.result import sha256_of
 
 logger = logging.getLogger(__name__)
 
-GIVE_UP_AFTER_S = 600.0
-"""A server that restarts or a network that flaps is back by then; the board must be freed."""
-
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 CALL_TIMEOUT_S = 60.0
 """Of one socket operation, not of the whole upload."""
@@ -62,7 +59,7 @@ class Uploader:
 
     url: str
     token: Optional[str]
-    give_up_after_s: float = GIVE_UP_AFTER_S
+    give_up_after_s: float
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
 

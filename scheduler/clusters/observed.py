@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,7 +55,7 @@ class ObservedCluster:
         with self._watched("logs"):
             return self._inner.logs(job_id, stream, offset)
 
-    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """See `Cluster.kept_file`."""
         return self._inner.kept_file(job_id, name)
 

@@ -8,7 +8,7 @@ dispatched again: the cluster has the job, and its token is taken over with it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from edgeyard.scheduler.engine import lifecycle
@@ -36,6 +36,7 @@ class Adopter:
         self._clock = clock
         self._max_run_s = max_run_s
         self._reported: frozenset[str] = frozenset()
+        self._foreign: frozenset[str] = frozenset()  # of these, those that were not adopted
 
     def run(self, strays: Mapping[str, str | None]) -> tuple[str, ...]:
         """Adopt what is ours, and put what is not into the events.
@@ -47,9 +48,28 @@ class Adopter:
             Job ids of attempts that are prepared, for the dispatcher.
         """
         new = {job_id: uid for job_id, uid in strays.items() if job_id not in self._reported}
+        gone = sorted(self._foreign - strays.keys())
         adopted = self._store.transact(partial(self._adopt, new)) if new else ()
+        if gone:
+            self._store.transact(partial(self._report_end, gone))
         self._reported = frozenset(strays)
+        self._foreign = (self._foreign | new.keys()) - set(adopted) - set(gone)
         return adopted
+
+    def _report_end(self, job_ids: Sequence[str], uow: UnitOfWork) -> None:
+        """Note that jobs that were reported hold no board any more: nothing is left to decide."""
+        for job_id in job_ids:
+            uow.log.append(
+                Event(
+                    at=self._clock.now(),
+                    kind="cluster.stray_ended",
+                    data={
+                        "job_id": job_id,
+                        "sentence": "the live job that the database did not know has ended; "
+                        "it holds no board any more",
+                    },
+                )
+            )
 
     def _adopt(self, strays: Mapping[str, str | None], uow: UnitOfWork) -> tuple[str, ...]:
         now = self._clock.now()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from edgeyard.devices.runner.result import LOG, REPORT, SCHEMA
-from edgeyard.errors import Conflict, NotFound, TooLarge
+from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, NotFound, TooLarge
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL
@@ -23,13 +25,41 @@ logger = logging.getLogger(__name__)
 MAX_REPORT_BYTES = 16 * 2**20
 MAX_KEPT_FILES = 64
 
+DEFAULT_TIMEOUT_S = 300.0
+
+RETRY_S = 5.0
+"""Between two tries of one result whose host does not answer."""
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A result that is wanted from a host.
+
+    Attributes:
+        host: Whose it is: hosts take turns.
+        asked_s: Monotonic time at which it was asked for.
+        due_s: Monotonic time from which on it is tried.
+        silent_since_s: Monotonic time of the first try that its host did not answer; None before.
+        running: Whether a thread fetches it.
+        ended: Whether there is nothing more to wait for.
+        reason: Why the last try did not succeed.
+    """
+
+    attempt: Attempt
+    host: str
+    asked_s: float
+    due_s: float
+    silent_since_s: float | None = None
+    running: bool = False
+    ended: bool = False
+    reason: str = ""
+
 
 class Claims:
-    """Fetches what runners left on their hosts.
+    """Fetches results that runners left on their hosts. Thread-safe.
 
-    Args:
-        limit_bytes: Largest result file that is taken.
-        defaults: Gives the quotas of users whose accounts have none of their own.
+    One host is asked for one result at a time, and those that were asked last come last: a host
+    that is slow takes one thread, for `timeout_s` at most.
     """
 
     def __init__(
@@ -39,35 +69,168 @@ class Claims:
         cluster: Cluster,
         clock: Clock,
         limit_bytes: int,
+        *,
+        grace_s: float,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
         defaults: Callable[[], Quotas] = Quotas,
+        host_of: Callable[[str], str] = lambda target_uid: target_uid,
     ) -> None:
+        """Nothing is fetched before it is asked for.
+
+        Args:
+            store: Takes the results.
+            files: Take their content.
+            cluster: Whose hosts keep them.
+            clock: Its monotonic time counts.
+            limit_bytes: Largest result file that is taken; all of one attempt have twice as much.
+            grace_s: How long a host that does not answer is asked again.
+            timeout_s: Bound on the time of one try, all its files together.
+            defaults: Gives the quotas of users whose accounts have none of their own.
+            host_of: Name of the host of a board.
+        """
         self._store = store
         self._files = files
         self._cluster = cluster
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._defaults = defaults
+        self._grace_s = grace_s
+        self._timeout_s = timeout_s
+        self._host_of = host_of
+        self._changed = threading.Condition()
+        self._claims: dict[str, _Claim] = {}  # by job id, in the order in which they are tried
 
-    def claim(self, attempt: Attempt) -> bool:
-        """Fetch the result of a live attempt and record it.
+    def ask(self, attempt: Attempt) -> bool:
+        """Have the result of a live attempt fetched.
 
         Returns:
-            Whether there is one now; False where its host keeps none that could be taken.
+            Whether to wait for it; False once it is recorded, or where there is none to be had.
+        """
+        now_s = self._clock.monotonic_s()
+        with self._changed:
+            if attempt.job_id not in self._claims:
+                host = self._host_of(attempt.target_uid or "")
+                self._claims[attempt.job_id] = _Claim(attempt, host, now_s, now_s)
+                self._changed.notify_all()
+        return self.waits(attempt.job_id)
+
+    def waits(self, job_id: str) -> bool:
+        """Whether the result of a job is still to be fetched."""
+        with self._changed:
+            claim = self._claims.get(job_id)
+            return claim is not None and not claim.ended
+
+    def waiting(self) -> Mapping[str, tuple[float, str]]:
+        """How long results have been waited for, in seconds, and why, by job id."""
+        now_s = self._clock.monotonic_s()
+        with self._changed:
+            return {
+                job_id: (
+                    now_s - claim.asked_s,
+                    claim.reason
+                    or ("it is being fetched" if claim.running else f"{claim.host} is busy"),
+                )
+                for job_id, claim in self._claims.items()
+                if not claim.ended
+            }
+
+    def retain(self, job_ids: Container[str]) -> None:
+        """Forget all other jobs, but those that are being fetched just now."""
+        with self._changed:
+            self._claims = {
+                job_id: claim
+                for job_id, claim in self._claims.items()
+                if claim.running or job_id in job_ids
+            }
+
+    def turn(self, wait_s: float = 0.0, stopped: Callable[[], bool] = lambda: False) -> str | None:
+        """Fetch one result.
+
+        Args:
+            wait_s: For one to be asked for.
+            stopped: Whether to give up between two blocks.
+
+        Returns:
+            Id of a job whose result need not be waited for any more; None where there is none.
+        """
+        with self._changed:
+            claim = self._changed.wait_for(self._next, wait_s)
+            if claim is None or stopped():
+                return None
+            job_id = claim.attempt.job_id
+            # Those of its host come last, itself at the very end.
+            for each in [job for job, other in self._claims.items() if other.host == claim.host]:
+                self._claims[each] = self._claims.pop(each)
+            self._claims[job_id] = self._claims.pop(job_id)
+            claim.running = True
+        started_s = self._clock.monotonic_s()
+        reason: str | None = "it was not fetched"
+        silent = False
+        try:
+            self._claim(claim.attempt, started_s + self._timeout_s, stopped)
+            reason = None
+        except ClusterUnreachable as error:
+            reason, silent = str(error), True
+        except EdgeyardError as error:  # no fault of the host's: a full disk, or the database
+            reason = str(error)
+        finally:
+            with self._changed:
+                now_s = self._clock.monotonic_s()
+                claim.running = False
+                if silent and claim.silent_since_s is None:
+                    claim.silent_since_s = started_s
+                claim.due_s = now_s + RETRY_S
+                claim.reason = reason or ""
+                given_up = silent and now_s - (claim.silent_since_s or now_s) > self._grace_s
+                claim.ended = reason is None or given_up
+                self._changed.notify_all()
+        if reason is not None:
+            logger.info(
+                "a result could not be claimed",
+                extra={
+                    "event": "result.absent" if claim.ended else "result.waits",
+                    "job_id": job_id,
+                    "reason": reason,
+                },
+            )
+        return job_id if claim.ended else None
+
+    def _next(self) -> _Claim | None:
+        """The first that is due, of a host that is not being asked already."""
+        now_s = self._clock.monotonic_s()
+        busy = {claim.host for claim in self._claims.values() if claim.running}
+        for claim in self._claims.values():
+            if not (claim.running or claim.ended or claim.host in busy) and claim.due_s <= now_s:
+                return claim
+        return None
+
+    def _claim(self, attempt: Attempt, until_s: float, stopped: Callable[[], bool]) -> None:
+        """Fetch a result and record it; what is no whole result of the attempt is left.
 
         Raises:
-            ClusterUnreachable: The host does not answer; a later try may succeed.
+            ClusterUnreachable: The host does not answer in time; a later try may succeed.
         """
+        fetch = _Fetch(
+            attempt=attempt,
+            cluster=self._cluster,
+            files=self._files,
+            clock=self._clock,
+            limit_bytes=self._limit_bytes,
+            left_bytes=2 * self._limit_bytes,
+            until_s=until_s,
+            stopped=stopped,
+        )
         try:
-            report = self._report(attempt)
-            stored = {name: self._fetched(attempt, name, sha) for name, sha in _listed(report)}
+            report = fetch.report()
+            stored = {name: fetch.file(name, sha) for name, sha in _listed(report)}
             with suppress(NotFound):
-                stored[LOG] = self._fetched(attempt, LOG, None)
+                stored[LOG] = fetch.file(LOG, None)
         except (NotFound, TooLarge, ValueError, RecursionError) as error:
             logger.info(
                 "no result could be claimed",
                 extra={"event": "result.absent", "job_id": attempt.job_id, "reason": str(error)},
             )
-            return False
+            return
         try:
             self._store.transact(lambda uow: self._record(uow, attempt, report, stored))
         except TooLarge as error:
@@ -75,9 +238,9 @@ class Claims:
                 "no result could be claimed",
                 extra={"event": "result.absent", "job_id": attempt.job_id, "reason": str(error)},
             )
-            return False
+            return
         except Conflict:
-            return True  # the task itself, or another attempt, was quicker
+            return  # the task itself, or another attempt, was quicker
         logger.info(
             "a result was claimed from its host",
             extra={
@@ -86,36 +249,6 @@ class Claims:
                 "job_id": attempt.job_id,
             },
         )
-        return True
-
-    def _report(self, attempt: Attempt) -> Mapping[str, object]:
-        data = b""
-        for block in self._cluster.kept_file(attempt.job_id, REPORT):
-            data += block
-            if len(data) > MAX_REPORT_BYTES:
-                raise ValueError(f"its report is longer than {MAX_REPORT_BYTES} bytes")
-        report = json.loads(data)
-        if not isinstance(report, dict):
-            raise ValueError("its report is no object")
-        said = tuple(report.get(name) for name in ("schema", "benchmark_id", "job_id", "attempt"))
-        if said != (SCHEMA, attempt.benchmark_id, attempt.job_id, attempt.number):
-            raise ValueError(f"its report is that of another run: {said}")
-        if report.get("status") not in ("ok", "failed"):
-            raise ValueError("its report has no status")
-        return report
-
-    def _fetched(self, attempt: Attempt, name: str, sha256: str | None) -> StoredFile:
-        writer = self._files.writer(self._limit_bytes, urgent=True)
-        digest = hashlib.sha256()
-        try:
-            for block in self._cluster.kept_file(attempt.job_id, name):
-                digest.update(block)
-                writer.write(block)
-            if sha256 is not None and digest.hexdigest() != sha256:
-                raise ValueError(f"{name} is not the file that its report names")
-            return writer.commit()
-        finally:
-            writer.abort()
 
     def _record(
         self,
@@ -144,6 +277,70 @@ class Claims:
         allowed = quotas.of_account(uow, owner, self._defaults())
         quotas.check_run(uow, current.benchmark_id, current.number, owner, allowed)
         lifecycle.result_received(uow, current, report, now)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Fetch:
+    """One try to fetch what an attempt left, within one bound on its time and its bytes.
+
+    Attributes:
+        limit_bytes: Of one file.
+        left_bytes: Of all that are still to come.
+        until_s: Monotonic time at which the try ends.
+    """
+
+    attempt: Attempt
+    cluster: Cluster
+    files: FileStore
+    clock: Clock
+    limit_bytes: int
+    left_bytes: int
+    until_s: float
+    stopped: Callable[[], bool]
+
+    def report(self) -> Mapping[str, object]:
+        """The report; a ValueError where it is not this attempt's."""
+        attempt = self.attempt
+        data = bytearray()
+        for block in self._blocks(REPORT):
+            data += block
+            if len(data) > MAX_REPORT_BYTES:
+                raise ValueError(f"its report is longer than {MAX_REPORT_BYTES} bytes")
+        report = json.loads(data)
+        if not isinstance(report, dict):
+            raise ValueError("its report is no object")
+        said = tuple(report.get(name) for name in ("schema", "benchmark_id", "job_id", "attempt"))
+        if said != (SCHEMA, attempt.benchmark_id, attempt.job_id, attempt.number):
+            raise ValueError(f"its report is that of another run: {said}")
+        if report.get("status") not in ("ok", "failed"):
+            raise ValueError("its report has no status")
+        return report
+
+    def file(self, name: str, sha256: str | None) -> StoredFile:
+        """One file, in the file store; a ValueError where its hash is another one."""
+        writer = self.files.writer(self.limit_bytes, urgent=True)
+        digest = hashlib.sha256()
+        try:
+            for block in self._blocks(name):
+                digest.update(block)
+                writer.write(block)
+            if sha256 is not None and digest.hexdigest() != sha256:
+                raise ValueError(f"{name} is not the file that its report names")
+            return writer.commit()
+        finally:
+            writer.abort()
+
+    def _blocks(self, name: str) -> Iterator[bytes]:
+        with closing(self.cluster.kept_file(self.attempt.job_id, name)) as blocks:
+            for block in blocks:
+                self.left_bytes -= len(block)
+                if self.left_bytes < 0:
+                    raise ValueError("its files are too large together")
+                if self.stopped():
+                    raise ClusterUnreachable("the server stops")
+                if self.clock.monotonic_s() > self.until_s:
+                    raise ClusterUnreachable("its host did not send it in time")
+                yield block
 
 
 def _listed(report: Mapping[str, object]) -> Iterator[tuple[str, str | None]]:

@@ -70,10 +70,12 @@ class TaskLimits:
     Attributes:
         user_time_s: Longest run of one attempt.
         no_output_timeout_s: Longest silence of the engine's process.
+        upload_timeout_s: How long a task tries to upload its result; then it stays on the host.
     """
 
     user_time_s: float = 3600.0
     no_output_timeout_s: float = 900.0
+    upload_timeout_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,6 +433,7 @@ def spec_of(
         "parameters": dict(asked.parameters),
         "user_time_s": attempt.time_limit_s or asked.user_time_s or limits.user_time_s,
         "no_output_timeout_s": limits.no_output_timeout_s,
+        "upload_timeout_s": limits.upload_timeout_s,
         "upload_url": f"{settings.public_url}/upload/{short}/",
         "progress_url": f"{settings.public_url}/v1/runs/{short}/progress",
     }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -162,6 +162,10 @@ class ElectedEngine:
 
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
+    def claims(self) -> Mapping[str, tuple[float, str]]:
+        """As `Engine.claims`."""
+        return self._engine.claims()
+
     def _lease_loop(self) -> None:
         while not self._stop.wait(TURN_S):
             self._guarded("lease", self._election.turn)
@@ -243,7 +247,7 @@ class LeadersCluster:
         """See `Cluster.logs`."""
         return self._inner.logs(job_id, stream, offset)
 
-    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """See `Cluster.kept_file`."""
         return self._inner.kept_file(job_id, name)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +22,7 @@ from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.absence import Absences
 from edgeyard.scheduler.engine.backoff import Backoff
+from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -45,6 +47,10 @@ BLOCKED_TOLD_S = 5.0
 RESTART_S = 5.0
 """What ended up to so long after our start may still have failed because we were not there; also
 covers clocks of hosts that differ a little."""
+
+OVERDUE_GRACE_S = 120.0
+"""After our start no task is stopped for its time for so long: it may have ended its run while we
+were away, and be about to upload the result. The runner tries that every 30 s at least."""
 
 REPAIR_BACKOFF_S = 5.0
 MAX_REPAIR_BACKOFF_S = 300.0
@@ -101,7 +107,7 @@ class Reconciler:
         limits: TaskLimits,
         clock: Clock,
         board_trouble: BoardTrouble = lambda target_uid: None,
-        claim: Callable[[Attempt], bool] = lambda attempt: False,
+        claims: Claims | None = None,
     ) -> None:
         self._store = store
         self._cluster = cluster
@@ -110,10 +116,10 @@ class Reconciler:
         self._limits = limits
         self._clock = clock
         self._board_trouble = board_trouble
-        self._claim = claim
-        self._claimed_since_s: dict[str, float] = {}
+        self._claims = claims
         self.moved = False
         self._restarted_at: datetime | None = None
+        self._restarted_s = -math.inf
         self._absences = Absences(rules.lost_grace_s)
         self._seen_ended: OrderedDict[str, None] = OrderedDict()
         self._failing = Backoff(REPAIR_BACKOFF_S, MAX_REPAIR_BACKOFF_S)
@@ -149,6 +155,7 @@ class Reconciler:
         self._follow_clock()
         if after_restart:
             self._restarted_at = self._clock.now()
+            self._restarted_s = self._clock.monotonic_s()
             self._store.transact(lifecycle.reset_losses)
         with self._store.read() as uow:
             attempts = uow.attempts.live(job_ids)
@@ -163,8 +170,8 @@ class Reconciler:
             live = {attempt.job_id for attempt in attempts}
             self._failing.retain(live)
             self._absences.retain(live)
-            for job_id in set(self._claimed_since_s) - live:
-                del self._claimed_since_s[job_id]
+            if self._claims is not None:
+                self._claims.retain(live)
             self._stopwatches.retain(lambda key: key[0] in live)
         else:
             self._stop_orphans(set(job_ids) - {attempt.job_id for attempt in attempts})
@@ -376,28 +383,17 @@ class Reconciler:
     def _waits_for_claim(
         self, attempt: Attempt, benchmark: Benchmark, failure: Failure | None
     ) -> bool:
-        """Fetch a result that could not be uploaded; whether its host has yet to answer."""
+        """Have a result fetched that was not uploaded; whether it is still to be waited for."""
         if (
-            failure is None
+            self._claims is None
+            or failure is None
             or failure.category is not FailureCategory.UPLOAD
             or attempt.result_at is not None
             or attempt.task_ended_at is not None
             or benchmark.status in TERMINAL
         ):
             return False
-        now_s = self._clock.monotonic_s()
-        since_s = self._claimed_since_s.setdefault(attempt.job_id, now_s)
-        try:
-            self._claim(attempt)
-        except LeadershipLost:
-            raise
-        except (ClusterUnreachable, Unavailable) as error:
-            logger.info(
-                "a result could not be claimed yet",
-                extra={"event": "result.waits", "job_id": attempt.job_id, "reason": str(error)},
-            )
-            return now_s - since_s <= self._rules.upload_grace_s
-        return False
+        return self._claims.ask(attempt)
 
     def _stop_orphans(self, job_ids: Collection[str]) -> None:
         """Stop jobs that live on though their attempts have ended.
@@ -488,9 +484,10 @@ class Reconciler:
             return self._start_overdue(attempt, benchmark, job)
         asked = benchmark.description
         bound_s = attempt.time_limit_s or asked.user_time_s or self._limits.user_time_s
-        if attempt.started_at is not None and (
+        overdue = attempt.started_at is not None and (
             self._elapsed_s(attempt, "run", attempt.started_at) > bound_s + RUN_TIME_MARGIN_S
-        ):
+        )
+        if overdue and self._clock.monotonic_s() - self._restarted_s > OVERDUE_GRACE_S:
             if attempt.result_at is not None:
                 return self._did_not_end(attempt)
             return Failure(

@@ -34,6 +34,7 @@ from queue import Empty, Queue
 from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, Unavailable
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.adoption import Adopter
+from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
@@ -96,6 +97,7 @@ class EngineParts:
         file_limits: Largest file that is fetched, bytes, by role.
         full_repair_s: Between two full looks at the cluster.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
+        claim_threads: Hosts from which results are fetched at the same time.
         fetch_threads: Benchmarks whose files are downloaded at the same time.
         downloads_per_user: Of these, those of one user.
         quotas: Gives the quotas of users whose accounts have none of their own.
@@ -111,6 +113,7 @@ class EngineParts:
     forecaster: Forecaster
     dispatcher: Dispatcher
     reconciler: Reconciler
+    claims: Claims
     fetcher: UrlFetcher
     notifier: Notifier
     files: FileStore
@@ -122,6 +125,7 @@ class EngineParts:
     limits: TaskLimits
     full_repair_s: float = 5.0
     dispatch_threads: int = 8
+    claim_threads: int = 4
     fetch_threads: int = 16  # mostly waiting; slow addresses must not hold up the others
     downloads_per_user: int = DEFAULT_PER_USER
     quotas: Callable[[], Quotas] = Quotas
@@ -166,6 +170,7 @@ class Engine:
             ("forecast", self._forecast_loop),
             ("dispatch", self._dispatch_loop),
         ]
+        loops += [(f"claim-{n}", self._claim_loop) for n in range(self._parts.claim_threads)]
         loops += [(f"fetch-{n}", self._fetch_loop) for n in range(self._parts.fetch_threads)]
         timers: list[tuple[str, float, Callable[[], object]]] = [
             ("full-repair", self._parts.full_repair_s, lambda: self._hints.put(_ALL)),
@@ -270,6 +275,10 @@ class Engine:
     def repair_failures(self) -> Mapping[str, str]:
         """Why attempts could not be compared with the cluster, by job id. Any thread."""
         return self._parts.reconciler.failing()
+
+    def claims(self) -> Mapping[str, tuple[float, str]]:
+        """As `Claims.waiting`. Any thread."""
+        return self._parts.claims.waiting()
 
     def look_at(self, job_id: str) -> None:
         """Compare one job with the cluster soon. Any thread."""
@@ -396,6 +405,15 @@ class Engine:
                 look.result()
             self._looked = bool(ahead)
             self.wake()  # boards may be free, or others
+
+    def _claim_loop(self) -> None:
+        while not self._stop.is_set():
+            self._guarded("claim", self._claim)
+
+    def _claim(self) -> None:
+        job_id = self._parts.claims.turn(0.5, self._stop.is_set)
+        if job_id is not None:
+            self._hints.put(job_id)
 
     def _fetch_loop(self) -> None:
         while not self._stop.is_set():

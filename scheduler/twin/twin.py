@@ -193,6 +193,11 @@ class Twin:
         with self._lock:
             return self._unusable.get(target_uid)
 
+    def host_of(self, target_uid: str) -> str:
+        """Name of the host that reports a board; the board's own where none does."""
+        board = self.joined().get(target_uid)
+        return target_uid if board is None or board.host is None else board.host.name
+
     def loads(self, now: datetime) -> Mapping[str, HostLoad]:
         """Of hosts that told within `LOAD_MAX_AGE`, by name; the same object while it is equal."""
         with self._lock:

@@ -148,6 +148,7 @@ class FakeEngine:
     foretold: Forecast | None = None
     led: LeaderView = field(default_factory=lambda: leader_view())
     failing: dict[str, str] = field(default_factory=dict)
+    claimed: dict[str, tuple[float, str]] = field(default_factory=dict)
 
     def leader(self) -> LeaderView:
         return self.led
@@ -245,6 +246,9 @@ class FakeEngine:
 
     def twin_age_s(self) -> float:
         return self.age_s
+
+    def claims(self) -> Mapping[str, tuple[float, str]]:
+        return self.claimed
 
     def repair_failures(self) -> Mapping[str, str]:
         return self.failing

@@ -67,6 +67,15 @@ class _Inline(Executor):
         return done
 
 
+class InlineClaims(Claims):
+    """Fetches a result as soon as it is asked for."""
+
+    def ask(self, attempt: Attempt) -> bool:
+        super().ask(attempt)
+        self.turn()
+        return self.waits(attempt.job_id)
+
+
 class Lab:
     """Everything but threads: a test says who does what next."""
 
@@ -86,6 +95,7 @@ class Lab:
         engine_cluster: Cluster | None = None,
         clock: FixedClock | None = None,
         time: SharedClock | None = None,
+        claims_class: type[Claims] = InlineClaims,
     ) -> None:
         self.clock = clock or FixedClock(datetime(2026, 11, 21, 12, tzinfo=UTC))
         self.time = time or SharedClock(SteadyClock(self.clock.now, self.clock.monotonic_s))
@@ -97,6 +107,7 @@ class Lab:
         self._engine_cluster = engine_cluster or self.cluster
         self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s
         self._start_grace_s, self._setup_grace_s = start_grace_s, setup_grace_s
+        self._claims_class = claims_class
         self._policy, self._plugins, self._policies = policy, plugins, policies
         self.restart()
 
@@ -128,6 +139,9 @@ class Lab:
             limits,
             self.time,
         )
+        self.claims = self._claims_class(
+            self.store, self.files, self._engine_cluster, self.time, 2**20, grace_s=30
+        )
         self.reconciler = Reconciler(
             self.store,
             self._engine_cluster,
@@ -141,7 +155,7 @@ class Lab:
             limits,
             self.time,
             twin.unusable,
-            Claims(self.store, self.files, self._engine_cluster, self.time, 2**20).claim,
+            self.claims,
         )
 
     def submit(self, user_id: str = "ann", content: bytes = b"net", **changes: object) -> str:

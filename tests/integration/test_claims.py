@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,10 @@ import pytest
 
 from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.scheduler.clusters.exits import failure_of
+from edgeyard.scheduler.engine.claims import Claims
+from edgeyard.scheduler.engine.reconcile import OVERDUE_GRACE_S
 from edgeyard.scheduler.model.benchmark import FailureCategory, Status
+from tests.builders.api import running
 from tests.builders.engine import GOOD, A, B, Lab
 
 NOT_UPLOADED, REPORTED = failure_of(4), failure_of(3)
@@ -95,6 +101,7 @@ def test_a_host_that_does_not_answer_is_waited_for(lab: Lab) -> None:
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.RUNNING
     lab.cluster.hosts_answer = True
+    lab.clock.forward(5)
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.COMPLETED
 
@@ -138,3 +145,159 @@ def test_what_is_no_whole_result_of_the_attempt_is_not_taken(
     assert lab.show(benchmark_id).status is Status.PENDING
     with lab.store.read() as uow:
         assert uow.files.results(benchmark_id) == []
+
+
+Blocks = Generator[bytes, None, None]
+
+
+@pytest.fixture
+def threaded(tmp_path: Path) -> Lab:
+    """A lab whose claims are fetched when the test calls `turn`, as by a thread of their own."""
+    return Lab(tmp_path, A, B, claims_class=Claims)
+
+
+def left(lab: Lab, uid: str) -> tuple[str, str]:
+    """A benchmark that has ended on this board with a result that was not uploaded; its job."""
+    benchmark_id = lab.submit(max_retries=0, target=None, target_uid=uid)
+    job_id = lab.running(benchmark_id, uid)
+    keep(lab, benchmark_id, job_id)
+    lab.cluster.end(job_id, NOT_UPLOADED)
+    return benchmark_id, job_id
+
+
+def each_block(lab: Lab, step: Callable[[str], object]) -> None:
+    """Have hosts send byte for byte, and something happen after each."""
+    whole = lab.cluster.kept_file
+
+    def kept_file(job_id: str, name: str) -> Blocks:
+        for byte in b"".join(whole(job_id, name)):
+            yield bytes([byte])
+            step(job_id)
+
+    lab.cluster.kept_file = kept_file  # type: ignore[method-assign]
+
+
+def test_a_host_that_is_slow_holds_up_no_repair(threaded: Lab) -> None:
+    lab = threaded
+    slow, its_job = left(lab, A)
+    began, goes_on = threading.Event(), threading.Event()
+
+    def step(job_id: str) -> None:
+        began.set()
+        assert goes_on.wait(60)
+
+    each_block(lab, step)
+    lab.reconciler.run()
+    fetching = threading.Thread(target=lab.claims.turn)
+    fetching.start()
+    assert began.wait(60)
+    other = lab.submit(target=None, target_uid=B)
+    job_id = lab.running(other, B)
+    lab.upload(job_id)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    assert lab.show(other).status is Status.COMPLETED
+    assert lab.show(slow).status is Status.RUNNING
+    assert list(lab.claims.waiting()) == [its_job]
+    goes_on.set()
+    fetching.join(60)
+    lab.reconciler.run()
+    assert lab.show(slow).status is Status.COMPLETED
+    assert lab.claims.waiting() == {}
+
+
+def test_a_host_that_sends_byte_by_byte_is_given_up(lab: Lab) -> None:
+    benchmark_id, _ = left(lab, A)
+    each_block(lab, lambda job_id: lab.clock.forward(10))
+    lab.reconciler.run()  # the whole report takes more than 300 s
+    assert lab.show(benchmark_id).status is Status.FAILED
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.failure is not None
+    assert attempt.failure.category is FailureCategory.UPLOAD
+
+
+def test_hosts_take_turns(threaded: Lab) -> None:
+    lab = threaded
+    asked: list[str] = []
+    _, first = left(lab, A)
+    _, other = left(lab, B)  # the first one is asked for meanwhile
+    for number in (2, 3):  # of the same host
+        lab.claims.ask(replace(lab.attempt(first), job_id=f"{first}-{number}"))
+    lab.reconciler.run([other])
+
+    def kept_file(job_id: str, name: str) -> Blocks:
+        asked.append(job_id)
+        yield from ()
+
+    lab.cluster.kept_file = kept_file  # type: ignore[method-assign]
+    while lab.claims.turn() is not None:
+        pass
+    assert asked == [first, other, f"{first}-2", f"{first}-3"]
+
+
+def test_files_that_are_too_large_together_are_not_taken(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    content = bytes(900 * 1024)
+    files = [
+        {"name": f"{number}.bin", "sha256": hashlib.sha256(content).hexdigest()}
+        for number in range(3)
+    ]
+    keep(lab, benchmark_id, job_id, files=files)
+    lab.cluster.kept |= {(job_id, str(file["name"])): content for file in files}
+    lab.cluster.end(job_id, NOT_UPLOADED)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.FAILED
+
+
+def test_a_server_that_stops_leaves_the_result_where_it_is(threaded: Lab) -> None:
+    lab = threaded
+    benchmark_id, _ = left(lab, A)
+    stopping = threading.Event()
+    each_block(lab, lambda job_id: stopping.set())
+    lab.reconciler.run()
+    assert lab.claims.turn(0.0, stopping.is_set) is None
+    assert lab.show(benchmark_id).status is Status.RUNNING
+    lab.restart()
+    lab.reconciler.run(after_restart=True)
+    assert lab.claims.turn() is not None
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_what_ended_while_the_server_was_away_may_still_be_uploaded(lab: Lab) -> None:
+    """Its time limit passed meanwhile, but it waits for the server and no longer measures."""
+    benchmark_id = lab.submit(max_retries=0, user_time_s=30.0)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(400)
+    lab.restart()
+    lab.reconciler.run(after_restart=True)
+    assert lab.cluster.stopped == []
+    lab.clock.forward(OVERDUE_GRACE_S)
+    lab.reconciler.run()
+    assert lab.cluster.stopped == []
+    lab.upload(job_id)
+    lab.cluster.end(job_id)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_what_never_ends_is_stopped_after_a_restart_too(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0, user_time_s=30.0)
+    job_id = lab.running(benchmark_id)
+    lab.clock.forward(400)
+    lab.restart()
+    lab.reconciler.run(after_restart=True)
+    lab.clock.forward(OVERDUE_GRACE_S + 1)
+    lab.reconciler.run()
+    assert lab.cluster.stopped == [job_id]
+
+
+def test_results_that_wait_for_long_are_reported(tmp_path: Path) -> None:
+    with running(tmp_path) as api:
+        api.engine.claimed = {"benchmark-new": (3.0, "it is being fetched")}
+        assert "claims" not in api.as_(None).get("/readyz?verbose").json()["checks"]
+        api.engine.claimed = {"benchmark-late": (70.0, "the host does not answer")}
+        told = api.as_(None).get("/readyz?verbose").json()
+    assert told["status"] == "ready"
+    assert "benchmark-late: the host does not answer" in str(told["checks"]["claims"])

@@ -76,6 +76,10 @@ def test_a_job_that_is_not_ours_is_reported_once_and_left_alone(lab: Lab) -> Non
     (told,) = events(lab, "cluster.stray_job")
     assert (told.data["job_id"], told.data["target_uid"]) == (FOREIGN, B)
     assert lab.cluster.stopped == []
+    for _ in range(2):
+        assert adopter.run({}) == ()  # it has ended, by itself or because an operator stopped it
+    (ended,) = events(lab, "cluster.stray_ended")
+    assert ended.data["job_id"] == FOREIGN
 
 
 def test_operators_see_and_stop_them(tmp_path: Path) -> None:

@@ -37,7 +37,11 @@ class Naps:
 
 def uploader(url: str, naps: Naps) -> Uploader:
     return Uploader(
-        url=f"{url}/upload/job/", token="CANARY-SECRET-2", sleep=naps.sleep, clock=naps.clock
+        url=f"{url}/upload/job/",
+        token="CANARY-SECRET-2",
+        give_up_after_s=600.0,
+        sleep=naps.sleep,
+        clock=naps.clock,
     )
 
 

@@ -7,7 +7,7 @@ import queue
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -174,7 +174,7 @@ class LocalCluster:
             ended=ended and len(data) < LOG_CHUNK_BYTES,
         )
 
-    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """Raise NotFound: a task's folder goes when the task ends, its logs apart."""
         raise NotFound("result file", f"{job_id}/{name}")
 

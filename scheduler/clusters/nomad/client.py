@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http import HTTPStatus
 from typing import TypeVar
@@ -332,7 +332,7 @@ class NomadClient:
             refusals=dict.fromkeys((HTTPStatus.NOT_FOUND, HTTPStatus.INTERNAL_SERVER_ERROR), gone),
         )
 
-    def file(self, alloc_id: str, path: str) -> Iterator[bytes]:
+    def file(self, alloc_id: str, path: str) -> Generator[bytes, None, None]:
         """Yield a file of an allocation's folder.
 
         Raises:

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -255,7 +255,7 @@ class NomadCluster:
             data=data, next_offset=begin + len(data), ended=ended and len(data) < LOG_CHUNK_BYTES
         )
 
-    def kept_file(self, job_id: str, name: str) -> Iterator[bytes]:
+    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """Yield a result file from the folder of the job's task; it is there until Nomad clears it.
 
         Raises:
