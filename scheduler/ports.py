@@ -19,6 +19,7 @@ from edgeyard.devices.model import Host
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status, WaitingReason
+from edgeyard.scheduler.model.history import PastRunColumns
 from edgeyard.scheduler.model.knowledge import HostLoad, Lease
 from edgeyard.scheduler.model.quotas import Usage
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
@@ -564,6 +565,10 @@ class Attempts(Protocol):
 
         None of a lower number is committed later.
         """
+        ...
+
+    def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:
+        """As `outcomes_after`, in columns, and only those whose board is known."""
         ...
 
 

@@ -398,6 +398,11 @@ class Cycle:
             return None
         return f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s", False
 
+    def load_past(self) -> None:
+        """Read the past, which may take a moment: nobody else waits for it. Any thread."""
+        with self._store.read() as uow:
+            self._past.load(uow, self._clock.now())
+
     def _gathered(self, uow: UnitOfWork, now: datetime) -> Knowledge:
         runs = self._past.read(uow, now)
         return gather(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from edgeyard.scheduler.model.benchmark import Benchmark, FileRole
-from edgeyard.scheduler.model.history import History, past_run
+from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.ports import UnitOfWork
 
 
@@ -29,18 +29,29 @@ class PastRuns:
         self._history = History()
         self._last = 0
 
-    def read(self, uow: UnitOfWork, now: datetime) -> History:
-        """All that is known by now; the same value as long as nothing new ended."""
+    def load(self, uow: UnitOfWork, now: datetime) -> None:
+        """Read the past for the first time; `read` does not wait for it meanwhile."""
         with self._lock:
-            found = uow.attempts.outcomes_after(self._last, newest=self._most)
-            if found:
-                self._last = found[-1].seq
-            runs = [past_run(each) for each in found if each.target_uid is not None]
-            grown = self._history.grown(runs, most=self._most, since=now - self._max_age)
-            if any(run.replaces for run in runs):
-                grown = grown.current()
-            self._history = grown
-            return self._history
+            self._read(uow, now)
+
+    def read(self, uow: UnitOfWork, now: datetime) -> History:
+        """All that is known by now; the same value as long as nothing new ended.
+
+        While another thread reads, what was known before is returned at once: after a start with
+        a long past, nobody waits for it.
+        """
+        if self._lock.acquire(blocking=False):
+            try:
+                self._read(uow, now)
+            finally:
+                self._lock.release()
+        return self._history
+
+    def _read(self, uow: UnitOfWork, now: datetime) -> None:
+        runs = uow.attempts.past_runs_after(self._last, newest=self._most)
+        self._last = runs.seqs[-1] if runs else self._last
+        grown = self._history.grown(runs, most=self._most, since=now - self._max_age)
+        self._history = grown.current() if any(runs.replaces) else grown
 
 
 def variant_of(benchmark: Benchmark) -> str:

@@ -154,6 +154,7 @@ class Engine:
 
     def start(self) -> None:
         """Repair what the last process left behind, then start all threads."""
+        self._load_past()
         try:
             self._repair(None, after_restart=True)
         except LeadershipLost:
@@ -188,10 +189,19 @@ class Engine:
 
     def follow(self) -> None:
         """Keep answers to questions fresh while another server leads; nothing is written."""
+        self._load_past()
         thread = threading.Thread(target=self._follow_loop, name="edgeyard-follow")
         self._threads.append(thread)
         thread.start()
         self.wake()
+
+    def _load_past(self) -> None:
+        def load() -> None:
+            self._guarded("past", self._parts.cycle.load_past)
+
+        thread = threading.Thread(target=load, name="edgeyard-past")
+        self._threads.append(thread)
+        thread.start()
 
     def wake(self) -> None:
         """There is news: decide now rather than at the next tick. Any thread."""

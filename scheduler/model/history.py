@@ -64,6 +64,32 @@ class PastRun:
     replaces: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRunColumns:
+    """Ended attempts in columns as they are stored, each of the same length, oldest first.
+
+    Attributes:
+        kinds: Engine, benchmark type, model's hash, runs that were asked for, and variant.
+        run_s: None for what never started.
+        ended_us: Microseconds since 1970.
+        replaces: As in `PastRun`; None and 0: of none.
+    """
+
+    boards: Sequence[str]
+    families: Sequence[str]
+    kinds: Sequence[tuple[str, str, str | None, int, str]]
+    users: Sequence[str]
+    failures: Sequence[str | None]
+    run_s: Sequence[float | None]
+    ended_us: Sequence[int]
+    benchmark_ids: Sequence[str]
+    seqs: Sequence[int]
+    replaces: Sequence[int | None]
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+
 def past_run(outcome: Outcome) -> PastRun:
     """What the history keeps of an outcome."""
     return PastRun(
@@ -99,6 +125,13 @@ class Numbered(Generic[_Name]):
         if number == len(self.names):
             self.names.append(name)
         return number
+
+    def add_all(self, names: Sequence[_Name]) -> NDArray[np.int32]:
+        """Numbers of these, new ones where need be."""
+        for name in dict.fromkeys(names):
+            self.add(name)
+        known = self._number_of
+        return np.fromiter(map(known.__getitem__, names), dtype=np.int32, count=len(names))
 
     def of(self, names: Iterable[_Name]) -> NDArray[np.int64]:
         """Numbers; -1 for who is unknown."""
@@ -140,14 +173,18 @@ class History(Sequence[PastRun]):
     Safe to read on any thread; one thread makes longer ones.
     """
 
-    def __init__(self, runs: Iterable[PastRun] = ()) -> None:
+    def __init__(self, runs: Iterable[PastRun] | PastRunColumns = ()) -> None:
         self.names = _Names(Numbered(), Numbered(), Numbered(), Numbered(), Numbered())
         self.columns = _columns(self.names, runs)
         self._derived: dict[Callable[[History], object], object] = {}
         self._settled: History | None = None
 
     def grown(
-        self, runs: Sequence[PastRun], *, most: int | None = None, since: datetime | None = None
+        self,
+        runs: Sequence[PastRun] | PastRunColumns,
+        *,
+        most: int | None = None,
+        since: datetime | None = None,
     ) -> History:
         """This one with later runs at its end; itself where nothing changes.
 
@@ -254,7 +291,9 @@ class History(Sequence[PastRun]):
         return (self[index] for index in range(len(self)))
 
 
-def _columns(names: _Names, runs: Iterable[PastRun]) -> _Columns:
+def _columns(names: _Names, runs: Iterable[PastRun] | PastRunColumns) -> _Columns:
+    if isinstance(runs, PastRunColumns):
+        return _numbered(names, runs)
     runs = tuple(runs)
     rows = [
         (
@@ -278,6 +317,38 @@ def _columns(names: _Names, runs: Iterable[PastRun]) -> _Columns:
         benchmark_ids=np.array([run.benchmark_id for run in runs], dtype=np.object_),
         seqs=np.array([run.seq for run in runs], dtype=np.int64),
         replaces=np.array([run.replaces for run in runs], dtype=np.int64),
+    )
+
+
+def _numbered(names: _Names, runs: PastRunColumns) -> _Columns:
+    """The same from stored columns: nothing is made for each of the runs, but for each kind."""
+    kind_of = {
+        kind: RunKind(
+            engine=kind[0],
+            benchmark_type=BenchmarkType(kind[1]),
+            model_sha256=kind[2],
+            nb_inference=kind[3],
+            variant=kind[4],
+        )
+        for kind in dict.fromkeys(runs.kinds)
+    }
+    number_of_kind = {kind: names.kinds.add(found) for kind, found in kind_of.items()}
+    number_of_failure: dict[str | None, int] = {
+        name: -1 if name is None else names.failures.add(name)
+        for name in dict.fromkeys(runs.failures)
+    }
+    count = len(runs)
+    return _Columns(
+        boards=names.boards.add_all(runs.boards),
+        families=names.families.add_all(runs.families),
+        kinds=np.fromiter(map(number_of_kind.__getitem__, runs.kinds), np.int32, count),
+        users=names.users.add_all(runs.users),
+        failures=np.fromiter(map(number_of_failure.__getitem__, runs.failures), np.int32, count),
+        run_s=np.array(runs.run_s, np.float64),
+        ended_s=np.array(runs.ended_us, np.int64) / 1e6,
+        benchmark_ids=np.array(runs.benchmark_ids, dtype=np.object_),
+        seqs=np.array(runs.seqs, dtype=np.int64),
+        replaces=np.array([each or 0 for each in runs.replaces], dtype=np.int64),
     )
 
 

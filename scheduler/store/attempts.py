@@ -11,8 +11,17 @@ from sqlalchemy import bindparam, exists, func, or_, select, text, update
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
+from edgeyard.scheduler.model.history import PastRunColumns
 from edgeyard.scheduler.store.progress import ProgressBuffer
-from edgeyard.scheduler.store.rows import Row, attempt_of, attempt_row, flat_row, outcome_of
+from edgeyard.scheduler.store.rows import (
+    PAST_RUN_COLUMNS,
+    Row,
+    attempt_of,
+    attempt_row,
+    flat_row,
+    outcome_of,
+    past_runs_of,
+)
 from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction, among
 
@@ -80,6 +89,12 @@ _LAST_OUTCOME = (
     .where(outcomes.c.benchmark_id == bindparam("id"), outcomes.c.attempt == bindparam("n"))
     .order_by(outcomes.c.seq.desc())
     .limit(1)
+)
+_RUNS_AFTER = (
+    select(*PAST_RUN_COLUMNS)
+    .where(outcomes.c.seq > bindparam("after"), outcomes.c.target_uid.is_not(None))
+    .order_by(outcomes.c.seq.desc())
+    .limit(bindparam("newest"))
 )
 _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
 _OWNERS = select(attempts.c.benchmark_id).where(among(attempts.c.job_id))
@@ -263,6 +278,13 @@ class SqlAttempts:
         """Those of higher numbers, in their order: the newest up to that many."""
         rows = self._tx.rows(_OUTCOMES_AFTER, {"after": seq, "newest": newest})
         return [outcome_of(row) for row in reversed(rows)]
+
+    def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:
+        """As `outcomes_after`, in columns, and only those whose board is known."""
+        columns = self._tx.columns(_RUNS_AFTER, {"after": seq, "newest": newest})
+        for column in columns:
+            column.reverse()
+        return past_runs_of(columns)
 
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from sqlalchemy import Select, bindparam, delete, func, insert, select
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
-from edgeyard.scheduler.model.history import History, PastRun, past_run
+from edgeyard.scheduler.model.history import History, PastRunColumns
 from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
     KeptPolicy,
@@ -20,7 +20,7 @@ from edgeyard.scheduler.model.records import (
     PolicyOverride,
     PolicySeat,
 )
-from edgeyard.scheduler.store.rows import flat_row, outcome_of
+from edgeyard.scheduler.store.rows import PAST_RUN_COLUMNS, flat_row, past_runs_of
 from edgeyard.scheduler.store.tables import (
     activations,
     benchmarks,
@@ -44,7 +44,7 @@ _OVERRIDES = (
     .where(benchmarks.c.status == Status.PENDING.value)
 )
 _RUNS = (
-    select(outcomes)
+    select(*PAST_RUN_COLUMNS)
     .where(
         outcomes.c.seq.between(bindparam("first"), bindparam("last")),
         outcomes.c.target_uid.is_not(None),
@@ -74,8 +74,8 @@ class RunCache:
             return self._history.between(first, last)
 
 
-def _runs(tx: Transaction, first: int, last: int) -> list[PastRun]:
-    return [past_run(outcome_of(row)) for row in tx.rows(_RUNS, {"first": first, "last": last})]
+def _runs(tx: Transaction, first: int, last: int) -> PastRunColumns:
+    return past_runs_of(tx.columns(_RUNS, {"first": first, "last": last}))
 
 
 class SqlCycles:

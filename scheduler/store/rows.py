@@ -23,7 +23,9 @@ from edgeyard.scheduler.model.benchmark import (
     Waiting,
     WaitingReason,
 )
+from edgeyard.scheduler.model.history import PastRunColumns
 from edgeyard.scheduler.model.records import CronSchedule, Event, Report
+from edgeyard.scheduler.store.tables import outcomes
 
 Row = Mapping[str, object]
 
@@ -146,6 +148,43 @@ def outcome_of(row: Row) -> Outcome:
     """What an attempt led to, of a row that may have other columns too."""
     r = cast("Mapping[str, Any]", row)
     return Outcome(**{name: r[name] for name in _OUTCOME})
+
+
+PAST_RUN_COLUMNS = (
+    outcomes.c.target_uid,
+    outcomes.c.family,
+    outcomes.c.engine,
+    outcomes.c.benchmark_type,
+    outcomes.c.model_sha256,
+    outcomes.c.nb_inference,
+    outcomes.c.variant,
+    outcomes.c.user_id,
+    outcomes.c.failure_category,
+    outcomes.c.run_s,
+    outcomes.c.ended_at,
+    outcomes.c.benchmark_id,
+    outcomes.c.seq,
+    outcomes.c.replaces,
+)
+
+
+def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
+    """Runs of the values of `PAST_RUN_COLUMNS`; of none where there are no columns."""
+    boards, families, *kinds, users, failures, run_s, ended_us, benchmark_ids, seqs, replaces = (
+        columns or [()] * len(PAST_RUN_COLUMNS)
+    )
+    return PastRunColumns(
+        boards=boards,
+        families=families,
+        kinds=tuple(zip(*kinds, strict=True)),
+        users=users,
+        failures=failures,
+        run_s=run_s,
+        ended_us=ended_us,
+        benchmark_ids=benchmark_ids,
+        seqs=seqs,
+        replaces=replaces,
+    )
 
 
 def event_row(event: Event) -> dict[str, object]:

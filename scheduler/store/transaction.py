@@ -193,6 +193,10 @@ def _upsert(table: Table, dialect: str) -> Insert:
     return insert.on_conflict_do_update(index_elements=keys, set_=others)
 
 
+_ROWS_AT_ONCE = 2_000
+"""Rows that are turned into columns together: as many as stay in the processor's caches."""
+
+
 class Transaction:
     """A connection with an open transaction, and what is written right before its commit.
 
@@ -270,6 +274,19 @@ class Transaction:
             return cast(
                 "Sequence[Row]", self._connection.execute(statement, values).mappings().all()
             )
+
+    def columns(self, statement: Executable, values: Row | None = None) -> list[list[Any]]:
+        """All rows as columns of what the driver returns; none where there are no rows."""
+        columns: list[list[Any]] = []
+        with translated():
+            result = self._connection.execute(statement, values)
+            assert result.cursor is not None
+            while rows := result.cursor.fetchmany(_ROWS_AT_ONCE):
+                columns = columns or [[] for _ in rows[0]]
+                for column, more in zip(columns, zip(*rows, strict=True), strict=True):
+                    column.extend(more)
+            result.close()
+        return columns
 
     def row(self, statement: Executable, values: Row | None = None) -> Row | None:
         """The first row, or None."""

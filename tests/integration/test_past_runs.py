@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 from edgeyard.scheduler.engine.history import PastRuns
+from edgeyard.scheduler.model.history import History, PastRunColumns, past_run
 from edgeyard.scheduler.ports import Store
 from tests.builders.records import NOW, a_benchmark, an_outcome
 
@@ -45,3 +47,41 @@ def test_what_is_too_old_is_forgotten(store: Store) -> None:
         assert len(past.read(uow, NOW + timedelta(seconds=60))) == 2
         assert len(past.read(uow, NOW + timedelta(seconds=120))) == 1
         assert len(past.read(uow, NOW + timedelta(seconds=900))) == 0
+
+
+def test_nobody_waits_while_a_long_past_is_read(store: Store) -> None:
+    past = PastRuns()
+    ended(store, 1)
+    began, goes_on = threading.Event(), threading.Event()
+
+    def load() -> None:
+        with store.read() as uow:
+            after = uow.attempts.past_runs_after
+
+            def slow(seq: int, *, newest: int) -> PastRunColumns:
+                began.set()
+                assert goes_on.wait(60)
+                return after(seq, newest=newest)
+
+            uow.attempts.past_runs_after = slow  # type: ignore[method-assign]
+            past.load(uow, NOW)
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    assert began.wait(60)
+    with store.read() as uow:
+        assert len(past.read(uow, NOW)) == 0  # as in a lab that is new
+        goes_on.set()
+        loading.join(60)
+        assert len(past.read(uow, NOW)) == 1
+
+
+def test_columns_are_what_single_outcomes_are(store: Store) -> None:
+    ended(store, 3, 1, 2)
+    with store.write() as uow:
+        uow.benchmarks.add(a_benchmark("b-4"))
+        uow.attempts.add_outcome(an_outcome("b-4", target_uid=None))  # nobody named its board
+    with store.read() as uow:
+        outcomes = uow.attempts.outcomes_after(0, newest=9)
+        columns = uow.attempts.past_runs_after(0, newest=9)
+        assert list(History(columns)) == [past_run(each) for each in outcomes[:3]]
