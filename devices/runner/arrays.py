@@ -45,10 +45,12 @@ def read_arrays(
                 arrays[name] = _read(archive, f"{name}.npy", path, limit_bytes)
                 limit_bytes -= arrays[name].nbytes
             return arrays
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise _wrong(path, f"is not a readable .npz: {error}") from error
+    except RunFailed:
+        raise
     except OSError as error:
         raise _wrong(path, f"can't be read: {error}") from error
+    except Exception as error:  # zipfile, its decompressors and NumPy have errors of many kinds
+        raise _wrong(path, f"is not a readable .npz: {error}") from error
 
 
 def converted(

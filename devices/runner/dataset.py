@@ -66,7 +66,7 @@ def open_dataset(path: Path, inputs: Sequence[TensorSpec], wishes: object) -> Da
     """
     try:
         archive = zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except Exception as error:  # a damaged directory leads zipfile to errors of many kinds
         raise RunFailed(
             "user_input", f"dataset {path.name!r} is neither an .npz nor a zip of images: {error}"
         ) from error
@@ -201,7 +201,7 @@ def _description(
     nearest = min(tops, key=lambda one: one.filename.count("/"))
     try:
         found: object = json.loads(archive.read(nearest))
-    except (ValueError, RecursionError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of the archive's decompressors too
         raise _wrong(path, f"has a {_DESCRIPTION} that is not JSON: {error}") from error
     return found
 
@@ -237,7 +237,9 @@ def _decoder(
                 if image.width * image.height > MAX_IMAGE_PIXELS:
                     raise _wrong(path, f"image {info.filename!r} has too many pixels")
                 resized = image.convert(mode).resize((size[1], size[0]), resample)
-        except (OSError, ValueError, SyntaxError, zipfile.BadZipFile) as error:
+        except RunFailed:
+            raise
+        except Exception as error:  # decoders raise whatever a damaged file leads them to
             raise _wrong(path, f"image {info.filename!r} can't be decoded: {error}") from error
         if how.crop is not None:
             height, width = how.crop

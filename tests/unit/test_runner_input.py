@@ -230,6 +230,23 @@ class TestImages:
             open_dataset(path, [IMAGE], None)
         assert started == []
 
+    def test_damaged_compression_is_the_users_fault(self, tmp_path: Path) -> None:
+        path = tmp_path / "damaged.zip"
+        for kind in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+            with zipfile.ZipFile(path, "w", kind) as archive:
+                archive.writestr("a/1.png", bytes(range(256)) * 8)
+                archive.writestr("b/1.png", bytes(range(256)))
+                offset = 30 + len("a/1.png")
+            content = bytearray(path.read_bytes())
+            content[offset : offset + 40] = b"\xff" * 40
+            path.write_bytes(content)
+            refused("user_input", open_dataset, path, [IMAGE], None)
+
+    def test_a_picture_that_claims_a_gigapixel_is_refused(self, tmp_path: Path) -> None:
+        header = b"P6 100000 100000 255\n"
+        path = self.archive(tmp_path, {"a/1.ppm": header, "b/1.ppm": header})
+        assert "can't be decoded" in refused("user_input", open_dataset, path, [IMAGE], None)
+
     def test_pixels_are_scaled_normalised_and_laid_out(self, tmp_path: Path) -> None:
         path = self.archive(
             tmp_path,
