@@ -211,6 +211,10 @@ def _note_fetched(
     return store.transact(note)
 
 
+MAX_CRON_AHEAD = timedelta(days=41 * 366)
+"""A 29 February of each weekday comes within 40 years; looking further takes seconds."""
+
+
 def next_fire(cron: str, after: datetime) -> datetime:
     """When a five-field crontab, in UTC, fires next after ``after``.
 
@@ -223,9 +227,10 @@ def next_fire(cron: str, after: datetime) -> datetime:
         raise InvalidInput.at(
             "/cron", f"not a crontab: {error}", "minute hour day month weekday, e.g. 0 3 * * mon"
         ) from error
+    trigger.end_date = after + MAX_CRON_AHEAD
     # "After", not "at": a schedule that has just fired must not fire again at once.
     found: datetime | None = trigger.get_next_fire_time(None, after + timedelta(seconds=1))
-    if found is None:
+    if found is None or found >= trigger.end_date:
         raise InvalidInput.at("/cron", "it never fires again", "a crontab with a time to come")
     return found
 

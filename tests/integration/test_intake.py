@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -228,6 +229,20 @@ def test_at_most_one_firing_of_a_schedule_waits(store: SqlStore, clock: FixedClo
     end_all(store, clock)
     clock.forward(60)
     assert fire_due(store, clock) == 1
+
+
+@pytest.mark.parametrize("cron", ["0 0 31 2,4,6,9,11 *", "0 0 30 2 mon"])
+def test_a_cron_that_never_fires_is_found_out_quickly(cron: str) -> None:
+    began = time.thread_time()
+    with pytest.raises(InvalidInput, match="never fires"):
+        next_fire(cron, datetime(2026, 11, 21, tzinfo=UTC))
+    assert time.thread_time() - began < 0.2  # to the end of the calendar: a second
+
+
+def test_the_rarest_day_of_all_is_found() -> None:
+    """Between 2096 and 2104 there is no leap year: this Sunday comes after 40 years."""
+    found = next_fire("0 0 29 2 sun", datetime(2088, 3, 1, tzinfo=UTC))
+    assert found == datetime(2128, 2, 29, tzinfo=UTC)
 
 
 def test_a_schedule_that_can_t_be_fired_holds_up_no_other(
