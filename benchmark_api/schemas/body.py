@@ -164,11 +164,12 @@ def check_tree(tree: object) -> None:
     Raises:
         InvalidInput: With the pointer of the first such value.
     """
-    nodes = 0
+    nodes = 1
     stack: list[tuple[object, tuple[str, ...]]] = [(tree, ())]
     while stack:
         node, path = stack.pop()
-        nodes += 1
+        # Counted before they are gathered: a megabyte holds half a million values.
+        nodes += len(node) if isinstance(node, Mapping | list) else 0
         if nodes > MAX_NODES:
             raise InvalidInput.at("", "holds too many values", f"at most {MAX_NODES}")
         if len(path) > MAX_DEPTH:

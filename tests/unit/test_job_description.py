@@ -1,13 +1,14 @@
 """The job description: what is taken, what is refused, and how."""
 
 import json
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeyard.benchmark_api.schemas.body import WrongMediaType, read_document, read_json
+from edgeyard.benchmark_api.schemas.body import WrongMediaType, check_tree, read_document, read_json
 from edgeyard.benchmark_api.schemas.description import (
     FIELD_NAMES,
     name_from_url,
@@ -327,3 +328,18 @@ def test_whatever_is_sent_the_answer_is_a_description_or_a_named_field(
 @given(st.text())
 def test_names_from_urls_are_plain(path: str) -> None:
     assert file_name_problem(name_from_url(f"https://example.org/{path}", "model")) is None
+
+
+@pytest.mark.parametrize(
+    "text", [b"[" + b"0," * 499_000 + b"0]", b'{"a": [' + b"[]," * 300_000 + b"0]}"]
+)
+def test_a_body_of_too_many_values_is_refused_before_they_are_gathered(text: bytes) -> None:
+    tree = json.loads(text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidInput, match="too many values"):
+            check_tree(tree)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2**20
