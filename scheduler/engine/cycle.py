@@ -72,6 +72,9 @@ _RECENT_RUNS = 500
 PLACED_TOGETHER = 100
 """Placements of one commit: while hundreds were written nobody else could write."""
 
+EXPLAINED_TOGETHER = 250
+"""Benchmarks of one transaction that says why they wait: submissions wait for its end."""
+
 Observe = Callable[[str, float, Mapping[str, str]], None]
 """``observe(metric, value, labels)``: the engine tells figures without knowing who keeps them."""
 
@@ -572,10 +575,12 @@ class Cycle:
         prepared: list[tuple[Benchmark, Attempt]] = []
         seq: int | None = None
 
+        parts = _parts(told, EXPLAINED_TOGETHER)
+
         def rest(seq: int, placed: Mapping[str, int], uow: UnitOfWork) -> Sequence[Benchmark]:
-            """What is learned and told of the cycle; returns who waits, as they are now."""
+            """Store what is learned of the cycle, and the first part of those that wait."""
             self._scorekeeper.keep(uow, chosen.policy, chosen.plugins, result, placed, now)
-            return self._explain(uow, result, told, missed, since, seq)
+            return self._explain(uow, result, parts[0], missed, since, seq)
 
         def place(
             placements: Sequence[Placement], uow: UnitOfWork
@@ -635,6 +640,11 @@ class Cycle:
                 self._explained.pop(benchmark_id, None)
             hand_over([attempt.job_id for _, attempt in prepared])
             waiting_now = self._store.transact(partial(rest, seq, placed))
+        for part in parts[1:]:
+            explain = partial(
+                self._explain, result=result, told=part, missed={}, since=since, seq=seq
+            )
+            waiting_now = [*waiting_now, *self._store.transact(explain)]
         self._remember([replace(self._live[w.benchmark_id], benchmark=w) for w in waiting_now])
         self._explained |= told
         self._pins.acted_on(missed)
@@ -863,6 +873,12 @@ def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:
         # also a board that never took the job: the cluster may know more than the twin
         and (attempt.counts or (attempt.queued_at is not None and attempt.started_at is None))
     )
+
+
+def _parts(told: Mapping[str, _T], size: int) -> Sequence[Mapping[str, _T]]:
+    """Split a mapping into parts of at most ``size``; there is always a first one."""
+    items = list(told.items())
+    return [dict(items[start : start + size]) for start in range(0, max(len(items), 1), size)]
 
 
 def _shape(given: CycleInput) -> tuple[object, ...]:

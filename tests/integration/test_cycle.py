@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.cycle import EXPLAINED_TOGETHER
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
+from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from tests.builders.engine import A, B, Lab
 from tests.fakes.cluster import FakeCluster
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -48,6 +54,35 @@ def test_only_what_others_changed_is_read_again(tmp_path: Path, read: list[str])
     read.clear()
     lab.cycle.run()
     assert read == []
+    lab.store.close()
+
+
+def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each transaction says so of a few: whoever else writes has its turn between them."""
+    lab = Lab(tmp_path)  # without a board
+    ids = [lab.submit() for _ in range(2 * EXPLAINED_TOGETHER + 1)]
+    told: list[int] = []
+    transact = SqlStore.transact
+
+    def noted(self: SqlStore, work: Callable[[UnitOfWork], T]) -> T:
+        before = self.stored_waiting()
+        done = transact(self, work)
+        told.append(self.stored_waiting() - before)
+        return done
+
+    def stored_waiting(self: SqlStore) -> int:
+        with self.read() as uow:
+            return sum(uow.benchmarks.counts_by_waiting_reason().values())
+
+    monkeypatch.setattr(SqlStore, "stored_waiting", stored_waiting, raising=False)
+    monkeypatch.setattr(SqlStore, "transact", noted)
+    lab.cycle.run()
+    assert sum(told) == len(ids)
+    assert max(told) <= EXPLAINED_TOGETHER
+    with lab.store.read() as uow:
+        assert all(uow.cycles.explained(each) is not None for each in ids)
     lab.store.close()
 
 
