@@ -32,14 +32,14 @@ PATIENCE_S = 10.0
 
 def run() -> list[Row]:
     """Each attack on a server of its own, after the same server without it."""
-    livez, submit = [], []
+    livez: list[Row] = []
+    submit: list[Row] = []
     for name in attacks.NAMES:
         with tempfile.TemporaryDirectory(prefix="edgeyard-abuse-") as folder:
             calm, attacked = _measured(name, Path(folder))
         peer = "peer: the same server before; a connection of its own each"
-        rows = (("livez", livez, 0), ("other user submit", submit, 1))
-        for title, into, which in rows:
-            ours, before = attacked[which], calm[which]
+        rows = (("livez", livez), ("other user submit", submit))
+        for (title, into), ours, before in zip(rows, attacked, calm, strict=True):
             into.append(
                 Row(
                     f"{title} p99 {name}",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import subprocess
 import sys
 
-import pytest
-
 from tests.fuzz import readers
+
+REQUESTS = readers.ROOT / "tests" / "fuzz" / "test_api.py"
 
 
 def main() -> int:
@@ -24,10 +25,16 @@ def main() -> int:
     examples = str(given.examples)
     command = [sys.executable, "-m", "tests.fuzz.readers", "--examples", examples]
     found = subprocess.run([*command, "--seed", str(seed)], cwd=readers.ROOT).returncode
-    requests = ["-q", "-s", "tests/fuzz/test_api.py"]
-    each = max(20, given.examples // 10)
-    options = ["--fuzz-examples", str(each), "--fuzz-seed", str(seed), "--timeout", "3600"]
-    return pytest.main([*requests, *options]) or found
+    requests = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--timeout", "3600", str(REQUESTS)],
+        cwd=readers.ROOT,
+        env={
+            **os.environ,
+            "FUZZ_EXAMPLES": str(max(10, given.examples // 50)),
+            "FUZZ_SEED": str(seed),
+        },
+    ).returncode
+    return found or requests
 
 
 if __name__ == "__main__":

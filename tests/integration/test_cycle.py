@@ -66,17 +66,16 @@ def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
     told: list[int] = []
     transact = SqlStore.transact
 
-    def noted(self: SqlStore, work: Callable[[UnitOfWork], T]) -> T:
-        before = self.stored_waiting()
-        done = transact(self, work)
-        told.append(self.stored_waiting() - before)
-        return done
-
-    def stored_waiting(self: SqlStore) -> int:
-        with self.read() as uow:
+    def stored_waiting(store: SqlStore) -> int:
+        with store.read() as uow:
             return sum(uow.benchmarks.counts_by_waiting_reason().values())
 
-    monkeypatch.setattr(SqlStore, "stored_waiting", stored_waiting, raising=False)
+    def noted(self: SqlStore, work: Callable[[UnitOfWork], T]) -> T:
+        before = stored_waiting(self)
+        done = transact(self, work)
+        told.append(stored_waiting(self) - before)
+        return done
+
     monkeypatch.setattr(SqlStore, "transact", noted)
     lab.cycle.run()
     assert sum(told) == len(ids)
