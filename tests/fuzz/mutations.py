@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -130,7 +131,7 @@ def mutated_tree(draw: st.DrawFn, seeds: Sequence[bytes]) -> bytes:
             holder, key = node, draw(st.sampled_from(names))
         match draw(st.sampled_from(("lie", "lie", "lie", "drop", "wrap", "number", "text"))):
             case "lie":
-                holder[key] = draw(st.sampled_from(LIES))
+                holder[key] = copy.deepcopy(draw(st.sampled_from(LIES)))
             case "drop" if holder is not root:
                 del holder[key]
             case "wrap":
