@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 
 import httpx
@@ -29,6 +30,8 @@ from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
 from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
+from edgeyard.scheduler.hcl.cron import cron_of
+from edgeyard.scheduler.hcl.job import Periodic
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.ports import JobRun, JobState
 from tests.builders.cluster import TOKEN, a_job, eventually, on
@@ -482,6 +485,58 @@ class TestNodes:
 
 
 CORE = {"CPU": "cpu0", "Idle": 75.0, "System": 5.0, "Total": 25.0, "User": 20.0}
+
+
+class TestNomadsClock:
+    """Starts are made by Nomad's clock, which may be off."""
+
+    NOW = datetime(2026, 11, 21, 9, 40, tzinfo=UTC)
+    BOTH_WAYS = pytest.mark.parametrize("offset_s", [600, -600])
+
+    @pytest.fixture
+    def lab(self, nomad: respx.Router) -> Iterator[NomadCluster]:
+        nomad.put(path__startswith="/v1/var/").respond(json={})
+        nomad.get("/v1/allocations").respond(json=[])
+        lab = NomadCluster(ACCESS, retry=QUICK, now=lambda: self.NOW)
+        yield lab
+        lab.close()
+
+    def seen(self, lab: NomadCluster, nomad: respx.Router, offset_s: int, start: datetime) -> None:
+        """Nomad is asked for a job that waits for its start, by Nomad's clock."""
+        periodic = {"Specs": [cron_of(start + timedelta(seconds=offset_s))]}
+        nomad.get(f"/v1/job/{JOB}").respond(json={**job(), "Periodic": periodic})
+        date = format_datetime(self.NOW + timedelta(seconds=offset_s), usegmt=True)
+        nomad.get("/v1/jobs").respond(json=[job(Periodic=True)], headers={"Date": date})
+
+    @BOTH_WAYS
+    def test_does_not_make_a_start_seem_missed(
+        self, lab: NomadCluster, nomad: respx.Router, offset_s: int
+    ) -> None:
+        start = self.NOW + timedelta(seconds=30)
+        self.seen(lab, nomad, offset_s, start)
+        state = lab.states([JOB])[JOB]
+        assert (state.run, state.reason) == (JobRun.QUEUED, f"starts at {start:%FT%TZ}")
+        missed = self.NOW - timedelta(seconds=90)
+        self.seen(lab, nomad, offset_s, missed)
+        state = lab.states([JOB])[JOB]
+        assert state.failure is not None
+        assert f"{missed:%FT%TZ}" in state.failure.sentence
+
+    @BOTH_WAYS
+    def test_does_not_move_a_start(
+        self, lab: NomadCluster, nomad: respx.Router, offset_s: int
+    ) -> None:
+        start = self.NOW + timedelta(hours=1)
+        self.seen(lab, nomad, offset_s, start)
+        lab.states([JOB])
+        text = a_job("pass", on(UID), periodic=Periodic(cron=cron_of(start)))
+        nomad.post("/v1/jobs/parse").respond(json=api_job(parse_job(text)))
+        registered = nomad.post("/v1/jobs").mock(return_value=DONE)
+        lab.dispatch(parse_job(text).job_id, text, {})
+        specs = json.loads(registered.calls.last.request.content)["Job"]["Periodic"]["Specs"]
+        assert specs == [cron_of(start + timedelta(seconds=offset_s))]
+
+
 STATS = {"CPU": [CORE, CORE | {"Idle": 25.0}], "Memory": {"Available": 3 << 30, "Total": 4 << 30}}
 
 

@@ -13,6 +13,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TypeVar
 
@@ -62,10 +64,18 @@ class NomadClient:
         *,
         policy: RetryPolicy | None = None,
         pause: Callable[[float], object] | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """Connect at the first call.
+
+        Args:
+            now: The server's time, with which Nomad's is compared.
+        """
         self.policy = policy or RetryPolicy()
         self._access = access
         self._closed = threading.Event()
+        self._now = now
+        self._clock_offset_s = 0.0
         self._pause = pause or self._closed.wait
         self._breaker = CircuitBreaker(self.policy)
         headers = _headers(access.token)
@@ -100,6 +110,24 @@ class NomadClient:
             self._http.headers.pop(_TOKEN_HEADER, None)
         self._http.headers.update(headers)
         self._session.use_headers(headers)
+
+    @property
+    def clock_offset_s(self) -> float:
+        """How far the clock of the agent that answers is ahead of the server's; 0.0: they agree."""
+        return self._clock_offset_s
+
+    def _compare_clocks(self, response: httpx.Response, before: datetime, after: datetime) -> None:
+        """Measure by an answer's ``Date``, which is cut to whole seconds."""
+        try:
+            date = parsedate_to_datetime(response.headers.get("Date", ""))
+        except ValueError:
+            return
+        if date.tzinfo is None or after - before > _MAX_CLOCK_READING:
+            return
+        least_s = (date - after).total_seconds()
+        most_s = (date - before).total_seconds() + 1.0
+        agree = least_s <= 0.0 <= most_s
+        self._clock_offset_s = 0.0 if agree else (least_s + most_s) / 2
 
     # --- jobs ---
 
@@ -386,7 +414,9 @@ class NomadClient:
         """An answer, and the index that Nomad gave with it; 0 where it gave none."""
 
         def call() -> tuple[T, int]:
+            before = self._now()
             response = self._http.get(path, params=self._here(params))
+            self._compare_clocks(response, before, self._now())
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise CallFailed(response.status_code, response.text)
             return read(response.content), _index(response)
@@ -447,6 +477,9 @@ class NomadClient:
                 break
         raise ClusterUnreachable(reason)
 
+
+_MAX_CLOCK_READING = timedelta(seconds=2)
+"""An answer that took longer says too little of the other side's clock."""
 
 _TOKEN_HEADER = "X-Nomad-Token"
 

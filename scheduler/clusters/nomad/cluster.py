@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from edgeyard.devices.model import USED_OUTSIDE, Host
@@ -43,7 +43,7 @@ from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, 
 from edgeyard.scheduler.clusters.nomad.loads import LoadWatch
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, devices_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
-from edgeyard.scheduler.hcl.cron import moment_of
+from edgeyard.scheduler.hcl.cron import cron_of, moment_of
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.parse import parse_job
 from edgeyard.scheduler.ports import Cluster, JobRun, JobState, LoadReport, LogChunk, NodeSource
@@ -54,6 +54,9 @@ LOG_CHUNK_BYTES = 256 * 1024
 
 NODES_REREAD_S = 10.0
 """Nodes are read again after so long even where their index says that nothing changed."""
+
+MIN_CLOCK_OFFSET_S = 2.0
+"""Nomad's clock is corrected from this on; it is measured to the second."""
 
 EXPLAINED_JOBS = 20
 """Waiting jobs of one look whose conditions are held against every board; others get Nomad's own
@@ -98,7 +101,7 @@ class NomadCluster:
         """
         self._access = access
         self._now = now
-        self._client = NomadClient(access, policy=retry)
+        self._client = NomadClient(access, policy=retry, now=now)
         self._lock = threading.Lock()
         self._read: OrderedDict[str, Json] = OrderedDict()  # by SHA-256 of the text
         self._conditions: OrderedDict[str, tuple[Condition, ...]] = OrderedDict()
@@ -172,7 +175,7 @@ class NomadCluster:
                 raise JobExists(job_id)
             # Left by a process that died before it registered the job.
             self._client.replace_secrets(job_id, secrets)
-        self._client.register(job_id, read)
+        self._client.register(job_id, self._by_nomads_clock(read))
         failpoint("nomad:after")
 
     def stop(self, job_id: str) -> None:
@@ -409,7 +412,21 @@ class NomadCluster:
             starts_at = None
         if starts_at is None:  # none of ours
             return JobState(job_id=job_id, run=JobRun.QUEUED, reason="it starts by a cron")
-        return of_start_to_come(job_id, starts_at, self._now())
+        return of_start_to_come(job_id, starts_at - self._nomads_lead(), self._now())
+
+    def _nomads_lead(self) -> timedelta:
+        """How far Nomad's clock is ahead of the server's; what may be a second's error is none."""
+        offset_s = self._client.clock_offset_s
+        return timedelta(seconds=round(offset_s) if abs(offset_s) > MIN_CLOCK_OFFSET_S else 0)
+
+    def _by_nomads_clock(self, job: Json) -> Json:
+        """The job with its start at the same moment by the clock of Nomad, which makes it."""
+        periodic, lead = job.get("Periodic"), self._nomads_lead()
+        specs = periodic.get("Specs") if isinstance(periodic, Mapping) else None
+        if not lead or not isinstance(periodic, Mapping) or not isinstance(specs, list):
+            return job
+        moved = [cron_of(moment_of(str(each)) + lead) for each in specs]
+        return {**job, "Periodic": {**periodic, "Specs": moved}}
 
     def _explain(self, states: dict[str, JobState]) -> None:
         """Say of jobs that wait for a board what they wait for."""

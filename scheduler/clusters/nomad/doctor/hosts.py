@@ -161,7 +161,7 @@ def clock_findings(asker: Asker, answer: Answer, hosts: Sequence[Host]) -> Itera
                 check="nomad clock",
                 state="warning",
                 found=f"{apart}: {named(names)}",
-                fix="let all follow NTP: starts and reports tell times by these clocks",
+                fix="let all follow NTP; until then the server corrects starts and times by that",
             )
         else:
             yield Finding(check="nomad clock", state="ok", found=f"as ours: {named(names)}")
