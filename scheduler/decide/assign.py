@@ -12,12 +12,13 @@ Nobody gets a board on which it might still run at that board's next commitment
 (`edgeyard.scheduler.decide.commitments`). Those whose promised start has come are the first.
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
-queue is through, no board is left idle that a waiting benchmark could have used.
+queue is through, no board is left idle that a waiting benchmark could have used, but one that has
+just failed it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +27,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.model.benchmark import Waiting
+from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
 
 NOBODY = -1
@@ -92,7 +93,10 @@ def assign(
     open_pairs, open_scores = promised.in_time(pairs, scores)
     choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
     kept_for = promised.due
-    tried = {job: _known(batch, each) for job, each in enumerate(pending) if each.tried_uids}
+    tried = {
+        job: _rows_of(batch, each.tried_uids) for job, each in enumerate(pending) if each.tried_uids
+    }
+    resting = _resting(batch, pending)
     bounded = bool(ledgers)
     withheld: dict[int, Waiting] = {}
     planned: dict[int, int] = {}
@@ -100,9 +104,14 @@ def assign(
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
     for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
         own = kept_for.get(job, NOBODY)
-        at_own = pairs.at(row, own) if own != NOBODY and choices.free[own] else None
-        board = choices.best(row, tried.get(job, ()))
+        rests = resting.get(job, ())
+        may_own = own != NOBODY and choices.free[own] and own not in rests
+        at_own = pairs.at(row, own) if may_own else None
+        board = choices.best(row, tried.get(job, ()), rests)
         if at_own is None and board == NOBODY:
+            if rests and (rested := choices.best(row)) != NOBODY:
+                withheld[job] = _retried_later(batch, pending[job], rested)
+                continue
             if promised.starts:
                 own_later = promised.waiting_for_own(job)
                 kept = NOBODY if own_later else _kept_from(row, pairs, promised, choices)
@@ -141,9 +150,30 @@ def assign(
     )
 
 
-def _known(batch: Batch, each: PendingBenchmark) -> list[int]:
-    """Rows of the boards that it tried."""
-    return [batch.row_of_uid[uid] for uid in each.tried_uids if uid in batch.row_of_uid]
+def _rows_of(batch: Batch, uids: Iterable[str]) -> list[int]:
+    """Rows of those of these boards that are known."""
+    return [batch.row_of_uid[uid] for uid in uids if uid in batch.row_of_uid]
+
+
+def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, Sequence[int]]:
+    """By row of the benchmark, rows of the boards that have just failed it."""
+    found = {
+        job: _rows_of(batch, each.resting_uids(batch.now))
+        for job, each in enumerate(pending)
+        if each.resting
+    }
+    return {job: rows for job, rows in found.items() if rows}
+
+
+def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> Waiting:
+    """Why a benchmark waits although a board is free: that one has just failed it."""
+    uid = batch.snapshot.uids[board]
+    until = dict(each.resting)[uid]
+    return Waiting(
+        reason=WaitingReason.START_TIME,
+        sentence=f"its last attempt on {uid} failed, and no other board is free: "
+        f"it is tried there again at {until:%Y-%m-%dT%H:%M:%SZ}",
+    )
 
 
 def _kept_from(row: int, pairs: Pairs, promised: Commitments, choices: _Choices) -> int:
@@ -196,9 +226,15 @@ class _Choices:
         """It is given out."""
         self._flags[board] = 0
 
-    def best(self, row: int, tried: Sequence[int] = ()) -> int:
-        """The best that is free; one of ``tried`` only if there is no other; `NOBODY` for none."""
-        if self._asking[row] > 1 and not tried:
+    def best(self, row: int, tried: Sequence[int] = (), resting: Sequence[int] = ()) -> int:
+        """The best that is free; `NOBODY` for none.
+
+        Args:
+            row: Of the class.
+            tried: Boards that are chosen only if there is no other.
+            resting: Boards that are not chosen.
+        """
+        if self._asking[row] > 1 and not tried and not resting:
             firsts = self._firsts.get(row)
             if firsts is None:
                 firsts = self._firsts[row] = self._free_ones(row)
@@ -206,6 +242,8 @@ class _Choices:
         its = slice(self._starts[row], self._starts[row + 1])
         boards = self._boards[its]
         open_ = self.free[boards]
+        if resting:
+            open_ = open_ & ~np.isin(boards, resting)
         if tried:
             others = open_ & ~np.isin(boards, tried)
             open_ = others if others.any() else open_
@@ -240,8 +278,9 @@ def _jointly(
         its = pairs.of(int(batch.class_of_job[job]))
         there = pairs.boards[its]
         worth[number, there] = step * (jobs - number) + scores[its] + luck[there]
-        tried = _known(batch, pending[job])
+        tried = _rows_of(batch, pending[job].tried_uids)
         worth[number, tried] = np.maximum(worth[number, tried] - 1.0, 0.0)
+        worth[number, _rows_of(batch, pending[job].resting_uids(batch.now))] = 0.0
     chosen, given = linear_sum_assignment(worth, maximize=True)
     return {
         int(queue[number]): int(board)

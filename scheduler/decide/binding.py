@@ -61,20 +61,23 @@ class AllowLists:
         self._decided, self._batch = decided, decided.batch
         self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
 
-    def of(self, row: int, board: int, binding: Binding, tried: frozenset[str]) -> tuple[str, ...]:
+    def of(self, row: int, board: int, binding: Binding, each: PendingBenchmark) -> tuple[str, ...]:
         """Boards that the job must be kept to; none where what it states keeps it right.
 
         Args:
             row: Its class.
             board: The board that was chosen.
             binding: How it is bound.
-            tried: Boards on which it failed: not again, if another was found.
+            each: The benchmark. Boards on which it failed are left out if another was found, and
+                those that have just failed it in any case.
         """
         if binding is Binding.STRICT:
             return ()
         uids = self._batch.snapshot.uids
         matching, excluded = self._of_class(row, binding)
-        if tried and uids[board] not in tried:
+        tried = frozenset() if uids[board] in each.tried_uids else each.tried_uids
+        tried |= each.resting_uids(self._batch.now)
+        if tried:
             again = np.array([uid in tried for uid in uids], dtype=bool)
             excluded = excluded | (matching & again)
         if excluded[board]:  # promised to this very one, or given to it

@@ -250,7 +250,7 @@ def _placements(decided: Decided) -> tuple[Placement, ...]:
             priority=priority,
             allowed_uids=()
             if bindings[job] is strict
-            else allowed.of(row, board, bindings[job], pending[job].tried_uids),
+            else allowed.of(row, board, bindings[job], pending[job]),
         )
         for job, board, row, priority in zip(
             placed.tolist(),

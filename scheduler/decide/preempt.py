@@ -91,6 +91,9 @@ def preempt(
         each = pending[job]
         row = int(batch.class_of_job[job])
         boards = np.flatnonzero(open_boards[row] & ~late(row)).tolist()
+        if each.resting:
+            rests = each.resting_uids(batch.now)
+            boards = [board for board in boards if batch.snapshot.uids[board] not in rests]
         if not boards:
             continue
         coming = [board for board in boards if held[board].ending]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -436,7 +437,10 @@ class Cycle:
     def _known(self, benchmark: Benchmark, earlier: Sequence[Attempt]) -> _Live:
         return _Live(
             benchmark,
-            pending_of(benchmark, _tried(earlier), self._start_lead),
+            replace(
+                pending_of(benchmark, _tried(earlier), self._start_lead),
+                resting=_resting(benchmark, earlier),
+            ),
             max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
             _retry_at(benchmark, earlier),
         )
@@ -838,14 +842,34 @@ def _retry_at(benchmark: Benchmark, attempts: Sequence[Attempt]) -> datetime | N
     ends = [each.ended_at for each in attempts if each.ended_at is not None]
     if ends and benchmark.lost_in_a_row > FREE_LOSSES:
         times.append(max(ends) + _backoff(benchmark.lost_in_a_row - FREE_LOSSES))
-    failures = [
-        each.ended_at
-        for each in attempts
-        if each.counts and each.failure is not None and each.ended_at is not None
-    ]
-    if failures and benchmark.description.target_uid is not None and not benchmark.unpinned:
+    failures = [end for ends_there in _failures_by_board(attempts).values() for end in ends_there]
+    if failures and _is_pinned(benchmark):
         times.append(max(failures) + _backoff(len(failures)))
     return max(times, default=None)
+
+
+def _is_pinned(benchmark: Benchmark) -> bool:
+    return benchmark.description.target_uid is not None and not benchmark.unpinned
+
+
+def _failures_by_board(attempts: Sequence[Attempt]) -> Mapping[str | None, Sequence[datetime]]:
+    """When attempts failed that count, by board; None where it is not known."""
+    found: defaultdict[str | None, list[datetime]] = defaultdict(list)
+    for each in attempts:
+        if each.counts and each.failure is not None and each.ended_at is not None:
+            found[each.target_uid].append(each.ended_at)
+    return found
+
+
+def _resting(benchmark: Benchmark, attempts: Sequence[Attempt]) -> tuple[tuple[str, datetime], ...]:
+    """Boards that failed it, and until when it goes to others or waits; see `_retry_at`."""
+    if _is_pinned(benchmark):
+        return ()
+    return tuple(
+        (uid, max(ends) + _backoff(len(ends)))
+        for uid, ends in _failures_by_board(attempts).items()
+        if uid is not None
+    )
 
 
 def _backoff(count: int) -> timedelta:

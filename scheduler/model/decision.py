@@ -29,6 +29,7 @@ class PendingBenchmark:
         not_ready: Why it may not be placed whatever the boards are (fetching, held); None: it may.
         campaign_started: Some other member of its campaign has started.
         tried_uids: Boards on which an attempt of it failed: others first.
+        resting: Boards that have just failed it, with the times from which they may try again.
         user_priority: 1-10, bounded by the account.
         job_completion_threshold: It may have a less urgent one stopped that is less far, 0-100;
             None: nobody.
@@ -58,6 +59,7 @@ class PendingBenchmark:
     campaign_id: str | None = None
     campaign_started: bool = False
     tried_uids: frozenset[str] = frozenset()
+    resting: tuple[tuple[str, datetime], ...] = ()
     model_sha256: str | None = None
     job_completion_threshold: int | None = None
     nb_inference: int = 20
@@ -65,6 +67,10 @@ class PendingBenchmark:
     budget: float | None = None
     probe: bool = False
     model_bytes: int | None = None
+
+    def resting_uids(self, now: datetime) -> frozenset[str]:
+        """Boards that are not to try it again yet."""
+        return frozenset(uid for uid, until in self.resting if now < until)
 
 
 DECIDED_ELSEWHERE = Waiting(

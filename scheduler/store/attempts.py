@@ -81,7 +81,7 @@ _OUTCOMES_AFTER = (
     .limit(bindparam("newest"))
 )
 _LATER = outcomes.alias()
-COUNTS = ~exists().where(_LATER.c.replaces == outcomes.c.seq)
+_COUNTS = ~exists().where(_LATER.c.replaces == outcomes.c.seq)
 """Whether an outcome was not replaced by a later one of the same attempt."""
 
 _LAST_OUTCOME = (
@@ -269,7 +269,7 @@ class SqlAttempts:
 
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
         """Oldest first; those that ended at ``since`` are among them, replaced ones are not."""
-        query = select(outcomes).where(COUNTS).order_by(outcomes.c.ended_at, outcomes.c.seq)
+        query = select(outcomes).where(_COUNTS).order_by(outcomes.c.ended_at, outcomes.c.seq)
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)
         return [outcome_of(row) for row in self._tx.rows(query)]

@@ -10,7 +10,6 @@ from sqlalchemy import and_, bindparam, delete, select
 
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
-from edgeyard.scheduler.store.attempts import COUNTS
 from edgeyard.scheduler.store.rows import flat_row, outcome_of
 from edgeyard.scheduler.store.tables import outcomes, placement_ratings, reward_rounds, scorers
 from edgeyard.scheduler.store.transaction import Row, Transaction
@@ -35,7 +34,6 @@ _ENDED = (
             outcomes.c.attempt == placement_ratings.c.attempt,
         ),
     )
-    .where(COUNTS)
     .order_by(outcomes.c.ended_at, outcomes.c.benchmark_id)
     .limit(bindparam("limit"))
 )
@@ -104,6 +102,8 @@ class SqlScoring:
 
     def ended(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
         """Placements that were rated and have ended since, in the order of their ends."""
+        rows = self._tx.rows(_ENDED, {"limit": limit})
+        replaced = {row["replaces"] for row in rows}
         return [
             (
                 PlacementRating(
@@ -115,7 +115,8 @@ class SqlScoring:
                 ),
                 outcome_of(row),
             )
-            for row in self._tx.rows(_ENDED, {"limit": limit})
+            for row in rows
+            if row["seq"] not in replaced
         ]
 
     def settle(self, ratings: Sequence[PlacementRating]) -> None:

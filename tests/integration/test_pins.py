@@ -173,6 +173,52 @@ def test_tries_on_a_faulty_board_that_it_names_come_less_and_less_often(lab: Lab
     assert len(lab.attempts(benchmark_id)) == 3
 
 
+FAULT = Failure(category=FailureCategory.BOARD_FAULT, sentence="its board is gone")
+
+
+def failed(lab: Lab, benchmark_id: str, uid: str) -> None:
+    lab.cluster.end(lab.running(benchmark_id, uid), FAULT)
+    lab.reconciler.run()
+
+
+@pytest.mark.parametrize("binding", list(Binding))
+@pytest.mark.parametrize("other", ["gone", "busy", "failed it too"])
+def test_tries_that_can_only_go_to_a_board_that_has_just_failed_come_less_and_less_often(
+    lab: Lab, binding: Binding, other: str
+) -> None:
+    if other == "gone":
+        unplug(lab, B)
+    elif other == "busy":
+        lab.running(lab.submit(target=None, target_uid=B), B)
+    benchmark_id = lab.submit(max_retries=4, binding=binding)
+    failed(lab, benchmark_id, A)
+    if other == "failed it too":
+        lab.clock.forward(5)
+        failed(lab, benchmark_id, B)  # it goes to the other one at once
+    made = len(lab.attempts(benchmark_id))
+    lab.clock.forward(4 if other == "failed it too" else 9)
+    lab.turn()
+    assert len(lab.attempts(benchmark_id)) == made
+    assert f"its last attempt on {A} failed" in sentence(lab, benchmark_id)
+    assert "no other board is free: it is tried there again at" in sentence(lab, benchmark_id)
+    lab.clock.forward(1)
+    failed(lab, benchmark_id, A)
+    lab.clock.forward(4 if other == "failed it too" else 19)
+    lab.turn()
+    assert len(lab.attempts(benchmark_id)) == made + 1
+    lab.clock.forward(1)
+    lab.turn()
+    assert len(lab.attempts(benchmark_id)) == made + 2
+
+
+def test_a_free_board_that_has_not_failed_it_is_tried_at_once(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=2, binding=Binding.LOOSE)
+    failed(lab, benchmark_id, A)
+    lab.turn()
+    last = lab.attempts(benchmark_id)[-1]
+    assert (last.number, last.target_uid, last.allowed_uids) == (2, B, (B,))
+
+
 def test_busy_past_its_start_is_as_bad_as_offline(lab: Lab) -> None:
     lab.running(pinned(lab, user_time_s=10_000.0))
     start = lab.clock.now() + timedelta(seconds=600)
