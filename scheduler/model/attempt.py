@@ -168,7 +168,8 @@ class Outcome:
         variant: As in `edgeyard.scheduler.model.history.RunKind`.
         seq: Number in the order of commits, which the store gives it; 0: not stored yet.
         latency_p50_ms: None where nothing was measured.
-        replaces: Number of the outcome that was learned too early, before a late result came.
+        replaces: Number of the outcome that was learned too early, before a late result came;
+            0: none.
     """
 
     benchmark_id: str
@@ -188,4 +189,4 @@ class Outcome:
     nb_inference: int = 20
     variant: str = ""
     seq: int = field(default=0, compare=False)
-    replaces: int | None = field(default=None, compare=False)
+    replaces: int = field(default=0, compare=False)

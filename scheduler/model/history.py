@@ -108,7 +108,7 @@ def past_run(outcome: Outcome) -> PastRun:
         failure=outcome.failure_category,
         ended_at=outcome.ended_at,
         seq=outcome.seq,
-        replaces=outcome.replaces or 0,
+        replaces=outcome.replaces,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import bindparam, exists, func, or_, select, text, update
+from sqlalchemy import bindparam, exists, func, literal_column, or_, select, text, update
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
@@ -81,7 +81,9 @@ _OUTCOMES_AFTER = (
     .limit(bindparam("newest"))
 )
 _LATER = outcomes.alias()
-_COUNTS = ~exists().where(_LATER.c.replaces == outcomes.c.seq)
+_COUNTS = ~exists().where(
+    _LATER.c.replaces == outcomes.c.seq, _LATER.c.replaces > literal_column("0")
+)
 """Whether an outcome was not replaced by a later one of the same attempt."""
 
 _LAST_OUTCOME = (
@@ -264,7 +266,7 @@ class SqlAttempts:
         """
         key = {"id": outcome.benchmark_id, "n": outcome.attempt}
         replaced = self._tx.row(_LAST_OUTCOME, key)
-        seq = None if replaced is None else cast(int, replaced["seq"])
+        seq = 0 if replaced is None else cast(int, replaced["seq"])
         self._tx.add_outcome(flat_row(replace(outcome, replaces=seq)))
 
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import and_, bindparam, delete, select
+from sqlalchemy import BigInteger, and_, bindparam, delete, literal_column, select, type_coerce
 
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
@@ -34,7 +34,10 @@ _ENDED = (
             outcomes.c.attempt == placement_ratings.c.attempt,
         ),
     )
-    .order_by(outcomes.c.ended_at, outcomes.c.benchmark_id)
+    # An expression as well, for the same reason.
+    .order_by(
+        type_coerce(outcomes.c.ended_at, BigInteger) + literal_column("0"), outcomes.c.benchmark_id
+    )
     .limit(bindparam("limit"))
 )
 _STATES = select(scorers).where(scorers.c.policy == bindparam("of")).order_by(scorers.c.scorer)

@@ -314,22 +314,20 @@ outcomes = Table(
     Column("user_id", Text, nullable=False, server_default=""),
     Column("nb_inference", Integer, nullable=False, server_default="20"),
     Column("variant", Text, nullable=False, server_default=""),
-    Column("replaces", BigInteger),
+    Column("replaces", BigInteger, nullable=False, server_default="0"),
 )
 Index(
     "uq_outcomes_attempt",
     outcomes.c.benchmark_id,
     outcomes.c.attempt,
-    unique=True,
-    sqlite_where=text("replaces IS NULL"),
-    postgresql_where=text("replaces IS NULL"),
-)
-Index(
-    "uq_outcomes_replaces",
     outcomes.c.replaces,
     unique=True,
-    sqlite_where=text("replaces IS NOT NULL"),
-    postgresql_where=text("replaces IS NOT NULL"),
+)
+Index(
+    "ix_outcomes_replaces",
+    outcomes.c.replaces,
+    sqlite_where=text("replaces > 0"),
+    postgresql_where=text("replaces > 0"),
 )
 
 user_files = Table(

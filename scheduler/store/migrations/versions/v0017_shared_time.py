@@ -11,17 +11,17 @@ def upgrade() -> None:
     """Nobody has stored a time yet, and no outcome replaces another one."""
     op.add_column("leadership", sa.Column("at", sa.BigInteger(), nullable=True))
     op.add_column("leadership", sa.Column("database_us", sa.BigInteger(), nullable=True))
-    op.add_column("outcomes", sa.Column("replaces", sa.BigInteger(), nullable=True))
+    op.add_column(
+        "outcomes", sa.Column("replaces", sa.BigInteger(), nullable=False, server_default="0")
+    )
     op.drop_index("uq_outcomes_attempt", "outcomes")
-    for name, columns, rows in (
-        ("uq_outcomes_attempt", ["benchmark_id", "attempt"], "replaces IS NULL"),
-        ("uq_outcomes_replaces", ["replaces"], "replaces IS NOT NULL"),
-    ):
-        op.create_index(
-            name,
-            "outcomes",
-            columns,
-            unique=True,
-            sqlite_where=sa.text(rows),
-            postgresql_where=sa.text(rows),
-        )
+    op.create_index(
+        "uq_outcomes_attempt", "outcomes", ["benchmark_id", "attempt", "replaces"], unique=True
+    )
+    op.create_index(
+        "ix_outcomes_replaces",
+        "outcomes",
+        ["replaces"],
+        sqlite_where=sa.text("replaces > 0"),
+        postgresql_where=sa.text("replaces > 0"),
+    )
