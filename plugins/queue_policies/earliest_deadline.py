@@ -23,7 +23,7 @@ class EarliestDeadline:
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """See `QueuePolicy.order`; at equal time left the more urgent, then the older."""
-        return ranks_of(queue, _left_s(queue), -queue.priorities)
+        return ranks_of(queue, queue.turns, _left_s(queue), -queue.priorities)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""

@@ -22,7 +22,7 @@ class Fifo:
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """See `QueuePolicy.order`; what came at the same time goes by id."""
-        return ranks_of(queue)
+        return ranks_of(queue, guarded=queue.past_guard)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""

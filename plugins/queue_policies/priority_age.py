@@ -16,8 +16,9 @@ AGE_STEP_S = 60.0
 class PriorityAge:
     """Higher priority first; at equal priority the older; at equal age the partly running.
 
-    Waiting raises the priority where the policy says so (``age_step_s``); past the guard time
-    (``guard_s``) the older comes first in any case, and nobody is overtaken.
+    A user's benchmarks beyond their first turn (`edgeyard.scheduler.framework.batch.TURN_SIZE`)
+    come after the first turns of all others. Waiting raises the priority where the policy says so
+    (``age_step_s``); past the guard time (``guard_s``) the older comes first in any case.
     """
 
     name = "priority_age"
@@ -26,7 +27,7 @@ class PriorityAge:
         """See `QueuePolicy.order`; what is still equal goes by id."""
         steps = np.floor(queue.ages_s / AGE_STEP_S)
         not_begun = (~queue.partly_running).astype(np.float64)
-        return ranks_of(queue, -queue.priorities, -steps, not_begun)
+        return ranks_of(queue, queue.turns, -queue.priorities, -steps, not_begun)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""

@@ -22,7 +22,7 @@ class ShortestFirst:
 
     def order(self, queue: Queue) -> NDArray[np.intp]:
         """See `QueuePolicy.order`; at equal run time the more urgent, then the older."""
-        return ranks_of(queue, queue.expected_s, -queue.priorities)
+        return ranks_of(queue, queue.turns, queue.expected_s, -queue.priorities)
 
     def reason(self, queue: Queue, job: int) -> str:
         """See `QueuePolicy.reason`."""

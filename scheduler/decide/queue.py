@@ -8,7 +8,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.batch import TURN_SIZE, Batch, Queue
 from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import PriorityMode
 from edgeyard.scheduler.framework.protocols import QueuePolicy
@@ -57,6 +57,7 @@ def build_queue(
         processors=np.ones(len(pending), dtype=np.int64),
         guard_s=guard_s,
         estimate=lambda: _predicted_s(batch)[batch.class_of_job],
+        turn_size=None if mode is PriorityMode.FIFO else TURN_SIZE,
     )
 
 

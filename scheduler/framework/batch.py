@@ -196,6 +196,10 @@ def by_class(
     return found
 
 
+TURN_SIZE = 32
+"""Benchmarks of one user that others in the lab's queue may have to wait for."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Queue:
     """Pending benchmarks in columns, for queue policies; shape (jobs,) each.
@@ -218,6 +222,7 @@ class Queue:
         guard_s: Who has waited so long is overtaken by nobody any more: of those, the older comes
             first, whatever the policy. It bounds how long anybody starves.
         estimate: Gives ``run_times_s``; asked once, if at all.
+        turn_size: Benchmarks of one user that stand in a turn; None: all of them.
     """
 
     now: datetime
@@ -234,6 +239,7 @@ class Queue:
     processors: NDArray[np.int64]
     guard_s: float
     estimate: Callable[[], NDArray[np.float64]]
+    turn_size: int | None = None
 
     @cached_property
     def run_times_s(self) -> NDArray[np.float64]:
@@ -250,12 +256,47 @@ class Queue:
         return np.nan_to_num(self.run_times_s, nan=float(np.median(known)) if len(known) else 0.0)
 
     @property
-    def guarded(self) -> NDArray[np.bool_]:
+    def past_guard(self) -> NDArray[np.bool_]:
         """Who has waited as long as the guard says."""
         return self.waits_s >= self.guard_s
 
+    @cached_property
+    def guarded(self) -> NDArray[np.bool_]:
+        """Who is overtaken by nobody: of those past the guard, the oldest ``turn_size`` of a user.
 
-def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.intp]:
+        So a user's thousands that wait for days do not keep others from coming in between.
+        """
+        past = self.past_guard
+        return past & (self._turns(-self.waits_s) == 0) if past.any() else past
+
+    @cached_property
+    def turns(self) -> NDArray[np.int64]:
+        """In which turn each stands: a user's first ``turn_size``, by priority and age, are in 0.
+
+        With this as its first key, a policy lets nobody wait for more than ``turn_size``
+        benchmarks of each other user, however many these have in the queue.
+        """
+        return self._turns(-self.ages_s, -self.priorities)
+
+    def _turns(self, *keys: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """Each user's own places by these keys, the last counts most, in steps of a turn."""
+        codes: dict[str, int] = {}
+        user = np.array([codes.setdefault(each, len(codes)) for each in self.users], np.int64)
+        if self.turn_size is None or not len(user) or np.bincount(user).max() <= self.turn_size:
+            return np.zeros(len(user), dtype=np.int64)
+        own = np.lexsort((np.array(self.ids, dtype=np.str_), *keys, user))
+        first = np.flatnonzero(np.diff(user[own], prepend=-1))
+        counts = np.diff(first, append=len(own))
+        turns = np.empty(len(own), dtype=np.int64)
+        turns[own] = (np.arange(len(own)) - np.repeat(first, counts)) // self.turn_size
+        return turns
+
+
+def ranks_of(
+    queue: Queue,
+    *keys: NDArray[np.float64] | NDArray[np.int64],
+    guarded: NDArray[np.bool_] | None = None,
+) -> NDArray[np.intp]:
     """Ranks by these keys, least first; then the older, then by id.
 
     Who has waited past the guard comes before all others, who waited longest first.
@@ -263,11 +304,12 @@ def ranks_of(queue: Queue, *keys: NDArray[np.float64] | NDArray[np.int64]) -> ND
     Args:
         queue: The benchmarks.
         keys: Shape (jobs,) each, the first counts most; NaN nowhere.
+        guarded: Shape (jobs,), who has; None: ``queue.guarded``.
 
     Returns:
         As `edgeyard.scheduler.framework.protocols.QueuePolicy.order`.
     """
-    guarded = queue.guarded
+    guarded = queue.guarded if guarded is None else guarded
     order = np.lexsort(
         (
             np.array(queue.ids, dtype=np.str_),

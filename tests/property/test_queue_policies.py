@@ -18,6 +18,7 @@ from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.plugins.queue_policies.fair_share import FairShare
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
 from edgeyard.plugins.testing import NOW, pending, queue_of
+from edgeyard.scheduler.framework.batch import TURN_SIZE
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.decision import PendingBenchmark
@@ -174,3 +175,36 @@ def test_a_policy_chooses_by_name() -> None:
         "earliest_deadline", "f1", "f2", "f3", "f4", "fair_share", "fifo", "priority_age",
         "shortest_first", "unicep", "wfp3",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("waited_s", [3600.0, 3 * 86400.0])
+@pytest.mark.parametrize(
+    "name", ["priority_age", "earliest_deadline", "shortest_first", "fair_share"]
+)
+def test_ten_thousand_of_one_user_do_not_push_others_back(name: str, waited_s: float) -> None:
+    """Also not when they have waited for so long that nobody may overtake them."""
+    policy: QueuePolicy = BUILT_IN[Kind.QUEUE_POLICY][name]()  # type: ignore[assignment]
+    jobs = [
+        pending(
+            f"flood-{number:05}", user_id="flood", submit_time=NOW - timedelta(seconds=waited_s)
+        )
+        for number in range(10_000)
+    ]
+    jobs.append(pending("late", user_id="ann", submit_time=NOW))
+    ages = np.array([(NOW - each.submit_time).total_seconds() for each in jobs])
+    priorities = np.array([90] * 10_000 + [50])  # the flood's are more urgent, too
+    ranks = policy.order(queue_of(jobs, priorities, ages))
+    assert ranks[-1] <= TURN_SIZE
+
+
+def test_a_turn_is_a_user_s_most_urgent_and_a_guard_their_oldest() -> None:
+    jobs = [
+        pending(f"b-{number:03}", user_id="ann", submit_time=NOW - timedelta(seconds=100 - number))
+        for number in range(40)
+    ]
+    ages = np.array([(NOW - each.submit_time).total_seconds() for each in jobs])
+    priorities = np.array([10] * 39 + [90])
+    queue = queue_of(jobs, priorities, ages, guard_s=0.0)
+    assert queue.turns.tolist() == [0] * 31 + [1] * 8 + [0]
+    assert queue.guarded.tolist() == [True] * 32 + [False] * 8
+    assert queue.past_guard.all()
