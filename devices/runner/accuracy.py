@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +39,7 @@ class Accuracy:
     Attributes:
         measurement: Latencies of batches.
         ranked: Shape (rows, k): the most likely classes, best first.
-        labels: Shape (rows,).
+        labels: Shape (rows,); None: the dataset has none, and nothing is said of accuracy.
         top: Share of rows whose class is among the first k, by k.
         classes: Scores a row; 0 where the model tells classes itself.
         batch_size: Rows a run.
@@ -47,14 +47,14 @@ class Accuracy:
 
     measurement: Measurement
     ranked: NDArray[np.int64]
-    labels: NDArray[np.int64]
+    labels: Optional[NDArray[np.int64]]
     top: Mapping[int, float]
     classes: int
     batch_size: int
 
     def as_json(self) -> Mapping[str, object]:
         """As the report has it."""
-        rows = len(self.labels)
+        rows = 0 if self.labels is None else len(self.labels)
         low, high = wilson_interval(round(self.top[1] * rows), rows)
         return {
             "rows": rows,
@@ -95,19 +95,28 @@ def evaluate(
     *,
     clock: Clock = time.perf_counter_ns,
     longest_warmup_s: float = math.inf,
+    outputs: Optional[IO[bytes]] = None,
 ) -> Accuracy:
     """Warm up on the first batch, then run every row once.
+
+    Args:
+        outputs: Where the model's output of every row goes, as it is; None: nowhere.
 
     Raises:
         RunFailed: ``user_input``: outputs and labels don't fit; ``user_model``: NaN; and what
             `Session.run` raises.
     """
-    rows = len(dataset.labels)
+    rows = dataset.rows
     first = _padded(dataset.batch(0, min(batch_size, rows)), batch_size)
-    outputs = session.run(first)
-    check_finite(session, outputs)
-    dataset = numbered(dataset, _classes(session, dataset, outputs, batch_size)[1])
-    read = _reader(session, dataset, outputs, batch_size)
+    values = session.run(first)
+    check_finite(session, values)
+    read: Callable[[Sequence[object]], NDArray[np.int64]] = _nothing
+    if dataset.labels is None:
+        index, classes = _index(session, dataset), 0
+    else:
+        index, classes = _classes(session, dataset, values, batch_size)
+        dataset = numbered(dataset, classes)
+        read = _reader(session, dataset, values, batch_size)
     gc.collect()
     gc.disable()
     try:
@@ -124,10 +133,12 @@ def evaluate(
             end = min(start + batch_size, rows)
             feeds = _padded(dataset.batch(start, end), batch_size)
             began = clock()
-            outputs = session.run(feeds)
+            values = session.run(feeds)
             latencies.append((clock() - began) / 1e6)
-            check_finite(session, outputs)
-            ranked.append(read(outputs)[: end - start])
+            check_finite(session, values)
+            ranked.append(read(values)[: end - start])
+            if outputs is not None:
+                outputs.write(_row_bytes(values[index], end - start, batch_size))
             if time.monotonic() - told >= _TELL_S:
                 told = time.monotonic()
                 watch.look()
@@ -149,7 +160,7 @@ def evaluate(
         ranked=all_ranked,
         labels=dataset.labels,
         top=_top(all_ranked, dataset),
-        classes=_classes(session, dataset, outputs, batch_size)[1],
+        classes=classes,
         batch_size=batch_size,
     )
 
@@ -181,6 +192,7 @@ def _reader(
 ) -> Callable[[Sequence[object]], NDArray[np.int64]]:
     """How classes are read from the outputs: shape (rows, k), best first."""
     index, classes = _classes(session, dataset, outputs, batch_size)
+    assert dataset.labels is not None
     highest = int(dataset.labels.max())
     if classes and highest >= classes:
         raise RunFailed(
@@ -200,10 +212,21 @@ def _reader(
     return read
 
 
-def _classes(
-    session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
-) -> Tuple[int, int]:
-    """Which output is read, and how many scores a row has; 0: it holds class numbers."""
+def _nothing(values: Sequence[object]) -> NDArray[np.int64]:
+    """Read no classes: there is nothing to compare them with."""
+    return np.zeros((0, 0), dtype=np.int64)
+
+
+def _row_bytes(value: object, rows: int, batch_size: int) -> bytes:
+    """The output of a batch's rows, little-endian; all of it where it has none of its own a row."""
+    array = np.asarray(value)
+    if array.ndim and len(array) == batch_size:
+        array = array[:rows]
+    return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def _index(session: Session, dataset: Dataset) -> int:
+    """Which output is read."""
     names = [spec.name for spec in session.outputs]
     wish: Optional[str] = dataset.preprocessing.output
     if wish is not None and wish not in names:
@@ -211,7 +234,15 @@ def _classes(
             "user_input",
             f"preprocessing/output: the model has no output {wish!r}; it has {', '.join(names)}",
         )
-    index = names.index(wish) if wish is not None else 0
+    return names.index(wish) if wish is not None else 0
+
+
+def _classes(
+    session: Session, dataset: Dataset, outputs: Sequence[object], batch_size: int
+) -> Tuple[int, int]:
+    """Which output is read, and how many scores a row has; 0: it holds class numbers."""
+    names = [spec.name for spec in session.outputs]
+    index = _index(session, dataset)
     value = outputs[index]
     if isinstance(value, np.ndarray) and value.ndim and len(value) == batch_size:
         per_row = value.size // batch_size
@@ -228,6 +259,8 @@ def _classes(
 
 
 def _top(ranked: NDArray[np.int64], dataset: Dataset) -> Mapping[int, float]:
+    if dataset.labels is None:
+        return {}
     hits = ranked == dataset.labels[:, None]
     return {
         k: float(hits[:, :k].any(axis=1).mean())

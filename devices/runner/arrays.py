@@ -25,9 +25,19 @@ def array_names(archive: zipfile.ZipFile) -> Sequence[str]:
 
 
 def read_arrays(
-    path: Path, names: Sequence[str], *, limit_bytes: int = MAX_ARRAYS_BYTES
+    path: Path,
+    names: Sequence[str],
+    *,
+    optional: Sequence[str] = (),
+    limit_bytes: int = MAX_ARRAYS_BYTES,
 ) -> Dict[str, NDArray[np.generic]]:
     """The named arrays of an ``.npz``.
+
+    Args:
+        path: Of the file.
+        names: Arrays that have to be there.
+        optional: Arrays that are read where they are there.
+        limit_bytes: All of them may have together, unpacked.
 
     Raises:
         RunFailed: ``user_input``: not an ``.npz``, an array is missing, too large, of Python
@@ -41,7 +51,7 @@ def read_arrays(
                 has = ", ".join(found) or "none"
                 raise _wrong(path, f"has no array {missing[0]!r}; it holds {has}")
             arrays = {}
-            for name in names:
+            for name in (*names, *(name for name in optional if name in found)):
                 arrays[name] = _read(archive, f"{name}.npy", path, limit_bytes)
                 limit_bytes -= arrays[name].nbytes
             return arrays

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import stat
 import zipfile
 from dataclasses import dataclass, replace
@@ -41,23 +42,27 @@ class Dataset:
     """Rows with class numbers, ready for the model.
 
     Attributes:
-        labels: Shape (rows,), int64.
+        labels: Shape (rows,), int64; None: the dataset has none, so that nothing can be right.
         batch: ``batch(first, last)``: feeds of rows first to last - 1.
         class_names: By class number, where the dataset names them.
         folders: Of images that no ``labels`` number: in the order that numbers them; else none.
     """
 
-    labels: NDArray[np.int64]
+    rows: int
+    labels: Optional[NDArray[np.int64]]
     batch: Callable[[int, int], Feeds]
     preprocessing: Preprocessing
     class_names: Mapping[int, str]
     folders: Tuple[str, ...] = ()
 
 
-def open_dataset(path: Path, inputs: Sequence[TensorSpec], wishes: object) -> Dataset:
+def open_dataset(
+    path: Path, inputs: Sequence[TensorSpec], wishes: object, *, raw: bool = False
+) -> Dataset:
     """The dataset in a file, prepared for a model's inputs.
 
     Args:
+        raw: What is no zip is rows of the model's only input, as NumPy's ``tofile`` writes them.
         wishes: The job description's ``parameters.preprocessing``; None: none.
 
     Raises:
@@ -67,6 +72,8 @@ def open_dataset(path: Path, inputs: Sequence[TensorSpec], wishes: object) -> Da
     try:
         archive = zipfile.ZipFile(path)
     except Exception as error:  # a damaged directory leads zipfile to errors of many kinds
+        if raw and isinstance(error, zipfile.BadZipFile):
+            return _raw(path, inputs, parse_preprocessing(wishes))
         raise RunFailed(
             "user_input", f"dataset {path.name!r} is neither an .npz nor a zip of images: {error}"
         ) from error
@@ -91,8 +98,38 @@ def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Dat
             rows = how.apply(rows, channel_axis=_channel_axis(spec, how.layout))
         feeds[spec.name] = _fit(rows, spec, f"array {name!r}", path)
     return Dataset(
+        rows=len(labels),
         labels=labels,
         batch=lambda first, last: {name: rows[first:last] for name, rows in feeds.items()},
+        preprocessing=how,
+        class_names={},
+    )
+
+
+def _raw(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Dataset:
+    """Rows of the model's only input, one after another, without a header."""
+    if len(inputs) != 1:
+        raise _wrong(path, f"is raw, and the model has {len(inputs)} inputs, not one")
+    (spec,) = inputs
+    shape = [size for size in spec.shape[1:] if isinstance(size, int) and size > 0]
+    if len(shape) != max(0, len(spec.shape) - 1):
+        raise _wrong(path, f"is raw, and input {spec.name!r} {_show(spec)} leaves a size open")
+    if how.changes_values:
+        raise _wrong(path, "is raw: its values are taken as they are, without preprocessing")
+    dtype = np.dtype(spec.dtype)
+    row_bytes = math.prod(shape) * dtype.itemsize
+    size = path.stat().st_size
+    if size == 0 or size % row_bytes:
+        raise _wrong(
+            path,
+            f"is no zip, and its {size} bytes are no whole rows: input {spec.name!r} takes rows of "
+            f"{_show(spec)} {dtype}, {row_bytes} bytes each",
+        )
+    rows = np.memmap(path, dtype=dtype.newbyteorder("<"), mode="r").reshape(-1, *shape)
+    return Dataset(
+        rows=len(rows),
+        labels=None,
+        batch=lambda first, last: {spec.name: np.array(rows[first:last], dtype=dtype)},
         preprocessing=how,
         class_names={},
     )
@@ -126,6 +163,7 @@ def _images(
 
     batch(0, 1)  # a wrong shape is told before the model has run
     return Dataset(
+        rows=len(labels),
         labels=labels,
         batch=batch,
         preprocessing=how,
@@ -147,7 +185,7 @@ def numbered(dataset: Dataset, classes: int) -> Dataset:
         RunFailed: ``user_input``: nothing tells which folder is which class.
     """
     folders = dataset.folders
-    if not folders:
+    if not folders or dataset.labels is None:
         return dataset
     numeric = all(name.isascii() and name.isdigit() and len(name) <= 9 for name in folders)
     if not numeric and len(folders) == (classes or len(folders)):

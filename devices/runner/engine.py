@@ -78,6 +78,8 @@ class TrainingConfig:
         learning_rate: Of plain gradient steps.
         seed: Of shuffling and initialisation.
         validation_split: Share of rows kept for validation, 0-0.9.
+        validation_rows: So many rows at the end are for validation, whatever ``validation_split``
+            says; None: the dataset has no test rows of its own.
     """
 
     epochs: int = 1
@@ -86,6 +88,7 @@ class TrainingConfig:
     seed: int = 0
     validation_split: float = 0.2
     options: Mapping[str, object] = field(default_factory=dict)
+    validation_rows: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ Everything heavy (NumPy, the engine) is loaded here and only here.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from edgeyard.devices.runner.conditions import Watch
     from edgeyard.devices.runner.measure import Measurement
 
-RUNNER_PARAMETERS = ("preprocessing", "batch_size")
+RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw")
+RAW_OUTPUT = "raw_output.bin"
 """Of ``parameters``, what is the runner's; the rest is the engine's."""
 
 _WARM_LOAD_UP_TO_S = 30.0
@@ -182,26 +184,35 @@ class _Task:
         report: Report = {}
         dataset_file = self._dataset()
         session = self._load(engine, report)
+        raw = self.spec.parameters.get("raw", False)
+        if not isinstance(raw, bool):
+            raise RunFailed("user_input", "parameters/raw: neither true nor false")
         dataset = open_dataset(
-            dataset_file, session.inputs, self.spec.parameters.get("preprocessing")
+            dataset_file, session.inputs, self.spec.parameters.get("preprocessing"), raw=raw
         )
         batch_size = batch_size_of(session.inputs, self.spec.parameters.get("batch_size"))
-        found = evaluate(
-            session,
-            dataset,
-            batch_size,
-            self._watch(),
-            self.progress,
-            longest_warmup_s=self._longest_warmup_s(),
-        )
+        outputs = self.spec.results_dir / RAW_OUTPUT
+        with outputs.open("wb") if raw else contextlib.nullcontext() as file:
+            found = evaluate(
+                session,
+                dataset,
+                batch_size,
+                self._watch(),
+                self.progress,
+                longest_warmup_s=self._longest_warmup_s(),
+                outputs=file,
+            )
         self._add_measurement(report, found.measurement, rows_a_run=batch_size)
-        report["accuracy"] = found.as_json()
-        np.savez(
-            self.spec.results_dir / "predictions.npz",
-            predicted=found.ranked,
-            y=found.labels,
-        )
-        self._add_file(report, "predictions.npz")
+        if raw:
+            self._add_file(report, RAW_OUTPUT)
+        if found.labels is not None:
+            report["accuracy"] = found.as_json()
+            np.savez(
+                self.spec.results_dir / "predictions.npz",
+                predicted=found.ranked,
+                y=found.labels,
+            )
+            self._add_file(report, "predictions.npz")
         return report
 
     def _training(self, engine: Engine) -> Report:
@@ -210,13 +221,15 @@ class _Task:
         from edgeyard.devices.runner import training
         from edgeyard.devices.runner.arrays import read_arrays
         from edgeyard.devices.runner.measure import Measurement
+        from edgeyard.devices.runner.training_loop import with_test_rows
         from edgeyard.devices.runner.trust import judge
 
         spec = self.spec
         report: Report = {}
         file = spec.task_dir / spec.odt_config_filename if spec.odt_config_filename else None
         config = training.read_config(spec.odt_config, file)
-        arrays = read_arrays(self._dataset(), ["x", "y"])
+        arrays = read_arrays(self._dataset(), ["x", "y"], optional=["x_test", "y_test"])
+        x, y, config = with_test_rows(arrays, config)
         watch = self._watch()
         watch.start()
 
@@ -227,14 +240,15 @@ class _Task:
         result = engine.train(
             spec.path(spec.model),
             config,
-            arrays["x"],
-            arrays["y"],
+            x,
+            y,
             spec.results_dir,
             progress,
             threads=self.board.threads,
             parameters=self.engine_parameters,
         )
         training.check_losses(result)
+        sys.stderr.write(f"trained: {result.trained}\n")
         steps_ms = np.array(result.step_ms, dtype=np.float64)
         conditions = watch.stop()
         self._add_measurement(

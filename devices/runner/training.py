@@ -87,6 +87,7 @@ def as_json(result: TrainingResult, config: TrainingConfig) -> Mapping[str, obje
             "learning_rate": config.learning_rate,
             "seed": config.seed,
             "validation_split": config.validation_split,
+            "validation_rows": config.validation_rows,
             "options": dict(config.options),
         },
         "trained": result.trained,

@@ -5,8 +5,8 @@ Imported on boards: only the standard library and NumPy, Python 3.10.
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,35 @@ def checked_rows(x: NDArray[np.generic], y: NDArray[np.generic]) -> int:
     return len(x)
 
 
+def with_test_rows(
+    arrays: Mapping[str, NDArray[np.generic]], config: TrainingConfig
+) -> tuple[NDArray[np.generic], NDArray[np.generic], TrainingConfig]:
+    """``x`` and ``y`` of a dataset with its test rows at their end, and how many there are.
+
+    Raises:
+        RunFailed: ``user_input``: ``x_test`` and ``y_test`` don't go with ``x`` and ``y``.
+    """
+    x, y = arrays["x"], arrays["y"]
+    if "x_test" not in arrays and "y_test" not in arrays:
+        return x, y, config
+    for name, array in (("x", x), ("y", y)):
+        test = arrays.get(f"{name}_test")
+        if test is None or test.shape[1:] != array.shape[1:] or test.dtype != array.dtype:
+            has = "is missing" if test is None else f"has rows of {test.shape[1:]} {test.dtype}"
+            raise RunFailed(
+                "user_input",
+                f"the dataset's {name}_test {has}; {name} has rows of {array.shape[1:]} "
+                f"{array.dtype}",
+            )
+    checked_rows(x, y)
+    count = checked_rows(arrays["x_test"], arrays["y_test"])
+    return (
+        np.concatenate([x, arrays["x_test"]]),
+        np.concatenate([y, arrays["y_test"]]),
+        replace(config, validation_rows=count),
+    )
+
+
 def are_classes(y: NDArray[np.generic]) -> bool:
     """Whether ``y`` is one class number a row; otherwise it is targets."""
     return y.ndim == 1 and y.dtype.kind in "biu"
@@ -94,7 +123,13 @@ def refuse_options(config: TrainingConfig, engine: str) -> None:
 
 
 def split_rows(rows: int, config: TrainingConfig) -> tuple[Rows, Rows]:
-    """Training and validation rows, drawn by the seed; at least one row is for training."""
+    """Training and validation rows, drawn by the seed; at least one row is for training.
+
+    Test rows of the dataset's own are the validation rows where it has some: they lie at the end.
+    """
+    if config.validation_rows is not None:
+        first = rows - config.validation_rows
+        return np.arange(first), np.arange(first, rows)
     order = np.random.default_rng(config.seed).permutation(rows)
     kept = min(int(rows * config.validation_split), rows - 1)
     return np.sort(order[kept:]), np.sort(order[:kept])

@@ -149,7 +149,7 @@ _PICTURE = TensorSpec(name="x", dtype="float32", shape=(None, 8, 8, 3))
 
 def _arrays(content: bytes, folder: Path) -> None:
     data = open_dataset(_file(folder, "data.npz", content), [_VECTOR], None)
-    data.batch(0, min(4, len(data.labels)))
+    data.batch(0, min(4, data.rows))
 
 
 def _arrays_seeds() -> Sequence[bytes]:
@@ -163,7 +163,7 @@ def _arrays_seeds() -> Sequence[bytes]:
 
 def _images(content: bytes, folder: Path) -> None:
     data = open_dataset(_file(folder, "data.zip", content), [_PICTURE], None)
-    data.batch(0, min(4, len(data.labels)))
+    data.batch(0, min(4, data.rows))
 
 
 def _picture(content: bytes, folder: Path) -> None:

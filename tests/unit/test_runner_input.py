@@ -45,6 +45,11 @@ def environ(folder: Path, spec: object = None, **more: str) -> dict[str, str]:
     }
 
 
+def labels_of(dataset: dataset_module.Dataset) -> list[int]:
+    assert dataset.labels is not None
+    return [int(label) for label in dataset.labels]
+
+
 def refused(category: str, call: Any, *arguments: Any, **named: Any) -> str:
     with pytest.raises(RunFailed) as error:
         call(*arguments, **named)
@@ -266,7 +271,7 @@ class TestImages:
         # (1.0 - 0.5) / 0.5, (0.2 - 0.1) / 0.1, 0
         assert rows[0, :, 4, 4].tolist() == pytest.approx([1.0, 1.0, 0.0], abs=1e-5)
         assert rows[1, :, 0, 0].tolist() == pytest.approx([-1.0, -1.0, 0.0], abs=1e-5)
-        assert found.labels.tolist() == [0, 1]
+        assert labels_of(found) == [0, 1]
         assert found.class_names == {0: "a", 1: "b"}
 
     def test_wishes_of_the_job_win_over_the_file(self, tmp_path: Path) -> None:
@@ -286,9 +291,9 @@ class TestImages:
     def test_folders_named_by_numbers_are_those_classes(self, tmp_path: Path) -> None:
         found = open_dataset(self.folders(tmp_path, "7", "0042", "3"), [IMAGE], None)
         mapped = numbered(found, 100)
-        assert mapped.labels.tolist() == [42, 3, 7]
+        assert labels_of(mapped) == [42, 3, 7]
         assert mapped.class_names == {42: "0042", 3: "3", 7: "7"}
-        assert numbered(found, 0).labels.tolist() == [42, 3, 7]
+        assert labels_of(numbered(found, 0)) == [42, 3, 7]
         assert "dataset.json" in refused("user_input", numbered, found, 3)
 
     def test_numbers_go_by_their_value_not_by_the_alphabet(self, tmp_path: Path) -> None:
@@ -318,7 +323,7 @@ class TestImages:
     def test_labels_say_which_folder_is_which_class(self, tmp_path: Path) -> None:
         path = self.folders(tmp_path, "cat", "dog", labels={"cat": 8, "dog": 2})
         found = numbered(open_dataset(path, [IMAGE], None), 10)
-        assert found.labels.tolist() == [8, 2]
+        assert labels_of(found) == [8, 2]
 
     def test_the_middle_is_cut_out(self, tmp_path: Path) -> None:
         path = self.archive(tmp_path, {"a/1.png": self.png((1, 1, 1), (64, 64))})
@@ -513,3 +518,32 @@ class TestOrt:
             "user_model", OrtEngine().load, tmp_path / "m.onnx", threads=1, parameters={}
         )
         assert "outside the ONNX file" in sentence
+
+
+class TestRawRows:
+    INPUT = TensorSpec("x", (None, 2, 3), "float32")
+
+    def test_rows_without_a_header_are_the_model_s_input(self, tmp_path: Path) -> None:
+        rows = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+        path = tmp_path / "rows.bin"
+        rows.tofile(path)
+        found = open_dataset(path, [self.INPUT], None, raw=True)
+        assert (found.rows, found.labels) == (4, None)
+        np.testing.assert_array_equal(found.batch(1, 3)["x"], rows[1:3])
+        assert "neither an .npz" in refused("user_input", open_dataset, path, [self.INPUT], None)
+
+    @pytest.mark.parametrize(
+        ("content", "shape", "told"),
+        [
+            (b"", (None, 2, 3), "no whole rows"),
+            (b"x" * 25, (None, 2, 3), "24 bytes each"),
+            (b"x" * 24, (None, None, 3), "leaves a size open"),
+        ],
+    )
+    def test_what_is_no_whole_rows_is_refused(
+        self, tmp_path: Path, content: bytes, shape: tuple[int | None, ...], told: str
+    ) -> None:
+        path = tmp_path / "rows.bin"
+        path.write_bytes(content)
+        spec = TensorSpec("x", shape, "float32")
+        assert told in refused("user_input", open_dataset, path, [spec], None, raw=True)

@@ -13,6 +13,7 @@ from edgeyard.devices.runner.training_loop import (
     padded,
     split_rows,
     train_epochs,
+    with_test_rows,
 )
 from edgeyard.errors import RunFailed
 
@@ -30,6 +31,36 @@ def test_each_row_is_for_training_or_validation_and_one_is_for_training(
     assert sorted([*train, *validation]) == list(range(rows))
     assert len(train) >= 1
     assert len(validation) == min(int(rows * share), rows - 1)
+
+
+def test_test_rows_of_the_dataset_are_those_of_validation() -> None:
+    rows = np.arange(10, dtype=np.float32).reshape(5, 2)
+    arrays = {"x": rows[:3], "y": rows[:3, 0], "x_test": rows[3:], "y_test": rows[3:, 0]}
+    x, y, changed = with_test_rows(arrays, config(validation_split=0.9))
+    train, validation = split_rows(len(x), changed)
+    np.testing.assert_array_equal(x[train], rows[:3])
+    np.testing.assert_array_equal(y[validation], rows[3:, 0])
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"x_test": np.zeros((2, 3), np.float32)},
+        {"x_test": np.zeros((2, 2), np.float64)},
+        {"y_test": np.zeros(3, np.float32)},
+        {"x_test": np.zeros((0, 2), np.float32), "y_test": np.zeros(0, np.float32)},
+        {"x_test": None},
+        {"y_test": None},
+    ],
+)
+def test_test_rows_that_are_shaped_otherwise_are_refused(
+    changes: dict[str, NDArray[np.generic] | None],
+) -> None:
+    rows = np.zeros((5, 2), np.float32)
+    whole = {"x": rows[:3], "y": rows[:3, 0], "x_test": rows[3:], "y_test": rows[3:, 0]} | changes
+    arrays = {name: array for name, array in whole.items() if array is not None}
+    with pytest.raises(RunFailed, match=r"test|rows"):
+        with_test_rows(arrays, config())
 
 
 def test_the_seed_draws_the_validation_rows() -> None:
