@@ -19,6 +19,7 @@ from edgeyard.benchmark_api import problems
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.middleware import Around
+from edgeyard.benchmark_api.passwords import LoginLimits, Passwords
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import (
     accounts,
@@ -31,6 +32,7 @@ from edgeyard.benchmark_api.routes import (
     keeping,
     lab,
     limits,
+    platform,
     policies,
     results,
     schedules,
@@ -44,6 +46,7 @@ from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
 from edgeyard.benchmark_api.routes.tail import LogTail
+from edgeyard.benchmark_api.schemas import platform as platform_bodies
 from edgeyard.benchmark_api.schemas import requests
 from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
@@ -67,6 +70,7 @@ _ROUTERS = (
     schedules.router,
     accounts.router,
     health.router,
+    *platform.ROUTERS,
 )
 
 _BODIES = (
@@ -74,6 +78,7 @@ _BODIES = (
     requests.CampaignIn,
     requests.UserIn,
     requests.UserChange,
+    requests.PasswordIn,
     requests.WebhookIn,
     requests.TokenIn,
     requests.DrainIn,
@@ -84,9 +89,15 @@ _BODIES = (
     requests.RateIn,
     requests.PolicyIn,
     requests.ProgressIn,
+    platform_bodies.LoginIn,
+    platform_bodies.RefreshIn,
+    *platform.BODIES,
 )
 
-_PUBLIC = ("/livez", "/readyz", "/v1/version", "/download/{name}")
+_PUBLIC = (
+    *("/livez", "/readyz", "/v1/version", "/download/{name}"),
+    *platform.PUBLIC,
+)
 """Paths that need no token: none tells anything of a user, and downloads can't be guessed."""
 
 
@@ -119,6 +130,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         tail=tail,
         group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
         offers=Offers(services.usable_boards, services.joined),
+        passwords=Passwords(LoginLimits(services.clock.monotonic_s)),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

@@ -146,6 +146,10 @@ class Authenticator:
         except NotFound:
             raise NotAuthenticated("the token is not known") from None
         role = present_role(known.role, user.role)
+        if known.refreshes:
+            raise NotAuthenticated(
+                "this is a refresh token: it is good for POST /api/users/token/refresh alone"
+            )
         good = hmac.compare_digest(known.sha256, sha256)
         over = known.expires_at is not None and known.expires_at <= now
         if not good or over or known.revoked_at is not None or user.disabled:

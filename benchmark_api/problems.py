@@ -152,24 +152,26 @@ def install(app: FastAPI) -> None:
             try:
                 rate_limits.count_failure(request.scope)
             except RateLimited as limited:
-                return problem_of(limited)
-        return problem_of(error)
+                return _for_client(request, problem_of(limited))
+        return _for_client(request, problem_of(error))
 
     @app.exception_handler(RequestValidationError)
     async def parameters(request: Request, error: RequestValidationError) -> Response:
         found = field_errors(error.errors(), {})
-        return problem(422, "invalid_input", "; ".join(map(str, found)), found)
+        told = problem(422, "invalid_input", "; ".join(map(str, found)), found)
+        return _for_client(request, told)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         code = _HTTP_CODES.get(error.status_code, "http_error")
         detail = {404: "no such path", 405: f"not with {request.method[:20]} here"}
-        return problem(
+        told = problem(
             error.status_code,
             code,
             detail.get(error.status_code, str(error.detail)),
             headers=error.headers,
         )
+        return _for_client(request, told)
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
@@ -179,3 +181,28 @@ def install(app: FastAPI) -> None:
     async def unexpected(request: Request, error: Exception) -> Response:
         # Starlette's outermost middleware logs it with its traceback by raising it again.
         return problem(500, "internal", _INTERNAL)
+
+
+def _for_client(request: Request, told: Response) -> Response:
+    return _with_error(told) if request.url.path.startswith("/api/") else told
+
+
+def _with_error(told: Response) -> Response:
+    """The same problem with the member ``error``, which the platform's client shows to people."""
+    body = json.loads(bytes(told.body))
+    headers = {
+        name: value
+        for name, value in told.headers.items()
+        if name not in ("content-length", "content-type")
+    }
+    return Response(
+        json.dumps({"error": body["detail"]} | body),
+        status_code=told.status_code,
+        media_type=MEDIA_TYPE,
+        headers=headers,
+    )
+
+
+def client_problem(status: int, code: str, sentence: str) -> Response:
+    """A problem at a door of the platform's client."""
+    return _with_error(problem(status, code, sentence))

@@ -290,6 +290,20 @@ class Settings(BaseSettings):
         2, ge=1, le=16, description="Downloads from URLs that run at the same time for one user."
     )
 
+    # sessions of accounts with a password
+    access_token_s: Seconds = Field(
+        1800.0,
+        ge=60,
+        le=86400,
+        description="How long an access token is good that a log-in by password gives, s.",
+    )
+    refresh_token_s: Seconds = Field(
+        30 * 86400.0,
+        ge=60,
+        le=366 * 86400,
+        description="How long a log-in by password can be refreshed, s.",
+    )
+
     # the past, as estimates and forecasts know it
     history_runs: int = Field(
         100_000, ge=100, le=10_000_000, description="Ended attempts that are kept in memory."

@@ -34,9 +34,12 @@ from edgeyard.scheduler.model.records import (
     Event,
     KeptPolicy,
     Lead,
+    Login,
     PolicyActivation,
     PolicyOverride,
     PolicySeat,
+    Registration,
+    RegistrationKind,
     Report,
     ResultFile,
     StoredFile,
@@ -371,7 +374,11 @@ class WebhookPost(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkFilter:
-    """Which benchmarks to list; None: any."""
+    """Which benchmarks to list; None: any.
+
+    Attributes:
+        with_deleted: Also those that their users deleted.
+    """
 
     user_id: str | None = None
     status: frozenset[Status] | None = None
@@ -382,6 +389,7 @@ class BenchmarkFilter:
     target_uid: str | None = None
     model: str | None = None
     tag: str | None = None
+    with_deleted: bool = True
 
 
 class Benchmarks(Protocol):
@@ -471,10 +479,25 @@ class Benchmarks(Protocol):
         """Those that exist, in no order."""
         ...
 
+    def delete(self, benchmark_id: str, at: datetime) -> None:
+        """Leave it out of lists ``with_deleted=False``; retention removes it, as any other.
+
+        Raises:
+            NotFound: It was deleted before.
+        """
+        ...
+
+    def deleted(self, benchmark_id: str) -> bool:
+        """Return whether its user deleted it."""
+        ...
+
     def page(
-        self, which: BenchmarkFilter, *, limit: int, cursor: str | None
+        self, which: BenchmarkFilter, *, limit: int, cursor: str | None, skip: int = 0
     ) -> tuple[Sequence[Benchmark], str | None]:
         """Newest first, and the cursor of the next page.
+
+        Args:
+            skip: Benchmarks that are left out first.
 
         Raises:
             InvalidInput: The cursor is none of ours.
@@ -665,6 +688,30 @@ class Accounts(Protocol):
 
     def tokens(self, user_id: str | None) -> Sequence[ApiToken]: ...
 
+    def remove_expired_sessions(self, user_id: str, before: datetime) -> None:
+        """Forget a user's tokens of sessions that expired or were revoked before that time."""
+        ...
+
+    def revoke_sessions(self, user_id: str, at: datetime, session_id: str | None = None) -> None:
+        """Revoke a user's tokens of one session, or of all."""
+        ...
+
+    def put_login(self, login: Login) -> None:
+        """Set a user's, in place of the one there was. Raises Conflict: another has the address."""
+        ...
+
+    def remove_login(self, user_id: str) -> None:
+        """Raises NotFound."""
+        ...
+
+    def login(self, user_id: str) -> Login:
+        """Raises NotFound."""
+        ...
+
+    def login_by_email(self, email: str) -> Login:
+        """Raises NotFound."""
+        ...
+
 
 class Log(Protocol):
     """Events, decisions, and small facts that outlive a restart."""
@@ -785,6 +832,26 @@ class Lab(Protocol):
 
     def overrides(self) -> Mapping[str, BoardOverride]:
         """By board."""
+        ...
+
+    def register(self, registration: Registration) -> None:
+        """Raises Conflict: the name is taken."""
+        ...
+
+    def save_registration(self, registration: Registration) -> None:
+        """Raises NotFound."""
+        ...
+
+    def unregister(self, kind: RegistrationKind, name: str) -> None:
+        """Raises NotFound."""
+        ...
+
+    def registration(self, kind: RegistrationKind, name: str) -> Registration:
+        """Raises NotFound."""
+        ...
+
+    def registrations(self, kind: RegistrationKind) -> Sequence[Registration]:
+        """Everybody's, by name."""
         ...
 
     def add_schedule(self, schedule: CronSchedule) -> None: ...

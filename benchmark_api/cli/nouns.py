@@ -369,6 +369,18 @@ QuotaOptions = Annotated[
 ]
 
 
+Email = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="E-mail address to log in with.")
+]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from stdin: its first line.")
+]
+
+
+def _password() -> str:
+    return sys.stdin.readline().rstrip("\r\n")
+
+
 def users_create(
     session: Session,
     user_id: UserId,
@@ -380,11 +392,22 @@ def users_create(
     max_lease: MaxLease = None,
     board: HostBoards = None,
     quota: QuotaOptions = None,
+    email: Email = None,
+    password_stdin: PasswordStdin = False,
 ) -> None:
-    """Make an account."""
+    """Make an account.
+
+    With --email and --password-stdin it can log in as the platform's client does.
+    """
     from edgeyard.benchmark_api.cli import asking
 
+    if (email is None) == password_stdin:
+        raise InvalidInput.at(
+            "--password-stdin" if email is not None else "--email", "is missing", "both, or neither"
+        )
     body = {
+        "email": email,
+        "password": _password() if password_stdin else None,
         "user_id": user_id,
         "role": role,
         "max_priority": max_priority,
@@ -512,6 +535,28 @@ def limits(
     emit(session.output, told if isinstance(told, list) else [], _LIMIT_COLUMNS, "no limits")
 
 
+def users_password(
+    session: Session,
+    user_id: UserId,
+    email: Email = None,
+    password_stdin: PasswordStdin = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Leave it without a password and an address.")
+    ] = False,
+) -> None:
+    """Set or remove the password of an account; its sessions end, its other tokens stay."""
+    if remove == password_stdin:
+        raise InvalidInput.at("--password-stdin", "or --remove is needed", "one of the two")
+    path = _path("users", user_id, "/password")
+    if remove:
+        session.client.api.request("DELETE", path, idempotent=True)
+        session.say(f"{user_id} has no password any more")
+        return
+    asked = {"password": _password()} | ({"email": email} if email is not None else {})
+    session.client.api.request("PUT", path, make_body=lambda: {"json": asked}, idempotent=True)
+    session.say(f"the password of {user_id} is set")
+
+
 def _set_webhook(session: Session, user_id: str, url: str) -> None:
     response = session.client.api.request(
         "PUT",
@@ -633,6 +678,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "list": users_list,
             "create": users_create,
             "update": users_update,
+            "password": users_password,
             "account": keeping.account,
             "credit": keeping.credit,
         },

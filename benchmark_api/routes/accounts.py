@@ -18,10 +18,11 @@ from edgeyard.benchmark_api.auth import (
     new_token,
     token_hash,
 )
-from edgeyard.benchmark_api.routes.context import Body, Ctx, answer
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import (
+    PasswordIn,
     TokenIn,
     UserChange,
     UserIn,
@@ -32,7 +33,7 @@ from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
-from edgeyard.scheduler.model.records import ApiToken, Event, Role, User, Webhook
+from edgeyard.scheduler.model.records import ApiToken, Event, Login, Role, User, Webhook
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json, token_to_json, user_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -77,8 +78,12 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         **{name: getattr(asked, name) for name in QUOTA_NAMES},
     )
 
+    login = _login(context, user.user_id, asked.email, asked.password, now)
+
     def add(uow: UnitOfWork) -> None:
         uow.accounts.add_user(user)
+        if login is not None:
+            uow.accounts.put_login(login)
         uow.log.append(_event(now, "user.added", caller, user_id=user.user_id))
 
     context.services.store.transact(add)
@@ -118,6 +123,56 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
     context.authenticator.forget()
     context.services.engine.wake()
     return answer(user_to_json(changed))
+
+
+@router.put("/users/{user_id}/password", status_code=204, openapi_extra=accepts("PasswordIn"))
+def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+    """Set an account's password, and its e-mail address; its sessions end.
+
+    Operators may set everybody's; others their own, with the one that they have.
+    """
+    asked = parse(PasswordIn, body.tree())
+    if not caller.may_see(user_id):
+        raise NotFound("user", user_id)
+    now = context.services.clock.now()
+    with context.services.store.read() as uow:
+        uow.accounts.user(user_id)
+        known = _login_of(uow, user_id)
+    email = asked.email or (known.email if known else None)
+    if email is None:
+        raise InvalidInput.at("/email", "is needed: the account has none yet", "an address")
+    if not caller.is_operator:
+        _check_current(context, known, email, asked.current_password)
+    login = _login(context, user_id, email, asked.password, now)
+
+    def change(uow: UnitOfWork) -> None:
+        uow.accounts.user(user_id, to_change=True)
+        if login is not None and _login_of(uow, user_id) == known:
+            uow.accounts.put_login(login)
+        else:
+            raise Conflict("the password was changed meanwhile")
+        uow.accounts.revoke_sessions(user_id, now)
+        uow.log.append(_event(now, "password.set", caller, user_id=user_id))
+
+    context.services.store.transact(change)
+    context.authenticator.forget()
+    return Response(status_code=204)
+
+
+@router.delete("/users/{user_id}/password", status_code=204)
+def remove_password(user_id: str, caller: Operator, context: Ctx) -> Response:
+    """Leave an account without e-mail address and password; its sessions end."""
+    now = context.services.clock.now()
+
+    def change(uow: UnitOfWork) -> None:
+        uow.accounts.user(user_id, to_change=True)
+        uow.accounts.remove_login(user_id)
+        uow.accounts.revoke_sessions(user_id, now)
+        uow.log.append(_event(now, "password.removed", caller, user_id=user_id))
+
+    context.services.store.transact(change)
+    context.authenticator.forget()
+    return Response(status_code=204)
 
 
 @router.get("/users/{user_id}/webhook", responses=answers(200, shapes.Webhook))
@@ -233,11 +288,45 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
             raise Forbidden(f"a {caller.role.value}'s token can't revoke a {token.role.value}'s")
         if token.revoked_at is None:
             uow.accounts.save_token(replace(token, revoked_at=now))
+            if token.refreshes:
+                uow.accounts.revoke_sessions(token.user_id, now, token.session_id)
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
 
     context.services.store.transact(change)
     context.authenticator.forget()
     return Response(status_code=204)
+
+
+def _login(
+    context: Context, user_id: str, email: str | None, password: str | None, now: datetime
+) -> Login | None:
+    """Return what is stored of a password; hashing it takes a while."""
+    if email is None or password is None:
+        return None
+    hashed = context.passwords.hasher.hash(password)
+    return Login(user_id=user_id, email=email, password_hash=hashed, changed_at=now)
+
+
+def _login_of(uow: UnitOfWork, user_id: str) -> Login | None:
+    try:
+        return uow.accounts.login(user_id)
+    except NotFound:
+        return None
+
+
+def _check_current(context: Context, known: Login | None, email: str, password: str | None) -> None:
+    """Refuse a change by somebody who only has a token.
+
+    Raises:
+        Forbidden: The password that the account has is not stated, or is another one.
+        TooManyLogins: It was tried too often.
+    """
+    if known is None or email != known.email:
+        raise Forbidden("an operator sets e-mail addresses, and an account's first password")
+    context.passwords.limits.check(known.email, "")
+    if not context.passwords.hasher.verify(password or "", known.password_hash):
+        context.passwords.limits.failed(known.email, "")
+        raise Forbidden("current_password is not the password that the account has")
 
 
 def _webhook(uow: UnitOfWork, user_id: str) -> JsonObject:

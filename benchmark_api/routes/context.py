@@ -13,6 +13,7 @@ from pydantic import BeforeValidator
 
 from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.passwords import Passwords
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
@@ -37,6 +38,7 @@ class Context:
     tail: LogTail
     group: GroupCommit[StoreChecks]
     offers: Offers
+    passwords: Passwords
     uploads: Uploads = field(default_factory=Uploads)
 
 

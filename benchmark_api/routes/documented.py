@@ -76,3 +76,21 @@ def accepts_bytes() -> dict[str, Any]:
     """A raw body."""
     shape = {"schema": {"type": "string", "format": "binary"}}
     return {"requestBody": {"required": True, "content": {"application/octet-stream": shape}}}
+
+
+def accepts_fields(
+    *texts: str, files: tuple[str, ...] = (), required: bool = True
+) -> dict[str, Any]:
+    """A form with texts that are needed, and files that may be."""
+    shape = {
+        "type": "object",
+        "required": list(texts),
+        "properties": {name: {"type": "string"} for name in texts}
+        | {name: {"type": "string", "format": "binary"} for name in files},
+    }
+    return {
+        "requestBody": {
+            "required": required,
+            "content": {"multipart/form-data": {"schema": shape}},
+        }
+    }

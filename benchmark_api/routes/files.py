@@ -41,18 +41,28 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Response:
     """Upload a file (form field ``file``). The newest of a name is the one that it means."""
     services = context.services
     limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
-    budget = await run_in_threadpool(_budget, context, caller)
+    budget = await run_in_threadpool(upload_budget, context, caller)
     received = await receive_form(
         request, services.files, limit, "dataset_limit_bytes", most=1, budget=budget
     )
-    return await run_in_threadpool(_name, context, caller, received[0])
+    file = await run_in_threadpool(name_file, context, caller, received[0])
+    told = views.user_file(services, file)
+    return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
 
 
-def _name(context: Context, caller: Caller, received: Received) -> Response:
+def name_file(
+    context: Context, caller: Caller, received: Received, pointer: str = "/file"
+) -> UserFile:
+    """Give received content a name of its user's.
+
+    Raises:
+        InvalidInput: It is empty.
+        QuotaExceeded: They have more than they may, or as many files.
+    """
     services = context.services
     size = received.stored.size_bytes
     if size == 0:
-        raise InvalidInput.at("/file", "the file is empty", "a file with content")
+        raise InvalidInput.at(pointer, "the file is empty", "a file with content")
     file = UserFile(
         file_id=f"file-{secrets.token_hex(10)}",
         user_id=caller.user_id,
@@ -75,8 +85,7 @@ def _name(context: Context, caller: Caller, received: Received) -> Response:
         release(services.store, services.files, {file.sha256: file.created_at})
         raise
     context.metrics.uploaded.labels("file").inc(size)
-    told = views.user_file(services, file)
-    return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
+    return file
 
 
 @router.get("", responses=answers(200, shapes.UserFiles))
@@ -122,7 +131,7 @@ def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
     return Response(status_code=204)
 
 
-def _budget(context: Context, caller: Caller) -> UploadBudget | None:
+def upload_budget(context: Context, caller: Caller) -> UploadBudget | None:
     """Return what the caller may send now.
 
     Raises:

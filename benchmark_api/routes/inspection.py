@@ -42,6 +42,8 @@ FOLLOW_S = 0.5
 """Between two looks at a log that is followed."""
 EVENTS_PAGE = 1000
 LOG_READ_BYTES = 64 * 1024
+MAX_LOG_BYTES = 4 * 2**20
+"""Of a log that is answered whole."""
 
 _UPLOADED_LOG = "runner.log"
 """What the runner uploads; it outlives the cluster's own log."""
@@ -307,3 +309,17 @@ def _read_log(services: Services, attempt: Attempt, stream: str, offset: int) ->
         data = log.read(LOG_READ_BYTES)
         ended = not log.read(1)
     return LogChunk(data=data, next_offset=offset + len(data), ended=ended)
+
+
+def whole_log(services: Services, attempt: Attempt) -> bytes:
+    """The log of an attempt that has ended, its first megabytes; empty where there is none."""
+    found = bytearray()
+    while len(found) < MAX_LOG_BYTES:
+        try:
+            chunk = _read_log(services, attempt, "stderr", len(found))
+        except NotFound:
+            break
+        found += chunk.data
+        if chunk.ended or not chunk.data:
+            break
+    return bytes(found)

@@ -10,10 +10,11 @@ import asyncio
 import hashlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from python_multipart.exceptions import MultipartParseError
@@ -21,7 +22,7 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.problems import BadRequest
-from edgeyard.benchmark_api.schemas.body import WrongMediaType
+from edgeyard.benchmark_api.schemas.body import WrongMediaType, check_tree
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
 from edgeyard.errors import InvalidInput, TooLarge, Unavailable
 from edgeyard.scheduler.model.records import StoredFile
@@ -173,13 +174,87 @@ async def receive_form(
         WrongMediaType: It is no form.
         ClientDisconnect: The client went away; nothing is left.
     """
+    form = _Form(files, {"file": limit_bytes}, most, urgent, budget)
+    # A part has headers and a boundary beside its content.
+    found = await _parse(request, form, most * limit_bytes + MAX_FIELD_BYTES, limit)
+    if not found:
+        raise BadRequest("the form has no file in a field named 'file'")
+    return list(found.values())
+
+
+async def receive_fields(
+    request: Request,
+    files: FileStore,
+    limits: Mapping[str, int],
+    limit: str,
+    budget: UploadBudget | None = None,
+) -> tuple[Mapping[str, str], Mapping[str, Received]]:
+    """A form's texts and files, by the names of their fields; urlencoded, it has no files.
+
+    Args:
+        request: Its body is read.
+        files: Where files go.
+        limits: Fields that hold files, with the largest size of each, bytes.
+        limit: Name of the setting that those sizes are.
+        budget: Bounds the files together with other uploads.
+
+    Raises:
+        TooLarge: A file over its limit, or too much text.
+        BadRequest: The form is broken, or a field is there twice.
+        InvalidInput: A file's name is none; a text is not Unicode.
+        WrongMediaType: It is no form.
+        ClientDisconnect: The client went away; nothing is left.
+    """
+    texts: dict[str, bytes] = {}
+    found: Mapping[str, Received] = {}
+    kind, _ = parse_options_header(request.headers.get("content-type", ""))
+    if kind == b"application/x-www-form-urlencoded":
+        _refuse_stated_size(request, MAX_FIELD_BYTES, "")
+        data = bytearray()
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > MAX_FIELD_BYTES:
+                raise TooLarge("the form", MAX_FIELD_BYTES)
+        try:
+            pairs = parse_qsl(bytes(data), keep_blank_values=True, max_num_fields=MAX_PARTS)
+        except ValueError as error:
+            raise BadRequest(f"the form is broken: {error}") from None
+        for name, value in pairs:
+            _add_text(texts, name, value)
+    else:
+        form = _Form(files, limits, len(limits), budget=budget, texts={})
+        most_bytes = sum(limits.values()) + 2 * MAX_FIELD_BYTES
+        found = await _parse(request, form, most_bytes, limit)
+        for key, content in (form.texts or {}).items():
+            _add_text(texts, key, bytes(content))
+    try:
+        told = {name.decode(): text.decode() for name, text in _encoded(texts)}
+    except UnicodeDecodeError:
+        raise InvalidInput.at("", "the form's text is not UTF-8", "UTF-8") from None
+    check_tree(told)
+    return told, found
+
+
+def _add_text(texts: dict[str, bytes], name: bytes | str, value: bytes) -> None:
+    key = name if isinstance(name, str) else name.decode("utf-8", "surrogateescape")
+    if key in texts:
+        raise BadRequest("a field of the form is there twice")
+    texts[key] = value
+
+
+def _encoded(texts: Mapping[str, bytes]) -> Iterable[tuple[bytes, bytes]]:
+    return ((name.encode("utf-8", "surrogateescape"), text) for name, text in texts.items())
+
+
+async def _parse(
+    request: Request, form: _Form, most_bytes: int, limit: str
+) -> Mapping[str, Received]:
+    """The form's files, by field where each has a field of its own."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not boundary:
         raise WrongMediaType(request.headers.get("content-type", "")) from None
-    # A part has headers and a boundary beside its content.
-    _refuse_stated_size(request, most * limit_bytes + MAX_FIELD_BYTES, limit)
-    form = _Form(files, limit_bytes, most, urgent, budget)
+    _refuse_stated_size(request, most_bytes, limit)
     parser = MultipartParser(boundary, form.callbacks())
     try:
         try:
@@ -195,8 +270,8 @@ async def receive_form(
         form.abort()
         raise
     finally:
-        if budget is not None:
-            budget.close()
+        if form.budget is not None:
+            form.budget.close()
 
 
 async def _pump(request: Request, write: Callable[[bytes], object]) -> None:
@@ -245,11 +320,13 @@ class _Form:
     """Callbacks of the form's parser; called in a thread, one after the other."""
 
     files: FileStore
-    limit_bytes: int
+    limits: Mapping[str, int]
     most: int
     urgent: bool = False
     budget: UploadBudget | None = None
-    _open: list[tuple[str, FileWriter]] = field(default_factory=list)
+    texts: dict[str, bytearray] | None = None
+    _open: list[tuple[str, str, FileWriter]] = field(default_factory=list)
+    _text: bytearray | None = None
     _headers: dict[bytes, bytes] = field(default_factory=dict)
     _header: tuple[bytearray, bytearray] = field(default_factory=lambda: (bytearray(), bytearray()))
     _writer: FileWriter | None = None
@@ -269,17 +346,22 @@ class _Form:
             "on_end": self._end,
         }
 
-    def commit(self) -> list[Received]:
-        """All files, safe on disk: only a form that came to its end has any."""
+    def commit(self) -> Mapping[str, Received]:
+        """All files, safe on disk: only a form that came to its end has any.
+
+        By field where each has one of its own, otherwise by file name.
+        """
         if not self._ended:
             raise BadRequest("the form ends before its last boundary")
-        if not self._open:
-            raise BadRequest("the form has no file in a field named 'file'")
-        return [Received(name, _commit(writer)) for name, writer in self._open]
+        by_field = self.texts is not None
+        return {
+            (where if by_field else name): Received(name, _commit(writer))
+            for where, name, writer in self._open
+        }
 
     def abort(self) -> None:
         """Drop what came."""
-        for _, writer in self._open:
+        for _, _, writer in self._open:
             writer.abort()
 
     def _part_begin(self) -> None:
@@ -287,6 +369,7 @@ class _Form:
         if self._parts > MAX_PARTS:
             raise BadRequest(f"the form has more than {MAX_PARTS} parts")
         self._headers, self._header, self._writer = {}, (bytearray(), bytearray()), None
+        self._text = None
 
     def _header_text(self, which: int, data: bytes, start: int, end: int) -> None:
         self._header[which].extend(data[start:end])
@@ -302,19 +385,26 @@ class _Form:
 
     def _headers_finished(self) -> None:
         _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
-        if options.get(b"name") != b"file":
-            return  # another field: read over
+        where = options.get(b"name", b"").decode("utf-8", "surrogateescape")
+        if where not in self.limits:
+            if self.texts is not None:
+                if where in self.texts:
+                    raise BadRequest("a field of the form is there twice")
+                self._text = self.texts[where] = bytearray()
+            return  # otherwise: another field, read over
         name = options.get(b"filename", b"").decode("utf-8", "surrogateescape")
         if problem := file_name_problem(name):
-            raise InvalidInput.at("/file", f"the file's name {problem}", "a plain file name")
+            raise InvalidInput.at(f"/{where}", f"the file's name {problem}", "a plain file name")
         if len(self._open) >= self.most:
             raise BadRequest(f"the form has more than {self.most} files")
-        if any(name == known for known, _ in self._open):
+        if any(name == known for _, known, _ in self._open):
             raise InvalidInput.at(
-                "/file", f"two files are named {name!r}", "a name of its own for each file"
+                f"/{where}", f"two files are named {name!r}", "a name of its own for each file"
             )
-        self._writer = self.files.writer(self.limit_bytes, urgent=self.urgent)
-        self._open.append((name, self._writer))
+        if self.texts is not None and any(where == known for known, _, _ in self._open):
+            raise BadRequest("a field of the form is there twice")
+        self._writer = self.files.writer(self.limits[where], urgent=self.urgent)
+        self._open.append((where, name, self._writer))
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
         if self._writer is not None:
@@ -322,6 +412,8 @@ class _Form:
                 self.budget.take(end - start)
             self._writer.write(data[start:end] if end - start < len(data) else data)
             return
+        if self._text is not None:
+            self._text.extend(data[start:end])
         self._skipped += end - start
         if self._skipped > MAX_FIELD_BYTES:
             raise BadRequest("the form's other fields are too long")

@@ -25,6 +25,7 @@ from edgeyard.benchmark_api.routes.context import (
     visible,
 )
 from edgeyard.benchmark_api.routes.documented import accepts_document, answers
+from edgeyard.benchmark_api.routes.receiving import Received, check_kept
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
@@ -111,10 +112,11 @@ def clone(
 class Once:
     """One POST's idempotency key: the same key and body get the same answer."""
 
-    def __init__(self, key: str | None, user_id: str, body: RawBody, what: str) -> None:
+    def __init__(self, key: str | None, user_id: str, body: RawBody | None, what: str) -> None:
         self._key = key
         self._user_id = user_id
-        self._sha256 = hashlib.sha256(what.encode() + b"\0" + body.data).hexdigest()
+        data = b"" if body is None else body.data
+        self._sha256 = hashlib.sha256(what.encode() + b"\0" + data).hexdigest()
 
     def earlier(self, services: Services) -> Response | None:
         """The answer that was given before, if it was.
@@ -245,7 +247,36 @@ def _stored(
     kept: Sequence[BenchmarkFile] = (),
     retry_of: str | None = None,
 ) -> Response:
-    """Put it into the queue, or its cron among the schedules, and say so."""
+    told = enqueue(asked, caller, context, now, once=once, kept=kept, retry_of=retry_of)
+    return told if isinstance(told, Response) else started(told)
+
+
+def enqueue(
+    asked: Asked,
+    caller: Caller,
+    context: Context,
+    now: datetime,
+    *,
+    once: Once,
+    kept: Sequence[BenchmarkFile] = (),
+    received: Sequence[Received] = (),
+    retry_of: str | None = None,
+) -> Response | JsonObject:
+    """Put it into the queue, or its cron among the schedules.
+
+    Args:
+        asked: What was checked.
+        caller: Whose it is.
+        context: Of the app.
+        now: The time of submission.
+        once: Its idempotency key, if it has one.
+        kept: Files of roles that need not be looked up.
+        received: What came with the request and is among ``kept``.
+        retry_of: The benchmark that it repeats.
+
+    Returns:
+        What is reported of it; the earlier answer where the key was used before.
+    """
     services = context.services
 
     def look(checks: StoreChecks) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
@@ -262,6 +293,7 @@ def _stored(
         if isinstance(found, Response):
             return found
         description, files = found
+        check_kept(services.files, received)
         if description.cron is not None:
             schedule = add_schedule(uow, description, caller.user_id, files, now)
             quotas.check_schedules(uow, caller.user_id, allowed)
@@ -285,17 +317,18 @@ def _stored(
                 benchmark_id=asked.benchmark_id,
                 retry_of=retry_of,
             )
+            if received:
+                quotas.check_stored(uow, caller.user_id, allowed)
             quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
             told = accepted(services, made, asked.warnings, forecast)
         once.remember(uow, told)
         return told
 
     told = context.group.run(look, change, caller.user_id)
-    if isinstance(told, Response):
-        return told
-    context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
-    services.engine.wake()
-    return started(told)
+    if not isinstance(told, Response):
+        context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
+        services.engine.wake()
+    return told
 
 
 def _touches(role: FileRole, changes: Mapping[str, object]) -> bool:

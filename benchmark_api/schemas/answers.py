@@ -818,6 +818,8 @@ class Token(TypedDict):
     user_id: str
     role: str
     label: str
+    refreshes: bool
+    session_id: str | None
     created_at: str
     expires_at: str | None
     revoked_at: str | None

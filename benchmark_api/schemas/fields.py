@@ -30,6 +30,10 @@ from edgeyard.scheduler.model.quantities import duration_s, ratio
 MAX_NAME_BYTES = 200
 """File systems allow 255 bytes a name; room is left for what we put before it."""
 MAX_URL = 2048
+MAX_EMAIL = 254
+"""Characters of an address, by RFC 5321."""
+MIN_PASSWORD, MAX_PASSWORD = 8, 256
+"""Characters of a password."""
 MAX_DURATION_S = 30 * 86400.0
 
 RESERVED_NAMES = frozenset({"spec.json", "odt_config.json"})
@@ -74,6 +78,24 @@ def file_name_problem(name: str) -> str | None:
     if name in RESERVED_NAMES:
         return "is a name that Edgeyard uses itself"
     return plain_text_problem(name)
+
+
+_EMAIL = re.compile(r"[^\s@\x00-\x1f\x7f]{1,64}@[^\s@\x00-\x1f\x7f]{1,189}")
+
+
+def normalized_email(text: str) -> str | None:
+    """Return an e-mail address as it is stored and looked up; None where the text is none."""
+    stripped = text.strip()
+    if len(stripped) > MAX_EMAIL or _EMAIL.fullmatch(stripped) is None:
+        return None
+    return stripped.lower()
+
+
+def _email(text: str) -> str:
+    address = normalized_email(_plain(text))
+    if address is None:
+        raise refusal("is not an e-mail address", "an address such as ada@example.org")
+    return address
 
 
 def is_url(text: str) -> bool:
@@ -155,6 +177,7 @@ TargetUid = Annotated[
     pattern(TARGET_UID_PATTERN, "a board's target_uid", "<family>-NNNN-NNNN"),
     _schema(TARGET_UID_PATTERN),
 ]
+Email = Annotated[str, StringConstraints(strict=True), AfterValidator(_email)]
 AttributeName = Annotated[
     str,
     StringConstraints(strict=True, max_length=128),

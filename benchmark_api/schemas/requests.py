@@ -16,6 +16,9 @@ from pydantic import (
 )
 
 from edgeyard.benchmark_api.schemas.fields import (
+    MAX_PASSWORD,
+    MIN_PASSWORD,
+    Email,
     EngineName,
     Family,
     FileNameOrUrl,
@@ -37,6 +40,10 @@ UserId = Annotated[
     pattern(_USER_ID, "a user id", "1 to 64 of letters, digits, '.', '_', '@', '-'"),
 ]
 RoleWord = Literal["submitter", "operator", "host"]
+Password = Annotated[
+    str,
+    StringConstraints(strict=True, min_length=MIN_PASSWORD, max_length=MAX_PASSWORD),
+]
 Priority = Annotated[int, Field(ge=1, le=10)]
 Budget = Annotated[float, Field(strict=False, ge=0, le=1e12)]
 Credits = Annotated[float, Field(strict=False, ge=0, le=1e9)]
@@ -130,6 +137,26 @@ class UserIn(QuotasIn):
     )
     boards: Boards = Field(
         [], description="Of a host's account: boards whose results it may upload (a* is allowed)."
+    )
+    email: Email | None = Field(None, description="To log in with, together with password.")
+    password: Password | None = Field(None, description="At least 8 characters.")
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if (self.email is None) != (self.password is None):
+            raise ValueError("email and password go together: give both, or neither")
+        return self
+
+
+class PasswordIn(BaseModel):
+    """An account's e-mail address and password, in place of those it has."""
+
+    model_config = _STRICT
+
+    email: Email | None = Field(None, description="Default: the one that it has.")
+    password: Password = Field(description="At least 8 characters.")
+    current_password: str | None = Field(
+        None, description="The one that it has; operators need not know it for other accounts."
     )
 
 

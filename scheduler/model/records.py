@@ -122,7 +122,12 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiToken:
-    """A token as the store knows it: never the token itself."""
+    """A token as the store knows it: never the token itself.
+
+    Attributes:
+        refreshes: It is good for new access tokens of its session, and for nothing else.
+        session_id: ``token_id`` of the session's refresh token; None: it belongs to no session.
+    """
 
     token_id: str
     user_id: str
@@ -132,6 +137,49 @@ class ApiToken:
     created_at: datetime
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    refreshes: bool = False
+    session_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """An e-mail address and a password that stand for an account.
+
+    Attributes:
+        email: In lower case; no two accounts have the same.
+        password_hash: As argon2 writes it, with its parameters and salt.
+    """
+
+    user_id: str
+    email: str
+    password_hash: str
+    changed_at: datetime
+
+
+class RegistrationKind(StrEnum):
+    """What users of the platform's client register."""
+
+    FAMILY = "family"  # of boards
+    ENGINE = "engine"
+    BOARD = "board"
+    PARAMETER = "parameter"  # of engines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A family, engine, board or parameter that a user announced; the inventory has the boards.
+
+    Attributes:
+        name: Unique within its kind; of a board its ``target_uid``.
+        user_id: Who registered it.
+        body: What was said of it.
+    """
+
+    kind: RegistrationKind
+    name: str
+    user_id: str
+    body: Mapping[str, object]
+    created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -530,6 +530,8 @@ def token_to_json(token: ApiToken) -> JsonObject:
         "user_id": token.user_id,
         "role": token.role.value,
         "label": token.label,
+        "refreshes": token.refreshes,
+        "session_id": token.session_id,
         "created_at": time_to_json(token.created_at),
         "expires_at": time_to_json(token.expires_at),
         "revoked_at": time_to_json(token.revoked_at),

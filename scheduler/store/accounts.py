@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, delete, or_, select, update
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.records import ApiToken, Role, User
+from edgeyard.scheduler.model.records import ApiToken, Login, Role, User
 from edgeyard.scheduler.store.rows import Row, flat_row
-from edgeyard.scheduler.store.tables import tokens, users
+from edgeyard.scheduler.store.tables import logins, tokens, users
 from edgeyard.scheduler.store.transaction import Transaction
 
 _USER = select(users).where(users.c.user_id == bindparam("id"))
@@ -91,6 +92,61 @@ class SqlAccounts:
         if user_id is not None:
             query = query.where(tokens.c.user_id == user_id)
         return [_token(row) for row in self._tx.rows(query)]
+
+    def remove_expired_sessions(self, user_id: str, before: datetime) -> None:
+        """Forget a user's tokens of sessions that expired or were revoked before that time."""
+        self._tx.run(
+            delete(tokens).where(
+                tokens.c.user_id == user_id,
+                tokens.c.session_id.is_not(None),
+                or_(tokens.c.expires_at < before, tokens.c.revoked_at < before),
+            )
+        )
+
+    def revoke_sessions(self, user_id: str, at: datetime, session_id: str | None = None) -> None:
+        """Revoke a user's tokens of one session, or of all."""
+        which = update(tokens).where(
+            tokens.c.user_id == user_id,
+            tokens.c.session_id.is_not(None),
+            tokens.c.revoked_at.is_(None),
+        )
+        if session_id is not None:
+            which = which.where(tokens.c.session_id == session_id)
+        self._tx.run(which.values(revoked_at=at))
+
+    def put_login(self, login: Login) -> None:
+        """Set a user's, in place of the one there was.
+
+        Raises:
+            Conflict: Another account has the address.
+        """
+        self._tx.run(delete(logins).where(logins.c.user_id == login.user_id))
+        if not self._tx.insert(logins, flat_row(login)):
+            raise Conflict(f"another account has the e-mail address {login.email}")
+
+    def remove_login(self, user_id: str) -> None:
+        """Leave the account without a password.
+
+        Raises:
+            NotFound: It has none.
+        """
+        gone = self._tx.run(delete(logins).where(logins.c.user_id == user_id))
+        if not gone.rowcount:
+            raise NotFound("password of user", user_id)
+
+    def login(self, user_id: str) -> Login:
+        """Raises NotFound."""
+        row = self._tx.row(select(logins).where(logins.c.user_id == user_id))
+        if row is None:
+            raise NotFound("password of user", user_id)
+        return Login(**cast("dict[str, Any]", dict(row)))
+
+    def login_by_email(self, email: str) -> Login:
+        """Raises NotFound."""
+        row = self._tx.row(select(logins).where(logins.c.email == email))
+        if row is None:
+            raise NotFound("account with e-mail address", email)
+        return Login(**cast("dict[str, Any]", dict(row)))
 
 
 def _user(row: Row) -> User:

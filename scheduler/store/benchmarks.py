@@ -19,6 +19,7 @@ from sqlalchemy import (
     Update,
     bindparam,
     delete,
+    exists,
     func,
     or_,
     select,
@@ -49,6 +50,7 @@ from edgeyard.scheduler.store.tables import (
     benchmark_files,
     benchmark_tags,
     benchmarks,
+    deleted_benchmarks,
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
 
@@ -313,15 +315,21 @@ class SqlBenchmarks:
         return found
 
     def page(
-        self, which: BenchmarkFilter, *, limit: int, cursor: str | None
+        self, which: BenchmarkFilter, *, limit: int, cursor: str | None, skip: int = 0
     ) -> tuple[Sequence[Benchmark], str | None]:
         """Newest first, and the cursor of the next page.
+
+        Args:
+            which: What is listed.
+            limit: Benchmarks a page.
+            cursor: Of an earlier page; None: from the newest on.
+            skip: Benchmarks that are left out first.
 
         Raises:
             InvalidInput: The cursor is none of ours.
         """
         after = None if cursor is None else _read_cursor(cursor)
-        keys = _page_keys(which, limit + 1, after)
+        keys = _page_keys(which, limit + 1, after, skip)
         if keys is None:
             return [], None
         found = keys.subquery("page")
@@ -332,6 +340,20 @@ class SqlBenchmarks:
         )
         shown = self._with_files(rows[:limit])
         return shown, _cursor(shown[-1]) if len(rows) > limit and shown else None
+
+    def delete(self, benchmark_id: str, at: datetime) -> None:
+        """Leave it out of lists ``with_deleted=False``; retention removes it, as any other.
+
+        Raises:
+            NotFound: It was deleted before.
+        """
+        if not self._tx.insert(deleted_benchmarks, {"benchmark_id": benchmark_id, "at": at}):
+            raise NotFound("benchmark", benchmark_id)
+
+    def deleted(self, benchmark_id: str) -> bool:
+        """Return whether its user deleted it."""
+        query = select(deleted_benchmarks).where(deleted_benchmarks.c.benchmark_id == benchmark_id)
+        return self._tx.row(query) is not None
 
     def count(self, which: BenchmarkFilter) -> int:
         """How many match."""
@@ -416,11 +438,15 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
         benchmarks.c.model: which.model,
         benchmark_tags.c.tag: which.tag,
     }
-    return [column == value for column, value in wanted.items() if value is not None]
+    found = [column == value for column, value in wanted.items() if value is not None]
+    if not which.with_deleted:
+        deleted = deleted_benchmarks.c.benchmark_id
+        found.append(~exists().where(deleted == benchmarks.c.benchmark_id))
+    return found
 
 
 def _page_keys(
-    which: BenchmarkFilter, limit: int, after: tuple[datetime, str] | None
+    which: BenchmarkFilter, limit: int, after: tuple[datetime, str] | None, skip: int
 ) -> Select[Any] | None:
     """Time and id of a page's rows; None where the filter asks for no status at all.
 
@@ -432,9 +458,9 @@ def _page_keys(
     query = _selected(which, time, benchmark_id).where(*_conditions(which))
     if after is not None:
         query = query.where(tuple_(time, benchmark_id) < tuple_(*after, types=[UtcTime(), Text()]))
-    query = query.order_by(time.desc(), benchmark_id.desc()).limit(limit)
+    query = query.order_by(time.desc(), benchmark_id.desc()).limit(limit + skip)
     if which.status is None:
-        return query
+        return query.limit(limit).offset(skip) if skip else query
     branches = [
         select(query.where(benchmarks.c.status == status.value).subquery())
         for status in sorted(which.status)
@@ -446,6 +472,7 @@ def _page_keys(
         select(merged)
         .order_by(merged.c.submit_time.desc(), merged.c.benchmark_id.desc())
         .limit(limit)
+        .offset(skip)
     )
 
 

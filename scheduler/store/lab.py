@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import delete, exists, select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.records import BoardOverride, Campaign, CronSchedule
+from edgeyard.scheduler.model.records import (
+    BoardOverride,
+    Campaign,
+    CronSchedule,
+    Registration,
+    RegistrationKind,
+)
 from edgeyard.scheduler.store.rows import flat_row, schedule_of, schedule_row
-from edgeyard.scheduler.store.tables import benchmarks, campaigns, overrides, schedules
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.tables import (
+    benchmarks,
+    campaigns,
+    overrides,
+    registrations,
+    schedules,
+)
+from edgeyard.scheduler.store.transaction import Row, Transaction
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
@@ -120,6 +133,74 @@ class SqlLab:
             .order_by(schedules.c.next_fire)
         )
         return [schedule_of(row) for row in self._tx.rows(query)]
+
+    def register(self, registration: Registration) -> None:
+        """Store a new one.
+
+        Raises:
+            Conflict: The name is taken.
+        """
+        if not self._tx.insert(registrations, _registration_row(registration)):
+            raise Conflict(f"{registration.kind.value} {registration.name} is already there")
+
+    def save_registration(self, registration: Registration) -> None:
+        """Replace what is said of it.
+
+        Raises:
+            NotFound: There is none.
+        """
+        row = _registration_row(registration)
+        saved = self._tx.run(
+            update(registrations)
+            .where(registrations.c.kind == row["kind"], registrations.c.name == row["name"])
+            .values(row)
+        )
+        if not saved.rowcount:
+            raise NotFound(registration.kind.value, registration.name)
+
+    def unregister(self, kind: RegistrationKind, name: str) -> None:
+        """Forget it.
+
+        Raises:
+            NotFound: There is none.
+        """
+        gone = self._tx.run(
+            delete(registrations).where(
+                registrations.c.kind == kind.value, registrations.c.name == name
+            )
+        )
+        if not gone.rowcount:
+            raise NotFound(kind.value, name)
+
+    def registration(self, kind: RegistrationKind, name: str) -> Registration:
+        """Raises NotFound."""
+        row = self._tx.row(
+            select(registrations).where(
+                registrations.c.kind == kind.value, registrations.c.name == name
+            )
+        )
+        if row is None:
+            raise NotFound(kind.value, name)
+        return _registration(row)
+
+    def registrations(self, kind: RegistrationKind) -> Sequence[Registration]:
+        """Everybody's, by name."""
+        query = (
+            select(registrations)
+            .where(registrations.c.kind == kind.value)
+            .order_by(registrations.c.name)
+        )
+        return [_registration(row) for row in self._tx.rows(query)]
+
+
+def _registration_row(registration: Registration) -> Mapping[str, object]:
+    return {**flat_row(registration), "body": json.dumps(registration.body)}
+
+
+def _registration(row: Row) -> Registration:
+    told = cast("dict[str, Any]", dict(row))
+    kind, body = RegistrationKind(told["kind"]), json.loads(told["body"])
+    return Registration(**told | {"kind": kind, "body": body})
 
 
 if TYPE_CHECKING:

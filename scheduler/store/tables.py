@@ -496,6 +496,34 @@ tokens = Table(
     Column("created_at", UtcTime, nullable=False),
     Column("expires_at", UtcTime),
     Column("revoked_at", UtcTime),
+    Column("refreshes", Boolean, nullable=False, server_default=false()),
+    Column("session_id", Text),
+)
+
+logins = Table(
+    "logins",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("email", Text, nullable=False, unique=True),
+    Column("password_hash", Text, nullable=False),
+    Column("changed_at", UtcTime, nullable=False),
+)
+
+registrations = Table(
+    "registrations",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+)
+
+deleted_benchmarks = Table(
+    "deleted_benchmarks",
+    metadata,
+    _of_benchmark(primary_key=True),
+    Column("at", UtcTime, nullable=False),
 )
 
 events = Table(

@@ -49,6 +49,7 @@ _ALL_LIVE = _count(benchmarks.c.user_id, _LIVE)
 _SCHEDULES = _count(schedules.c.user_id, schedules.c.active)
 _TOKENS = _count(
     tokens.c.user_id,
+    tokens.c.session_id.is_(None),  # sessions have a bound of their own
     tokens.c.revoked_at.is_(None),
     or_(tokens.c.expires_at.is_(None), tokens.c.expires_at > _NOW),
 )

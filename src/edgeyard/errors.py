@@ -13,6 +13,7 @@
     ├── TooLarge              over a stated limit
     ├── QuotaExceeded         over what the account, or everybody together, may have
     ├── RateLimited           too many requests in a short time
+    │   └── TooManyLogins     too many log-ins that failed
     ├── Unavailable           not now: wait and try again
     │   └── LeadershipLost    another server leads: this one's engine must not write any more
     ├── Cancelled             whoever wanted this no longer does
@@ -190,6 +191,16 @@ class RateLimited(EdgeyardError):
             f"{limit} of {whose} is {value} requests a minute, and there were more: "
             f"try again in {retry_after_s:.0f} s, and less often"
         )
+
+
+class TooManyLogins(RateLimited):
+    """Too many log-ins failed lately, or too many sessions are open."""
+
+    def __init__(
+        self, value: int, whose: str, retry_after_s: float, what: str = "failed log-ins"
+    ) -> None:
+        super().__init__(what.replace(" ", "_"), value, whose, retry_after_s)
+        self.args = (f"too many {what}: try again in {retry_after_s:.0f} s",)
 
 
 class Unavailable(EdgeyardError):

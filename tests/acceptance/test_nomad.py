@@ -20,6 +20,7 @@ from edgeyard.scheduler.hcl.cron import cron_of
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat
 from tests.nomad_cluster import clear, settings_of
+from tests.platform_client import client_of, client_python  # noqa: F401
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
 
@@ -439,3 +440,31 @@ def state_of(server: Server, target_uid: str) -> str:
     found = server.call("GET", f"/v1/boards/{target_uid}")
     assert isinstance(found, dict)
     return str(found["state"])
+
+
+def test_the_platform_s_own_client_works_on_a_real_nomad(
+    server: Server,
+    client_python: Path,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    client = client_of(server, client_python, tmp_path / "client", "nomad-client")
+    for name in (MODEL.name, "digits_test.npz"):
+        shutil.copy(MODEL.parent / name, client.folder)
+    found, _ = client.run(
+        f"""
+        api = dAIEdgeVLabAPI("setup.yaml")
+        id = api.startBenchmark("rpi4b", "ort", "digits.onnx", target_uids=[{BOARD!r}])
+        results["type1"] = api.waitBenchmarkResult(id, interval=1)
+        id = api.startBenchmark("rpi4b", "ort", "digits.onnx", dataset="digits_test.npz")
+        results["type2"] = api.waitBenchmarkResult(id, interval=1)
+        results["deleted"] = [api.deleteBenchmark(id), api.deleteBenchmark(id)]
+        """
+    )
+    type1, type2 = found["type1"], found["type2"]
+    assert type1["report"]["target_id"] == BOARD
+    assert 0 < type1["report"]["inference_latency"]["mean"] < 1
+    assert type1["user_log"]
+    assert type1["error_log"] is None
+    assert type2["report"]["accuracy"] > 0.8
+    assert type2["raw_output"]
+    assert found["deleted"] == [True, False]

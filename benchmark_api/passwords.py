@@ -1,0 +1,105 @@
+"""Passwords of accounts: how they are stored, checked, and how often one may be tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import argon2
+from anyio import CapacityLimiter
+from argon2.exceptions import InvalidHashError, VerificationError
+from limits import RateLimitItem, parse
+from limits.strategies import MovingWindowRateLimiter
+
+from edgeyard.benchmark_api.rate_limits import WindowStorage
+from edgeyard.errors import TooManyLogins
+
+
+class PasswordHasher:
+    """Hashes and checks passwords by argon2id. Thread-safe; a hash takes tens of milliseconds."""
+
+    def __init__(self) -> None:
+        self._argon2 = argon2.PasswordHasher(time_cost=3, memory_cost=32 * 1024, parallelism=1)
+
+    @cached_property
+    def _nobody(self) -> str:
+        """Hash that unknown accounts are checked against; made when the first one comes."""
+        return self._argon2.hash("the password of no account")
+
+    def hash(self, password: str) -> str:
+        """Return what is stored of a password: parameters, salt and hash."""
+        return self._argon2.hash(password)
+
+    def verify(self, password: str, password_hash: str | None) -> bool:
+        """Return whether it is the password; as slow for an unknown account as for a known one.
+
+        Args:
+            password: As it was typed.
+            password_hash: What is stored; None: there is no such account.
+        """
+        try:
+            right = self._argon2.verify(password_hash or self._nobody, password)
+        except (VerificationError, InvalidHashError):
+            return False
+        return right and password_hash is not None
+
+
+class LoginLimits:
+    """Failed log-ins that are allowed; each server counts its own. Thread-safe.
+
+    One address of the network may try one account ten times in five minutes, and all accounts
+    together a hundred times. One account may be tried two hundred times an hour from anywhere: so a
+    stranger can't keep its user out with a few requests.
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        """Nothing has failed yet.
+
+        Args:
+            monotonic_s: The clock, in seconds.
+        """
+        self._monotonic_s = monotonic_s
+        self._limiter = MovingWindowRateLimiter(WindowStorage(monotonic_s))
+        self._pair = parse("10 per 5 minutes")
+        self._address = parse("100 per 5 minutes")
+        self._account = parse("200 per hour")
+
+    def check(self, email: str, address: str) -> None:
+        """Let a log-in be tried, or not.
+
+        Raises:
+            TooManyLogins: Too many failed lately.
+        """
+        for limit, keys in self._keys(email, address):
+            if not self._limiter.test(limit, *keys):
+                reset_s = (
+                    self._limiter.get_window_stats(limit, *keys).reset_time - self._monotonic_s()
+                )
+                wait_s = max(1.0, min(reset_s, float(limit.get_expiry())))
+                raise TooManyLogins(limit.amount, "one address of the network", wait_s)
+
+    def failed(self, email: str, address: str) -> None:
+        """Count a failed log-in."""
+        for limit, keys in self._keys(email, address):
+            self._limiter.hit(limit, *keys)
+
+    def _keys(self, email: str, address: str) -> list[tuple[RateLimitItem, tuple[str, ...]]]:
+        return [
+            (self._pair, ("pair", email, address)),
+            (self._address, ("address", address)),
+            (self._account, ("account", email)),
+        ]
+
+
+@dataclass(slots=True)
+class Passwords:
+    """What log-ins need.
+
+    Attributes:
+        limiter: Bounds the hashes that are computed at the same time; made on the event loop.
+    """
+
+    limits: LoginLimits
+    hasher: PasswordHasher = field(default_factory=PasswordHasher)
+    limiter: CapacityLimiter | None = None

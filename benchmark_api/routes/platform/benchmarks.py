@@ -1,0 +1,427 @@
+"""Benchmarks, as the platform's client starts, follows and deletes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import PlainTextResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.problems import client_problem
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.checking import check
+from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
+from edgeyard.benchmark_api.routes.documented import accepts_fields, answers, content
+from edgeyard.benchmark_api.routes.files import upload_budget
+from edgeyard.benchmark_api.routes.inspection import whole_log
+from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
+from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
+from edgeyard.benchmark_api.routes.sending import stored_file
+from edgeyard.benchmark_api.routes.submitting import Once, enqueue
+from edgeyard.benchmark_api.schemas import platform as shapes
+from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.model.benchmark import LIVE, Benchmark, BenchmarkFile, FileRole, Status
+from edgeyard.scheduler.model.records import Report, ResultFile, StoredFile
+from edgeyard.scheduler.model.wire import JsonObject
+from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
+
+router = APIRouter(prefix="/api/benchmarks", tags=["platform"])
+
+API_VERSION = "1.2"
+"""Of the contract: the client takes what begins with ``1.``."""
+
+TRAINING_DATA = "training_data.npz"
+_OUTPUT, _LATENCIES = "raw_output.bin", "latencies.npy"
+_FL = "federated learning is not built: Edgeyard runs TYPE1, TYPE2 and TYPE3"
+
+StatusWord = Annotated[str | None, Query(max_length=20)]
+Page = Annotated[int, Query(ge=1, le=1_000_000)]
+PageLength = Annotated[int, Query(ge=1, le=1000)]
+
+
+@router.get("/status", responses=answers(200, shapes.ApiStatus))
+async def status() -> Response:
+    """The version of this contract; needs no token."""
+    return answer({"version": API_VERSION, "status": "OK"})
+
+
+@router.get("/config", responses=answers(200, shapes.Anything))
+def config(caller: Submitter, context: Ctx, full: Flag = False) -> Response:
+    """Families of boards with their engines, and what each engine takes."""
+    return answer(catalogue.configurations(context.services, full=full))
+
+
+@router.post(
+    "/run",
+    responses=answers(200, shapes.Started),
+    openapi_extra=accepts_fields("device", "engine", files=("model",)),
+)
+async def run(request: Request, caller: Submitter, context: Ctx) -> Response:
+    """Start a TYPE1 benchmark, or with a dataset a TYPE2 one."""
+    limits = {"model": context.services.settings.model_limit_bytes}
+    budget = await run_in_threadpool(upload_budget, context, caller)
+    fields, files = await receive_fields(
+        request, context.services.files, limits, "model_limit_bytes", budget
+    )
+    return await run_in_threadpool(_run, fields, files, caller, context)
+
+
+@router.post(
+    "/train",
+    responses=answers(200, shapes.Started),
+    openapi_extra=accepts_fields("device", "engine", "config", files=("model",)),
+)
+async def train(request: Request, caller: Submitter, context: Ctx) -> Response:
+    """Start an on-device training (TYPE3)."""
+    limits = {"model": context.services.settings.model_limit_bytes}
+    budget = await run_in_threadpool(upload_budget, context, caller)
+    fields, files = await receive_fields(
+        request, context.services.files, limits, "model_limit_bytes", budget
+    )
+    return await run_in_threadpool(_train, fields, files, caller, context)
+
+
+def _run(
+    fields: Mapping[str, str], files: Mapping[str, Received], caller: Caller, context: Context
+) -> Response:
+    dataset = fields.get("dataset_name")
+    tree = translation.description_of(fields, "TYPE2" if dataset else "TYPE1")
+    if dataset:
+        tree["dataset"] = dataset
+        tree.pop("nb_inference", None)  # each row is one inference
+        parameters = tree["parameters"]
+        assert isinstance(parameters, dict)
+        tree["parameters"] = parameters | {"raw": True}
+    return _started(tree, fields, files, caller, context)
+
+
+def _train(
+    fields: Mapping[str, str], files: Mapping[str, Received], caller: Caller, context: Context
+) -> Response:
+    tree = translation.description_of(fields, "TYPE3")
+    learning, sections = translation.training_of(fields.get("config", ""))
+    found = {}
+    with context.services.store.read() as uow:
+        for section in sections.values():
+            for key in ("train_file", "test_file"):
+                name = section.get(key)
+                if isinstance(name, str):
+                    try:
+                        found[name] = uow.files.user_file(caller.user_id, name)
+                    except NotFound:
+                        continue
+    # Before the data is copied: most mistakes are found without it.
+    tree |= {"odt_config": learning, "dataset": TRAINING_DATA}
+    _model_of(tree, fields, files)
+    _checked(tree, caller, context)
+    data = arrays.combined(context.services, sections, found)
+    return _started(tree, fields, files, caller, context, data)
+
+
+def _model_of(
+    tree: dict[str, object], fields: Mapping[str, str], files: Mapping[str, Received]
+) -> None:
+    """Say in the description which model it is.
+
+    Raises:
+        InvalidInput: None, an empty one, or two.
+    """
+    model, reference = files.get("model"), fields.get("model_ref")
+    if (model is None) == (reference is None):
+        raise InvalidInput.at("/model", "is needed", "a file, or model_ref with its reference")
+    if model is not None and model.stored.size_bytes == 0:
+        raise InvalidInput.at("/model", "the file is empty", "a model with content")
+    tree["model"] = reference if model is None else model.name
+
+
+def _checked(tree: Mapping[str, object], caller: Caller, context: Context) -> None:
+    services = context.services
+    try:
+        check(tree, caller, services, context.offers.now(), services.clock.now())
+    except InvalidInput as error:
+        raise translation.as_client(error) from None
+
+
+def _started(
+    tree: dict[str, object],
+    fields: Mapping[str, str],
+    files: Mapping[str, Received],
+    caller: Caller,
+    context: Context,
+    data: StoredFile | None = None,
+) -> Response:
+    _model_of(tree, fields, files)
+    received = list(files.values())
+    kept = [_file(FileRole.MODEL, each) for each in received]
+    if data is not None:
+        received.append(Received(TRAINING_DATA, data))
+        kept.append(_file(FileRole.DATASET, received[-1]))
+    services = context.services
+    now = services.clock.now()
+    try:
+        asked = check(tree, caller, services, context.offers.now(), now)
+        once = Once(None, caller.user_id, None, "")
+        made = enqueue(asked, caller, context, now, once=once, kept=kept, received=received)
+    except InvalidInput as error:
+        raise translation.as_client(error) from None
+    assert isinstance(made, dict)
+    return answer({"id": made["benchmark_id"], "status": "queued", "warnings": made["warnings"]})
+
+
+def _file(role: FileRole, received: Received) -> BenchmarkFile:
+    return BenchmarkFile(
+        role=role,
+        position=0,
+        name=received.name,
+        sha256=received.stored.sha256,
+        size_bytes=received.stored.size_bytes,
+    )
+
+
+@router.get("", responses=answers(200, shapes.BenchmarkList))
+def list_benchmarks(
+    caller: Submitter,
+    context: Ctx,
+    engine: str | None = None,
+    platform: str | None = None,
+    benchmark_type: str | None = None,
+    model: str | None = None,
+    status: StatusWord = None,
+    page: Page = 1,
+    page_length: PageLength = 100,
+) -> Response:
+    """Your benchmarks, newest first."""
+    which = BenchmarkFilter(
+        user_id=caller.user_id,
+        status=_statuses(status),
+        family=platform,
+        engine=engine,
+        benchmark_type=benchmark_type,
+        model=model,
+        with_deleted=False,
+    )
+    with context.services.store.read() as uow:
+        total = uow.benchmarks.count(which)
+        pages = max(1, -(-total // page_length))
+        if page > pages:
+            return client_problem(
+                404, "not_found", f"page {page} does not exist: there are {pages}"
+            )
+        skip = (page - 1) * page_length
+        found, _ = uow.benchmarks.page(which, limit=page_length, cursor=None, skip=skip)
+    return answer(_listed(found, page, page_length, pages, total))
+
+
+@router.get("/public", responses=answers(200, shapes.BenchmarkList))
+def list_public(
+    caller: Submitter,
+    context: Ctx,
+    engine: str | None = None,
+    platform: str | None = None,
+    benchmark_type: str | None = None,
+    model: str | None = None,
+    status: StatusWord = None,
+    page: Page = 1,
+    page_length: PageLength = 100,
+) -> Response:
+    """Benchmarks that everybody may see: in Edgeyard there are none."""
+    _statuses(status)
+    if page > 1:
+        return client_problem(404, "not_found", f"page {page} does not exist: there is 1")
+    return answer(_listed((), 1, page_length, 1, 0))
+
+
+def _listed(
+    found: Sequence[Benchmark], page: int, page_length: int, pages: int, total: int
+) -> JsonObject:
+    return {
+        "benchmarks": [translation.summary(each) for each in found],
+        "page": page,
+        "page_length": page_length,
+        "pages": pages,
+        "total": total,
+    }
+
+
+def _statuses(word: str | None) -> frozenset[Status] | None:
+    if word is None:
+        return None
+    found = frozenset(ours for ours, theirs in translation.STATUSES.items() if theirs == word)
+    if not found:
+        known = ", ".join(dict.fromkeys(translation.STATUSES.values()))
+        raise InvalidInput.at("/status", "is no status", known)
+    return found
+
+
+@router.api_route("/fl", methods=["GET"], responses=content(501, "application/problem+json", _FL))
+def fl_history(caller: Submitter) -> Response:
+    """Federated learning is not built."""
+    return client_problem(501, "not_implemented", _FL)
+
+
+@router.post("/fl/run", responses=content(501, "application/problem+json", _FL))
+def fl_run(caller: Submitter) -> Response:
+    """Federated learning is not built."""
+    return client_problem(501, "not_implemented", _FL)
+
+
+@router.get("/fl/{experiment_id}/{part}", responses=content(501, "application/problem+json", _FL))
+def fl_experiment(experiment_id: str, part: str, caller: Submitter) -> Response:
+    """Federated learning is not built."""
+    return client_problem(501, "not_implemented", _FL)
+
+
+@router.get("/{benchmark_id}", responses=answers(200, shapes.Anything))
+def info(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """One benchmark."""
+    with context.services.store.read() as uow:
+        return answer(translation.summary(_visible(uow, benchmark_id, caller)))
+
+
+@router.get("/{benchmark_id}/status", responses=answers(200, shapes.State))
+def state(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Where it is: queued, pending, running, success, failed or canceled."""
+    with context.services.store.read() as uow:
+        return answer(translation.state(_visible(uow, benchmark_id, caller)))
+
+
+@router.get("/{benchmark_id}/results", responses=answers(200, shapes.Anything))
+def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """The report, with the platform's keys."""
+    with context.services.store.read() as uow:
+        benchmark = _visible(uow, benchmark_id, caller)
+        report = views.newest(uow.files.reports(benchmark_id))
+        files = uow.files.results(benchmark_id)
+    if benchmark.status in LIVE:
+        return _not_yet(benchmark, "report")
+    if report is None:
+        said = translation.error_log(benchmark, ()).strip() or "it was canceled before it ran"
+        return client_problem(404, "not_found", f"{benchmark_id} has no report: {said}")
+    path = None
+    if file := _result(files, report, _LATENCIES):
+        try:
+            path = context.services.files.path(file.sha256)
+        except NotFound:
+            path = None
+    return answer(translation.report(benchmark, report, path))
+
+
+@router.get(
+    "/{benchmark_id}/user-log", responses=content(200, "text/plain", "What the task wrote.")
+)
+def user_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """The task's log; 204 where there is none, 428 before the benchmark's end."""
+    with context.services.store.read() as uow:
+        benchmark = _visible(uow, benchmark_id, caller)
+        attempts = uow.attempts.of(benchmark_id)
+    if benchmark.status in LIVE:
+        return _not_yet(benchmark, "user log")
+    text = whole_log(context.services, attempts[-1]) if attempts else b""
+    return PlainTextResponse(text) if text else Response(status_code=204)
+
+
+@router.get("/{benchmark_id}/error-log", responses=content(200, "text/plain", "Why it failed."))
+def error_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Why it failed; 204 where it did not, 428 before the benchmark's end."""
+    with context.services.store.read() as uow:
+        benchmark = _visible(uow, benchmark_id, caller)
+        attempts = uow.attempts.of(benchmark_id)
+    if benchmark.status in LIVE:
+        return _not_yet(benchmark, "error log")
+    failures = [
+        f"attempt {each.number}: {each.failure.category.value}: {each.failure.sentence}"
+        for each in attempts[:-1]
+        if each.failure is not None
+    ]
+    text = translation.error_log(benchmark, failures)
+    return PlainTextResponse(text) if text else Response(status_code=204)
+
+
+@router.get(
+    "/{benchmark_id}/binary",
+    responses=content(200, "application/octet-stream", "The model's raw outputs, row by row."),
+)
+def binary(benchmark_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
+    """The model's outputs on the dataset; 204 where there are none, 428 before the end."""
+    return _result_file(benchmark_id, request, caller, context, "binary output", _OUTPUT)
+
+
+@router.get(
+    "/{benchmark_id}/trained-model",
+    responses=content(200, "application/octet-stream", "The trained model."),
+)
+def trained_model(benchmark_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
+    """The trained model; 204 where there is none, 428 before the benchmark's end."""
+    return _result_file(benchmark_id, request, caller, context, "trained model", None)
+
+
+def _result_file(
+    benchmark_id: str,
+    request: Request,
+    caller: Caller,
+    context: Context,
+    what: str,
+    name: str | None,
+) -> Response:
+    """Send a file of the newest report; without a name the one that the training wrote."""
+    with context.services.store.read() as uow:
+        benchmark = _visible(uow, benchmark_id, caller)
+        report = views.newest(uow.files.reports(benchmark_id))
+        files = uow.files.results(benchmark_id)
+    if benchmark.status in LIVE:
+        return _not_yet(benchmark, what)
+    if name is None and report is not None:
+        training = report.report.get("training")
+        told = training.get("model_file") if isinstance(training, Mapping) else None
+        name = told if isinstance(told, str) else None
+    file = _result(files, report, name)
+    if file is None:
+        return Response(status_code=204)
+    return stored_file(request, context.services, file.sha256, file.name)
+
+
+@router.delete("/{benchmark_id}", responses=answers(200, shapes.Deleted))
+def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+    """Cancel what still runs, and show it at these doors no more."""
+    services = context.services
+
+    def change(uow: UnitOfWork) -> None:
+        benchmark = _visible(uow, benchmark_id, caller)
+        now = services.clock.now()
+        if benchmark.status in LIVE:
+            lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
+        uow.benchmarks.delete(benchmark_id, now)
+
+    services.store.transact(change)
+    services.engine.wake()
+    return answer({"id": benchmark_id, "deleted": True})
+
+
+def _visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
+    """The benchmark, if the caller may see it and did not delete it. Raises NotFound."""
+    benchmark = visible(uow, benchmark_id, caller)
+    if uow.benchmarks.deleted(benchmark_id):
+        raise NotFound("benchmark", benchmark_id)
+    return benchmark
+
+
+def _result(
+    files: Sequence[ResultFile], report: Report | None, name: str | None
+) -> ResultFile | None:
+    if report is None or name is None:
+        return None
+    for file in files:
+        if (file.attempt, file.name) == (report.attempt, name):
+            return file
+    return None
+
+
+def _not_yet(benchmark: Benchmark, what: str) -> Response:
+    word = translation.STATUSES[benchmark.status]
+    return client_problem(
+        428, "not_yet", f"there is no {what} yet: {benchmark.benchmark_id} is {word}"
+    )

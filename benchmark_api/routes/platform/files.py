@@ -1,0 +1,192 @@
+"""Datasets and models, as the platform's client uploads, lists and deletes them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
+
+from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.problems import BadRequest, client_problem
+from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
+from edgeyard.benchmark_api.routes.documented import accepts_fields, answers
+from edgeyard.benchmark_api.routes.files import name_file, upload_budget
+from edgeyard.benchmark_api.routes.platform import catalogue
+from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
+from edgeyard.benchmark_api.schemas import platform as shapes
+from edgeyard.benchmark_api.schemas.fields import MAX_NAME_BYTES, MAX_URL, is_url
+from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.model.records import UserFile
+from edgeyard.scheduler.model.wire import JsonObject, time_to_json
+from edgeyard.scheduler.ports import UnitOfWork
+
+datasets = APIRouter(prefix="/api/benchmarks/datasets", tags=["platform"])
+models = APIRouter(prefix="/api/models", tags=["platform"])
+
+MAX_LISTED = 1000
+PLATFORM = "user_models"
+"""The one source of models: what users upload, or a URL."""
+
+_REFERENCE = re.compile(r".+_([0-9a-f]{64})", re.DOTALL)
+
+
+@datasets.get("", responses=answers(200, shapes.Anything))
+def list_datasets(caller: Submitter, context: Ctx) -> Response:
+    """Your datasets, by reference: file name, ``_`` and SHA-256."""
+    return answer(
+        {each.name: _shown(each) for each in _files(context, caller) if _is_dataset(each)}
+    )
+
+
+@datasets.post(
+    "/upload",
+    status_code=207,
+    responses=answers(207, shapes.Anything),
+    openapi_extra=accepts_fields("hash", files=("dataset",)),
+)
+async def upload_dataset(request: Request, caller: Submitter, context: Ctx) -> Response:
+    """Upload a dataset with its SHA-256."""
+    limits = {"dataset": context.services.settings.dataset_limit_bytes}
+    budget = await run_in_threadpool(upload_budget, context, caller)
+    fields, files = await receive_fields(
+        request, context.services.files, limits, "dataset_limit_bytes", budget
+    )
+    received, stated = files.get("dataset"), fields.get("hash", "").lower()
+    if received is None:
+        raise InvalidInput.at("/dataset", "is missing", "a file")
+    if received.stored.sha256 != stated:
+        raise BadRequest("the dataset does not have the SHA-256 that the field hash states")
+    named = replace(received, name=f"{received.name}_{stated}")
+    if len(named.name.encode()) > MAX_NAME_BYTES:
+        most = MAX_NAME_BYTES - len(stated) - 1
+        raise InvalidInput.at("/dataset", "the file's name is too long", f"at most {most} bytes")
+    file = await run_in_threadpool(name_file, context, caller, named, "/dataset")
+    return answer({"dataset": file.name} | _shown(file), 207)
+
+
+@datasets.delete("/{name}", responses=answers(200, shapes.Anything))
+def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
+    """Forget a dataset; benchmarks that use it keep it."""
+
+    def forget(uow: UnitOfWork) -> None:
+        known = [
+            each
+            for each in uow.files.user_files(caller.user_id, limit=MAX_LISTED)
+            if each.name == name and _is_dataset(each)
+        ]
+        if not known:
+            raise NotFound("dataset", name)
+        for each in known:
+            uow.files.remove_user_file(each.file_id)
+
+    context.services.store.transact(forget)
+    return answer({"dataset": name, "deleted": True})
+
+
+@models.get("/list", responses=answers(200, shapes.Anything))
+def list_models(caller: Submitter, context: Ctx, platform: str | None = None) -> Response:
+    """Your models; a reference is what ``startBenchmark`` takes for a model."""
+    _check_platform(platform)
+    found = [each for each in _files(context, caller) if _is_model(each)]
+    newest = {each.name: each for each in reversed(found)}
+    return answer({PLATFORM: [{"model": each.name} | _shown(each) for each in newest.values()]})
+
+
+@models.post(
+    "/download",
+    status_code=201,
+    responses=answers(201, shapes.Model),
+    openapi_extra=accepts_fields(files=("model",), required=False),
+)
+async def import_model(
+    request: Request,
+    caller: Submitter,
+    context: Ctx,
+    platform: str | None = None,
+    resource_identifier: str | None = None,
+) -> Response:
+    """Upload a model, or name one by its reference or URL."""
+    _check_platform(platform)
+    files: Mapping[str, Received] = {}
+    if request.headers.get("content-type"):
+        limits = {"model": context.services.settings.model_limit_bytes}
+        budget = await run_in_threadpool(upload_budget, context, caller)
+        _, files = await receive_fields(
+            request, context.services.files, limits, "model_limit_bytes", budget
+        )
+    if received := files.get("model"):
+        file = await run_in_threadpool(name_file, context, caller, received, "/model")
+        return answer({"model": file.name} | _shown(file), 201)
+    return await run_in_threadpool(_named, context, caller, resource_identifier or "")
+
+
+@models.post("/convert", responses=answers(200, shapes.Model))
+def convert(
+    caller: Submitter,
+    context: Ctx,
+    resource_identifier: str,
+    convert_to: str,
+    platform: str | None = None,
+    format: str | None = None,
+) -> Response:
+    """Give a model that has the format already; no engine of Edgeyard converts models."""
+    _check_platform(platform)
+    file = _model(context, caller, resource_identifier)
+    has = file.name.rpartition(".")[2].lower()
+    if has == convert_to.lower().lstrip("."):
+        return answer({"model": file.name} | _shown(file))
+    return client_problem(
+        501,
+        "not_implemented",
+        f"none of the lab's engines converts {has} to {convert_to[:50]}: convert it before you "
+        "upload it",
+    )
+
+
+def _named(context: Context, caller: Caller, identifier: str) -> Response:
+    if is_url(identifier):
+        if len(identifier) > MAX_URL:
+            raise InvalidInput.at("/resource_identifier", "is too long", f"{MAX_URL} characters")
+        context.services.rules.check(identifier, "/resource_identifier")
+        return answer({"model": identifier}, 201)  # fetched by each benchmark that uses it
+    file = _model(context, caller, identifier)
+    return answer({"model": file.name} | _shown(file), 201)
+
+
+def _model(context: Context, caller: Caller, name: str) -> UserFile:
+    with context.services.store.read() as uow:
+        try:
+            return uow.files.user_file(caller.user_id, name)
+        except NotFound:
+            raise NotFound("model", name) from None
+
+
+def _files(context: Context, caller: Caller) -> list[UserFile]:
+    with context.services.store.read() as uow:
+        return list(uow.files.user_files(caller.user_id, limit=MAX_LISTED))
+
+
+def _is_dataset(file: UserFile) -> bool:
+    match = _REFERENCE.fullmatch(file.name)
+    return match is not None and match[1] == file.sha256
+
+
+def _is_model(file: UserFile) -> bool:
+    return file.name.lower().endswith(tuple(catalogue.MODEL_SUFFIXES))
+
+
+def _shown(file: UserFile) -> JsonObject:
+    return {
+        "size_bytes": file.size_bytes,
+        "sha256": file.sha256,
+        "created_at": time_to_json(file.created_at),
+    }
+
+
+def _check_platform(platform: str | None) -> None:
+    if platform not in (None, PLATFORM):
+        raise InvalidInput.at("/platform", "is no source of models here", PLATFORM)

@@ -1,0 +1,141 @@
+"""What the built-in engines take as ``parameters``, with types that the client shows and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from edgeyard.errors import FieldError
+from edgeyard.scheduler.model.wire import JsonObject
+
+TYPES = ("string", "integer", "number", "boolean", "object", "array", "enum")
+_PYTHON: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "object": (dict,),
+    "array": (list,),
+    "enum": (str,),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of engines.
+
+    Attributes:
+        type: One of `TYPES`.
+        default: As text; "": the engine decides.
+        choices: Of an ``enum``.
+        engines: Those that take it.
+    """
+
+    key: str
+    display_name: str
+    description: str
+    type: str
+    default: str = ""
+    choices: tuple[str, ...] = ()
+    engines: tuple[str, ...] = ("ort", "tflite")
+
+    def as_json(self) -> JsonObject:
+        """As the client reads it: no value is null, since it measures the length of each."""
+        return {
+            "id": self.key,
+            "key": self.key,
+            "display_name": self.display_name,
+            "description": self.description,
+            "type": self.type,
+            "default_values": ", ".join(self.choices) or self.default,
+            "engines": list(self.engines),
+        }
+
+    def problem(self, value: object) -> str | None:
+        """Why a value can't be this parameter's; None where it can."""
+        fits = isinstance(value, _PYTHON[self.type])
+        if isinstance(value, bool) and self.type != "boolean":
+            fits = False
+        if not fits or (self.choices and value not in self.choices):
+            return " or ".join(self.choices) or f"a value of type {self.type}"
+        return None
+
+
+BUILT_IN: Sequence[Parameter] = (
+    Parameter(
+        key="threads",
+        display_name="Threads",
+        description="Threads of the engine; at most and by default as many as the board allows.",
+        type="integer",
+    ),
+    Parameter(
+        key="graph_optimization",
+        display_name="Graph optimization",
+        description="How far onnxruntime optimizes the graph; all by default.",
+        type="enum",
+        choices=("disabled", "basic", "extended", "all"),
+        engines=("ort",),
+    ),
+    Parameter(
+        key="execution_mode",
+        display_name="Execution mode",
+        description="Whether independent nodes run at the same time; sequential by default.",
+        type="enum",
+        choices=("sequential", "parallel"),
+        engines=("ort",),
+    ),
+    Parameter(
+        key="execution_provider",
+        display_name="Execution provider",
+        description="Of onnxruntime; the board has to have it.",
+        type="string",
+        default="CPUExecutionProvider",
+        engines=("ort",),
+    ),
+    Parameter(
+        key="xnnpack",
+        display_name="XNNPACK",
+        description="Whether the optimized CPU kernels are used.",
+        type="boolean",
+        default="true",
+        engines=("tflite",),
+    ),
+    Parameter(
+        key="signature",
+        display_name="Signature",
+        description="The signature to run, where the model has several.",
+        type="string",
+        engines=("tflite",),
+    ),
+    Parameter(
+        key="batch_size",
+        display_name="Batch size",
+        description="With a dataset: rows of one run.",
+        type="integer",
+        default="1",
+    ),
+    Parameter(
+        key="preprocessing",
+        display_name="Preprocessing",
+        description="With a dataset: how its rows become the model's input.",
+        type="object",
+    ),
+)
+
+
+def of_engine(engine: str) -> list[Parameter]:
+    """Parameters that a built-in engine takes; none of an engine that is not built in."""
+    return [each for each in BUILT_IN if engine in each.engines]
+
+
+def problems(engine: str, values: Mapping[str, object]) -> list[FieldError]:
+    """What is wrong with parameters for an engine; nothing is known of engines of plugins."""
+    known = {each.key: each for each in of_engine(engine)}
+    found = []
+    for key, value in values.items() if known else ():
+        if key not in known:
+            reason = f"engine {engine} has no such parameter"
+            found.append(FieldError(f"/parameters/{key}", reason, ", ".join(known)))
+        elif accepted := known[key].problem(value):
+            found.append(FieldError(f"/parameters/{key}", "has a wrong value", accepted))
+    return found

@@ -1,0 +1,183 @@
+"""Log in with an e-mail address and a password, and refresh access tokens."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from anyio import CapacityLimiter, to_thread
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from edgeyard.benchmark_api.auth import new_token, present_role, token_hash
+from edgeyard.benchmark_api.rate_limits import RateLimits
+from edgeyard.benchmark_api.routes.context import Context, Ctx, answer, read_small
+from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.schemas import platform as shapes
+from edgeyard.benchmark_api.schemas.fields import MAX_PASSWORD, normalized_email
+from edgeyard.errors import InvalidInput, NotAuthenticated, NotFound, TooManyLogins
+from edgeyard.scheduler.model.records import ApiToken, Event, Login, Role, User
+from edgeyard.scheduler.ports import UnitOfWork
+
+router = APIRouter(prefix="/api/users", tags=["platform"])
+
+MAX_BODY_BYTES = 16 * 1024
+MAX_HASHES = 4
+"""Passwords that are checked at the same time: each takes 32 MiB and a core."""
+MAX_TOKENS = 1000
+"""Tokens of all sessions of a user that are good at the same time."""
+
+_WRONG = "the e-mail address or the password is wrong"
+_OVER = "the refresh token is unknown, expired or revoked: log in again"
+
+
+@dataclass(frozen=True, slots=True)
+class _Session:
+    access: str
+    refresh: str
+
+
+@router.post("/login", responses=answers(200, shapes.Session), openapi_extra=accepts("LoginIn"))
+async def login(request: Request, context: Ctx) -> Response:
+    """Log in; the access token is good at ``/v1`` too."""
+    tree = (await read_small(request, MAX_BODY_BYTES)).tree()
+    email, password = tree.get("email"), tree.get("password")
+    if not isinstance(email, str) or not isinstance(password, str):
+        raise InvalidInput.at("", "email and password are needed", "an object of two texts")
+    rate_limits: RateLimits = request.app.state.rate_limits
+    address = rate_limits.address(request.scope)
+    opened = await to_thread.run_sync(
+        partial(_log_in, context, email, password, address), limiter=_hashes(context)
+    )
+    return answer({"access_token": opened.access, "refresh_token": opened.refresh})
+
+
+@router.post(
+    "/token/refresh",
+    responses=answers(200, shapes.Refreshed),
+    openapi_extra=accepts("RefreshIn"),
+)
+async def refresh(request: Request, context: Ctx) -> Response:
+    """Get another access token; the refresh token stays good until it expires or is revoked."""
+    tree = (await read_small(request, MAX_BODY_BYTES)).tree()
+    token = tree.get("refresh")
+    if not isinstance(token, str):
+        raise NotAuthenticated("no refresh token was sent: log in again")
+    return answer({"access": await to_thread.run_sync(_refreshed, context, token)})
+
+
+def _hashes(context: Context) -> CapacityLimiter:
+    """Return what bounds the hashes of this server; made on its event loop."""
+    if context.passwords.limiter is None:
+        context.passwords.limiter = CapacityLimiter(MAX_HASHES)
+    return context.passwords.limiter
+
+
+def _log_in(context: Context, text: str, password: str, address: str) -> _Session:
+    email = normalized_email(text) or ""
+    passwords = context.passwords
+    passwords.limits.check(email, address)
+    known = _known(context, email)
+    right = len(password) <= MAX_PASSWORD and passwords.hasher.verify(
+        password, known[0].password_hash if known else None
+    )
+    if not right or known is None or known[1].disabled:
+        passwords.limits.failed(email, address)
+        raise NotAuthenticated(_WRONG)
+    return context.services.store.transact(partial(_opened, context, known[0]))
+
+
+def _known(context: Context, email: str) -> tuple[Login, User] | None:
+    with context.services.store.read() as uow:
+        try:
+            login = uow.accounts.login_by_email(email)
+            return login, uow.accounts.user(login.user_id)
+        except NotFound:
+            return None
+
+
+def _opened(context: Context, checked: Login, uow: UnitOfWork) -> _Session:
+    services = context.services
+    now = services.clock.now()
+    try:
+        user = uow.accounts.user(checked.user_id, to_change=True)
+        current = uow.accounts.login(user.user_id)
+    except NotFound:
+        raise NotAuthenticated(_WRONG) from None
+    if current != checked or user.disabled:  # changed since it was checked
+        raise NotAuthenticated(_WRONG)
+    uow.accounts.remove_expired_sessions(user.user_id, services.clock.certain())
+    made = _Session(new_token(), new_token())
+    session_id = f"token-{secrets.token_hex(8)}"
+    uow.accounts.add_token(
+        ApiToken(
+            token_id=session_id,
+            user_id=user.user_id,
+            role=user.role,
+            sha256=token_hash(made.refresh),
+            label="log-in by password",
+            created_at=now,
+            expires_at=now + timedelta(seconds=services.settings.refresh_token_s),
+            refreshes=True,
+            session_id=session_id,
+        )
+    )
+    _add_access(uow, context, user, user.role, made.access, session_id, now, None)
+    data = {"session_id": session_id, "by": user.user_id}
+    uow.log.append(Event(at=now, kind="session.opened", user_id=user.user_id, data=data))
+    return made
+
+
+def _refreshed(context: Context, token: str) -> str:
+    services = context.services
+    made = new_token()
+
+    def add(uow: UnitOfWork) -> None:
+        now = services.clock.now()
+        try:
+            known = uow.accounts.token_by_hash(token_hash(token))
+            user = uow.accounts.user(known.user_id)
+        except NotFound:
+            raise NotAuthenticated(_OVER) from None
+        if not known.refreshes:
+            raise NotAuthenticated("this is an access token: send the refresh token, or log in")
+        role = present_role(known.role, user.role)
+        over = known.expires_at is not None and known.expires_at <= services.clock.certain()
+        if over or known.revoked_at is not None or user.disabled or role is None:
+            raise NotAuthenticated(_OVER)
+        uow.accounts.remove_expired_sessions(user.user_id, services.clock.certain())
+        _add_access(uow, context, user, role, made, known.token_id, now, known.expires_at)
+
+    services.store.transact(add)
+    return made
+
+
+def _add_access(
+    uow: UnitOfWork,
+    context: Context,
+    user: User,
+    role: Role,
+    token: str,
+    session_id: str,
+    now: datetime,
+    session_ends: datetime | None,
+) -> None:
+    expires_at = now + timedelta(seconds=context.services.settings.access_token_s)
+    good = [each for each in uow.accounts.tokens(user.user_id) if each.session_id is not None]
+    if len(good) >= MAX_TOKENS:
+        first_s = (min(each.expires_at or now for each in good) - now).total_seconds()
+        raise TooManyLogins(MAX_TOKENS, f"user {user.user_id}", max(1.0, first_s), "open sessions")
+    uow.accounts.add_token(
+        ApiToken(
+            token_id=f"token-{secrets.token_hex(8)}",
+            user_id=user.user_id,
+            role=role,
+            sha256=token_hash(token),
+            label="access by password",
+            created_at=now,
+            expires_at=expires_at if session_ends is None else min(expires_at, session_ends),
+            session_id=session_id,
+        )
+    )

@@ -1,0 +1,295 @@
+"""Between the client's words and Edgeyard's: statuses, fields of a submission, reports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edgeyard.benchmark_api.routes.platform import parameters
+from edgeyard.benchmark_api.schemas.body import read_json
+from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.model.benchmark import Benchmark, Status
+from edgeyard.scheduler.model.records import Report
+from edgeyard.scheduler.model.wire import JsonObject, failure_to_json, time_to_json, waiting_to_json
+
+STATUSES: Mapping[Status, str] = {
+    Status.PENDING: "queued",
+    Status.SCHEDULED: "pending",
+    Status.RUNNING: "running",
+    Status.COMPLETED: "success",
+    Status.FAILED: "failed",
+    Status.EXPIRED: "failed",
+    Status.CANCELLED: "canceled",
+}
+
+MAX_LATENCIES = 10_000
+"""Single latencies in a report; all of them are in the result file ``latencies.npy``."""
+
+_FIELDS = ("device", "engine", "target_uids", "nb_inference", "parameters", "model_ref")
+_NAMES = {
+    "/target": "/device",
+    "/runtime": "/engine",
+    "/dataset": "/dataset_name",
+    "/odt_config": "/config",
+    "/target_uid": "/target_uids",
+    "/constraints/0": "/target_uids",
+}
+"""The client's name of a field, by ours."""
+
+
+def as_client(error: InvalidInput) -> InvalidInput:
+    """The same error with the names that the client's user knows."""
+    return InvalidInput(
+        [replace(each, pointer=_NAMES.get(each.pointer, each.pointer)) for each in error.errors]
+    )
+
+
+def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, object]:
+    """The job description of a submission's form, without its files.
+
+    Raises:
+        InvalidInput: A field is missing, unknown, or can't be read.
+    """
+    more = ("dataset_name",) if benchmark_type != "TYPE3" else ("config",)
+    unknown = [each for each in fields if each not in (*_FIELDS, *more)]
+    missing = [each for each in ("device", "engine") if not fields.get(each)]
+    found = [FieldError(f"/{each[:100]}", "is no field of this form") for each in unknown]
+    found += [FieldError(f"/{each}", "is required", "its name") for each in missing]
+    if found:
+        raise InvalidInput(found)
+    device, engine = fields["device"], fields["engine"]
+    tree: dict[str, object] = {
+        "target": device,
+        "runtime": engine,
+        "benchmark_type": benchmark_type,
+        "extra": {"door": "platform"},
+    }
+    if "nb_inference" in fields:
+        tree["nb_inference"] = _whole(fields["nb_inference"])
+    if uids := _target_uids(fields.get("target_uids"), device):
+        constraint = {"attribute": "target_uid", "operator": "set_contains_any", "value": uids}
+        tree["constraints"] = [constraint]
+    given = _json(fields.get("parameters"), "/parameters", dict)
+    values: Mapping[str, object] = given if isinstance(given, dict) else {}
+    if wrong := parameters.problems(engine, values):
+        raise InvalidInput(wrong)
+    tree["parameters"] = dict(values)
+    return tree
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text) if len(text) < 20 else -1
+    except ValueError:
+        raise InvalidInput.at("/nb_inference", "is no whole number", "1 to 1000000") from None
+
+
+def _json(text: str | None, pointer: str, kind: type) -> object:
+    if text is None or not text.strip():
+        return None
+    try:
+        found = read_json(text.encode())
+    except InvalidInput as error:
+        reasons = [replace(each, pointer=pointer + each.pointer) for each in error.errors]
+        raise InvalidInput(reasons) from None
+    if found is not None and not isinstance(found, kind):
+        what = "a list" if kind is list else "an object"
+        raise InvalidInput.at(pointer, f"is not {what}", f"{what} as JSON")
+    return found
+
+
+def _target_uids(text: str | None, device: str) -> str:
+    uids = _json(text, "/target_uids", list) or []
+    assert isinstance(uids, list)
+    for each in uids:
+        if not isinstance(each, str) or not each.startswith(f"{device}-") or "," in each:
+            raise InvalidInput.at(
+                "/target_uids",
+                f"holds what is no board of {device[:100]}",
+                f"{device[:100]}-0001-0001",
+            )
+    return ",".join(uids)
+
+
+def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
+    """An on-device training configuration: ours, and what the client says of its four files.
+
+    Raises:
+        InvalidInput: It is no configuration, or holds what can't be mapped.
+    """
+    config = _json(text, "/config", dict)
+    if not isinstance(config, dict):
+        raise InvalidInput.at("/config", "is missing", "an OnDeviceTrainingConfig")
+    sections: dict[str, JsonObject] = {}
+    for name in ("learning_parameters", "input", "output"):
+        section = config.get(name)
+        if not isinstance(section, dict):
+            raise InvalidInput.at(f"/config/{name}", "is missing", "an object")
+        sections[name] = section
+    learning = sections.pop("learning_parameters")
+    known = ("batch_size", "epochs", "learning_rate", "seed")
+    for key in learning:
+        if key not in known:
+            raise InvalidInput.at(
+                f"/config/learning_parameters/{key[:100]}",
+                "is no parameter that Edgeyard's engines train by",
+                ", ".join(known),
+            )
+    return dict(learning), sections
+
+
+def summary(benchmark: Benchmark) -> JsonObject:
+    """One benchmark in a list, and the whole of what the client asks of one."""
+    asked = benchmark.description
+    return {
+        "id": benchmark.benchmark_id,
+        "status": STATUSES[benchmark.status],
+        "device": asked.family,
+        "platform": asked.family,
+        "engine": asked.runtime,
+        "benchmark_type": asked.benchmark_type.value,
+        "model": asked.model,
+        "target_uid": benchmark.target_uid,
+        "nb_inference": asked.nb_inference,
+        "parameters": dict(asked.parameters),
+        "progress": benchmark.progress,
+        "created_at": time_to_json(benchmark.submit_time),
+        "started_at": time_to_json(benchmark.started_at),
+        "ended_at": time_to_json(benchmark.ended_at),
+        **state(benchmark),
+    }
+
+
+def state(benchmark: Benchmark) -> JsonObject:
+    """Where a benchmark is, with why it waits or failed."""
+    return {
+        "id": benchmark.benchmark_id,
+        "status": STATUSES[benchmark.status],
+        "phase": benchmark.phase,
+        "progress": benchmark.progress,
+        "waiting_reason": waiting_to_json(benchmark.waiting),
+        "failure": failure_to_json(benchmark.failure),
+    }
+
+
+def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> JsonObject:
+    """A report with the platform's keys, misspelt ones too; what is not known is null.
+
+    Times are in seconds and shares in per cent there; ``edgeyard`` holds our own report.
+    """
+    told = stored.report
+    board, training = _table(told, "board"), _table(told, "training")
+    load = _table(told, "load")
+    ram, peak = _number(board, "ram_bytes"), _number(told, "ram_peak")
+    share = 100.0 * peak / ram if ram and peak is not None else None
+    engine, count = told.get("inference_engine"), told.get("nb_inference")
+    found: JsonObject = {
+        "version": "1",
+        "date": _date(told.get("date")),
+        "target": told.get("target"),
+        "target_id": told.get("target_id"),
+        "version_tag": told.get("version_tag"),
+        "inference_engine": engine,
+        "train_engine": engine if training else None,
+        "model_file_name": benchmark.description.model,
+        "benchmark_type": told.get("benchmark_type"),
+        "nb_infernece": count,
+        "nb_inference": count,
+        "ram_size": ram,
+        "ram_peak": share,
+        "ram_peak_usage": share,
+        "flash_size": None,
+        "flash_usage": None,
+        "load_cpu": told.get("load_cpu"),
+        "load_accelerator": None,
+        "temperature": told.get("temperature"),
+        "ambiant_temperature": None,
+        "power_consumption": told.get("power_consumption"),
+        "enery_efficiency": None,
+        "FLOPs": None,
+        "inference_latency": _latency(_table(told, "inference_latency"), latencies),
+        "load_time": _seconds(_number(load, "cold_ms")),
+        "throughput": told.get("throughput_per_s"),
+        "model_size": _table(told, "model").get("size_bytes"),
+        "nb_parameters_model": None,
+        "accuracy": _number(_table(told, "accuracy"), "top1"),
+        "loss_train": _curve(training.get("epoch_losses")),
+        "loss_test": _curve(training.get("validation_losses")),
+        "accuracy_test": _curve(training.get("validation_accuracy")),
+        "trained": training.get("trained"),
+        "status": STATUSES[benchmark.status],
+        "failure": failure_to_json(benchmark.failure),
+        "verdict": told.get("verdict"),
+        "edgeyard": dict(told),
+    }
+    return found
+
+
+def _latency(told: Mapping[str, object], file: Path | None) -> JsonObject | None:
+    if not told:
+        return None
+    names = ("mean", "std", "min", "max", "p50", "p90", "p99")
+    found: JsonObject = {name: _seconds(_number(told, name)) for name in names}
+    return found | {"unit": "s", "count": told.get("count"), "values": _values(file)}
+
+
+def _values(file: Path | None) -> list[float] | None:
+    """Single latencies, seconds; None where they are not stored as they should be."""
+    if file is None:
+        return None
+    try:
+        series = np.load(file, mmap_mode="r", allow_pickle=False)
+        if series.ndim != 1 or series.dtype.kind != "f":
+            return None
+        values = (np.array(series[:MAX_LATENCIES], dtype=np.float64) / 1e3).tolist()
+    except (OSError, ValueError, EOFError):
+        return None
+    return values if all(np.isfinite(values)) else None
+
+
+def _curve(values: object) -> JsonObject | None:
+    """A curve with its extremes, as the platform's training report has it."""
+    if not isinstance(values, list) or not values:
+        return None
+    numbers = [value for value in values if isinstance(value, int | float)]
+    if len(numbers) != len(values):
+        return None
+    return {"min": min(numbers), "max": max(numbers), "values": numbers}
+
+
+def _date(text: object) -> str | None:
+    """``YY-MM-DD hh:mm:ss`` of an RFC 3339 time."""
+    return text[2:19].replace("T", " ") if isinstance(text, str) and len(text) >= 19 else None
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3
+
+
+def _table(told: Mapping[str, object], key: str) -> Mapping[str, object]:
+    value = told.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(told: Mapping[str, object], key: str) -> int | float | None:
+    value = told.get(key)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def error_log(benchmark: Benchmark, failures: Sequence[str]) -> str:
+    """What went wrong, a line each; "" where nothing did."""
+    lines = list(failures)
+    if benchmark.failure is not None:
+        lines.append(f"{benchmark.failure.category.value}: {benchmark.failure.sentence}")
+    elif benchmark.status is Status.EXPIRED:
+        lines.append("expired: its deadline or queue time-out passed before it could run")
+    return "".join(f"{line}\n" for line in dict.fromkeys(lines))
+
+
+def text_of(value: object) -> str:
+    """A parameter's default as text: the client measures its length."""
+    return value if isinstance(value, str) else json.dumps(value)

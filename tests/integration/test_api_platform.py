@@ -1,0 +1,330 @@
+"""The doors of the platform's client, with a cluster and an engine that are faked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from edgeyard.benchmark_api.routes.platform import parameters
+from edgeyard.devices.inventory import Inventory
+from edgeyard.devices.runner.engines import litert, ort
+from edgeyard.scheduler.model.benchmark import FileRole
+from tests.builders.api import MODEL, Api, running
+
+
+@pytest.fixture(scope="module")
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("platform")) as found:
+        yield found
+
+
+def start(api: Api, who: str = "alice", model: bytes = MODEL, **fields: str) -> httpx.Response:
+    form = {"device": "rpi4b", "engine": "ort", "nb_inference": "20", **fields}
+    files = {"model": ("model.onnx", model)}
+    return api.as_(who).post("/api/benchmarks/run", data=form, files=files)
+
+
+def dataset(api: Api, content: bytes, name: str = "data.bin", who: str = "alice") -> str:
+    digest = hashlib.sha256(content).hexdigest()
+    answer = api.as_(who).post(
+        "/api/benchmarks/datasets/upload",
+        data={"hash": digest},
+        files={"dataset": (name, content)},
+    )
+    assert answer.status_code == 207, answer.text
+    return f"{name}_{digest}"
+
+
+def test_what_is_submitted_is_a_benchmark_of_v1_with_the_same_meaning(api: Api) -> None:
+    answer = start(
+        api,
+        target_uids=json.dumps(["rpi4b-0001-0001", "rpi4b-0001-0002"]),
+        parameters=json.dumps({"threads": 2}),
+    )
+    assert answer.status_code == 200, answer.text
+    shown = api.as_().get(f"/v1/benchmarks/{answer.json()['id']}").json()
+    asked = shown["description"]
+    assert (asked["target"], asked["runtime"], asked["benchmark_type"]) == ("rpi4b", "ort", "TYPE1")
+    assert asked["nb_inference"] == 20
+    assert asked["parameters"] == {"threads": 2}
+    (constraint,) = asked["constraints"]
+    assert constraint["value"] == "rpi4b-0001-0001,rpi4b-0001-0002"
+    (file,) = shown["files"]
+    assert file["sha256"] == hashlib.sha256(MODEL).hexdigest()
+
+
+def test_models_of_one_name_do_not_get_mixed_up(api: Api) -> None:
+    """Each submission keeps the content that came with it; none of them is a named file."""
+    ids = [start(api, model=content).json()["id"] for content in (b"one", b"two")]
+    hashes = []
+    for each in ids:
+        (file,) = api.as_().get(f"/v1/benchmarks/{each}").json()["files"]
+        hashes.append(file["sha256"])
+    assert hashes == [hashlib.sha256(content).hexdigest() for content in (b"one", b"two")]
+
+
+def test_four_raw_files_become_one_dataset(api: Api) -> None:
+    import io
+
+    import numpy as np
+
+    x, y = np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.arange(6, dtype=np.int64)
+    config: dict[str, Any] = {
+        "learning_parameters": {"batch_size": 2, "epochs": 1},
+        "input": {
+            "name": "x",
+            "shape": [2, 2],
+            "dtype": "float32",
+            "train_file": dataset(api, x[:4].tobytes()),
+            "test_file": dataset(api, x[4:].tobytes()),
+        },
+        "output": {
+            "name": "y",
+            "shape": [1],
+            "dtype": "int64",
+            "train_file": dataset(api, y[:4].tobytes()),
+            "test_file": dataset(api, y[4:].tobytes()),
+        },
+    }
+
+    def train(**changes: Any) -> httpx.Response:
+        told = config | changes
+        return api.as_().post(
+            "/api/benchmarks/train",
+            data={"device": "rpi5", "engine": "ort"},
+            files={"model": ("m.onnx", MODEL), "config": ("config", json.dumps(told))},
+        )
+
+    answer = train()
+    assert answer.status_code == 200, answer.text
+    with api.store.read() as uow:
+        benchmark = uow.benchmarks.get(answer.json()["id"])
+    (file,) = [each for each in benchmark.files if each.role is FileRole.DATASET]
+    assert file.sha256 is not None
+    arrays = np.load(io.BytesIO(api.files.path(file.sha256).read_bytes()))
+    assert np.array_equal(arrays["x"], x[:4])
+    assert np.array_equal(arrays["x_test"], x[4:])
+    assert np.array_equal(arrays["y"], y[:4])
+    assert np.array_equal(arrays["y_test"], y[4:])
+    assert benchmark.description.odt_config == {"batch_size": 2, "epochs": 1}
+
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"input": config["input"] | {"shape": [3]}}, "no whole rows|and a row of shape"),
+        ({"input": config["input"] | {"shape": []}}, "has 96 rows|rows"),
+        ({"input": config["input"] | {"shape": [0]}}, "/config/input/shape"),
+        ({"input": config["input"] | {"shape": [2**50]}}, "/config/input/shape"),
+        ({"input": config["input"] | {"dtype": "object"}}, "/config/input/dtype"),
+        ({"input": config["input"] | {"dtype": "V8"}}, "/config/input/dtype"),
+        ({"input": config["input"] | {"train_file": "nothing"}}, "no dataset that you uploaded"),
+        ({"output": config["output"] | {"test_file": config["output"]["train_file"]}}, "rows"),
+        ({"learning_parameters": {"epochs": 0}}, "epochs"),
+        ({"learning_parameters": {"epochs": 1, "optimizer": "adam"}}, "optimizer"),
+        ({"learning_parameters": 7}, "/config/learning_parameters"),
+    ]
+    for changes, told in wrong:
+        refused = train(**changes)
+        assert refused.status_code == 422, refused.text
+        assert any(each in refused.json()["error"] for each in told.split("|")), refused.text
+
+
+def test_a_dataset_is_its_owner_s_and_its_hash_is_checked(api: Api) -> None:
+    reference = dataset(api, b"rows of alice")
+    assert reference in api.as_().get("/api/benchmarks/datasets").json()
+    assert reference not in api.as_("bob").get("/api/benchmarks/datasets").json()
+    assert api.as_("bob").delete(f"/api/benchmarks/datasets/{reference}").status_code == 404
+    wrong = api.as_().post(
+        "/api/benchmarks/datasets/upload",
+        data={"hash": "0" * 64},
+        files={"dataset": ("data.bin", b"x")},
+    )
+    assert wrong.status_code == 400
+    assert "SHA-256" in wrong.json()["error"]
+    assert api.as_().delete(f"/api/benchmarks/datasets/{reference}").status_code == 200
+    assert api.as_().delete(f"/api/benchmarks/datasets/{reference}").status_code == 404
+
+
+def test_deleting_cancels_and_hides_and_v1_still_knows(api: Api) -> None:
+    made = start(api).json()["id"]
+    assert api.as_("bob").delete(f"/api/benchmarks/{made}").status_code == 404
+    assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 200
+    assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 404
+    assert api.as_().get(f"/api/benchmarks/{made}/status").status_code == 404
+    listed = api.as_().get("/api/benchmarks").json()["benchmarks"]
+    assert made not in [each["id"] for each in listed]
+    assert api.as_().get(f"/v1/benchmarks/{made}").json()["status"] == "cancelled"
+
+
+def test_pages_follow_each_other_and_end(api: Api) -> None:
+    for _ in range(3):
+        start(api, "bob")
+    everything = api.as_("bob").get("/api/benchmarks").json()
+    ids = [each["id"] for each in everything["benchmarks"]]
+    for status in (None, "queued"):
+        paged = []
+        for page in range(1, 4):
+            params = {"page": page, "page_length": 1} | ({"status": status} if status else {})
+            told = api.as_("bob").get("/api/benchmarks", params=params).json()
+            paged += [each["id"] for each in told["benchmarks"]]
+        assert paged == ids[:3]
+    last = api.as_("bob").get("/api/benchmarks", params={"page": len(ids) + 1, "page_length": 1})
+    assert last.status_code == 404
+    assert "does not exist" in last.json()["error"]
+
+
+def test_the_client_is_told_of_exactly_what_the_engines_take() -> None:
+    """Beside those of the runner."""
+    told = {name: {each.key for each in parameters.of_engine(name)} for name in ("ort", "tflite")}
+    runner = {"batch_size", "preprocessing"}
+    assert told == {"ort": {*ort.PARAMETERS} | runner, "tflite": {*litert.PARAMETERS} | runner}
+
+
+def test_the_default_configuration_is_an_entry_of_the_boards_file(api: Api) -> None:
+    made = api.as_().post(
+        "/api/targets/hardware-instances",
+        json={"hardware_type_id": "rpi4b", "engine_ids": ["ort"], "notes": "", "serial_number": ""},
+    )
+    assert made.status_code == 201, made.text
+    uid = made.json()["inventory_id"]
+    path = f"/api/targets/hardware-instances/{uid}/default-config"
+    document = api.as_().get(path).json()
+    (board,) = Inventory.from_json(document).boards
+    assert board.target_uid == uid
+    assert uid not in {"rpi4b-0001-0001", "rpi4b-0001-0002"}
+    assert api.as_("bob").get(path).status_code == 404
+    assert api.as_().delete(f"/api/targets/hardware-instances/{uid}").status_code == 200
+
+
+_TEXT = st.text(max_size=30)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
+_FIELDS = st.dictionaries(
+    st.sampled_from(
+        [
+            *("device", "engine", "target_uids", "nb_inference", "parameters", "model_ref"),
+            *("dataset_name", "config", "hash"),
+        ]
+    ),
+    _TEXT
+    | _JSON.map(json.dumps)
+    | st.sampled_from(["rpi4b", "rpi5", "ort", "[]", "{}", "20", "-1", "null", "NaN", "1e999"]),
+    max_size=9,
+)
+_FORMS = ("/api/benchmarks/run", "/api/benchmarks/train", "/api/benchmarks/datasets/upload")
+_OBJECTS = (
+    ("POST", "/api/users/login"),
+    ("POST", "/api/users/token/refresh"),
+    ("POST", "/api/targets/hardware-types"),
+    ("POST", "/api/targets/engines"),
+    ("POST", "/api/targets/hardware-instances"),
+    ("POST", "/api/targets/engine-parameters"),
+    ("PATCH", "/api/targets/engine-parameters/x"),
+    ("POST", "/api/targets/engines/ort/parameters"),
+)
+_KEYS = st.sampled_from(
+    [
+        *("email", "password", "refresh", "name", "display_name", "description", "key", "type"),
+        *("hardware_type_id", "engine_ids", "default_values", "supported_file_extensions"),
+    ]
+)
+_RELAXED = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+
+
+def _is_sensible(answer: httpx.Response) -> bool:
+    return answer.status_code < 500 and (answer.status_code < 400 or bool(answer.json()["error"]))
+
+
+@_RELAXED
+@given(path=st.sampled_from(_FORMS), fields=_FIELDS, file=st.binary(max_size=20) | st.none())
+def test_no_input_makes_a_server_error(
+    api: Api, path: str, fields: dict[str, str], file: bytes | None
+) -> None:
+    name = "dataset" if path.endswith("upload") else "model"
+    files = None if file is None else {name: ("file.onnx", file)}
+    try:
+        answer = api.as_().post(path, data=fields, files=files)
+    except UnicodeEncodeError:
+        return  # a lone surrogate, which the client can't send either
+    assert _is_sensible(answer), answer.text
+
+
+@_RELAXED
+@given(where=st.sampled_from(_OBJECTS), tree=st.dictionaries(_KEYS, _JSON, max_size=5))
+def test_no_object_makes_a_server_error(
+    api: Api, where: tuple[str, str], tree: dict[str, Any]
+) -> None:
+    method, path = where
+    try:
+        content = json.dumps(tree).encode()
+    except ValueError:
+        return
+    answer = api.as_().request(
+        method, path, content=content, headers={"Content-Type": "application/json"}
+    )
+    assert _is_sensible(answer), answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "params"),
+    [
+        ("/api/benchmarks", {"page": "0"}),
+        ("/api/benchmarks", {"page": "x"}),
+        ("/api/benchmarks", {"page": "99999999999999999999"}),
+        ("/api/benchmarks", {"page": "1000000", "page_length": "1000"}),
+        ("/api/benchmarks", {"status": "sleeping"}),
+        ("/api/benchmarks/config", {"full": "maybe"}),
+        ("/api/benchmarks/%00/status", {}),
+        ("/api/benchmarks/..%2f..%2fetc/results", {}),
+        ("/api/models/list", {"platform": "huggingface"}),
+        ("/api/targets/engine-parameters/%ff", {}),
+        ("/api/targets/hardware-instances/x/default-config", {}),
+        ("/api/nothing", {}),
+    ],
+)
+def test_what_does_not_exist_or_can_t_be_is_said(
+    api: Api, path: str, params: dict[str, str]
+) -> None:
+    answer = api.as_().get(path, params=params)
+    assert 400 <= answer.status_code < 500
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize("text", ["\x00", "\ud800", "x" * 3000, "'; --", "%"])
+def test_no_filter_makes_a_server_error(api: Api, text: str) -> None:
+    for name in ("engine", "platform", "benchmark_type", "model"):
+        query = f"{name}={quote(text, errors='surrogatepass')}"
+        assert api.as_().get(f"/api/benchmarks?{query}").status_code < 500
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ({"resource_identifier": "http://127.0.0.1/x.onnx"}, 422),
+        ({"resource_identifier": "file:///etc/passwd"}, 422),
+        ({"resource_identifier": "https://example.org/x.onnx"}, 201),
+        ({"resource_identifier": "absent.onnx"}, 404),
+        ({"platform": "huggingface", "resource_identifier": "x"}, 422),
+        ({}, 404),
+    ],
+)
+def test_a_model_is_named_by_a_reference_or_a_url(
+    api: Api, query: dict[str, str], status: int
+) -> None:
+    answer = api.as_().post("/api/models/download", params=query)
+    assert answer.status_code == status, answer.text
+    if status == 201:
+        assert answer.json()["model"] == query["resource_identifier"]

@@ -1,0 +1,236 @@
+"""Log in with an e-mail address and a password, as the platform's client does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from edgeyard.benchmark_api.cli import app
+from tests.builders.api import Api, running
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(scope="module")
+def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("sessions")) as found:
+        yield found
+
+
+_number = iter(range(1_000))
+
+
+@pytest.fixture
+def user(api: Api) -> str:
+    """A new account with a password; its id, of which the address is made."""
+    user_id = f"user{next(_number)}"
+    body = {"user_id": user_id, "email": f"{user_id}@Example.org", "password": PASSWORD}
+    made = api.as_("operator").post("/v1/users", json=body)
+    assert made.status_code == 201, made.text
+    assert "password" not in made.text
+    return user_id
+
+
+def log_in(api: Api, user_id: str, password: str = PASSWORD) -> httpx.Response:
+    body = {"email": f"{user_id}@example.org", "password": password}
+    return api.as_(None).post("/api/users/login", json=body)
+
+
+def tokens(api: Api, user_id: str) -> dict[str, str]:
+    answer = log_in(api, user_id)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, str] = answer.json()
+    return found
+
+
+def refresh(api: Api, token: object) -> httpx.Response:
+    return api.as_(None).post("/api/users/token/refresh", json={"refresh": token})
+
+
+def me(api: Api, token: str) -> httpx.Response:
+    return api.as_(None).get("/v1/me", headers={"Authorization": f"Bearer {token}"})
+
+
+def test_a_log_in_gives_a_token_that_is_good_at_v1(api: Api, user: str) -> None:
+    made = tokens(api, user)
+    assert me(api, made["access_token"]).json()["user"]["user_id"] == user
+
+
+def test_a_refresh_token_is_good_for_refreshing_alone_and_again(api: Api, user: str) -> None:
+    made = tokens(api, user)
+    assert me(api, made["refresh_token"]).status_code == 401
+    for _ in range(2):
+        answer = refresh(api, made["refresh_token"])
+        assert answer.status_code == 200, answer.text
+        assert me(api, answer.json()["access"]).status_code == 200
+    assert refresh(api, made["access_token"]).status_code == 401
+
+
+@pytest.mark.parametrize("token", [None, "", "ey_unknown", 7, ["x"], "x" * 5000, "\x00"])
+def test_what_is_no_refresh_token_is_refused_with_a_sentence(api: Api, token: object) -> None:
+    answer = refresh(api, token)
+    assert answer.status_code == 401 or (answer.status_code, token) == (422, "\x00")
+    assert "log in" in answer.json()["error"] or token == "\x00"
+
+
+def test_an_access_token_expires_and_a_refresh_token_later(api: Api, user: str) -> None:
+    made = tokens(api, user)
+    api.clock.ahead += timedelta(seconds=1801)
+    try:
+        assert me(api, made["access_token"]).status_code == 401
+        assert refresh(api, made["refresh_token"]).status_code == 200
+        api.clock.ahead += timedelta(days=30)
+        assert refresh(api, made["refresh_token"]).status_code == 401
+    finally:
+        api.clock.ahead -= timedelta(days=30, seconds=1801)
+
+
+def test_expired_sessions_are_forgotten_at_the_next_log_in(api: Api, user: str) -> None:
+    tokens(api, user)
+    api.clock.ahead += timedelta(days=31)
+    try:
+        tokens(api, user)
+        with api.store.read() as uow:
+            assert len(uow.accounts.tokens(user)) == 2
+    finally:
+        api.clock.ahead -= timedelta(days=31)
+
+
+def test_revoking_the_refresh_token_ends_its_session_and_no_other(api: Api, user: str) -> None:
+    first, second = tokens(api, user), tokens(api, user)
+    listed = api.as_("operator").get("/v1/tokens", params={"user_id": user}).json()["items"]
+    session = next(each for each in listed if each["refreshes"])
+    assert first["access_token"] not in str(listed)
+    gone = api.as_("operator").delete(f"/v1/tokens/{session['token_id']}")
+    assert gone.status_code == 204
+    statuses = [
+        (me(api, each["access_token"]).status_code, refresh(api, each["refresh_token"]).status_code)
+        for each in (first, second)
+    ]
+    assert sorted(statuses) == [(200, 200), (401, 401)]
+
+
+@pytest.mark.parametrize("body", [{}, {"email": 1, "password": 2}, {"email": "a@b.c"}, {"x": "y"}])
+def test_a_log_in_without_its_fields_says_what_is_needed(api: Api, body: dict[str, Any]) -> None:
+    answer = api.as_(None).post("/api/users/login", json=body)
+    assert answer.status_code == 422
+    assert "email and password" in answer.json()["error"]
+
+
+def test_a_wrong_password_and_an_unknown_address_get_the_same_answer(api: Api, user: str) -> None:
+    wrong, unknown = log_in(api, user, "wrong"), log_in(api, f"not-{user}", "wrong")
+    assert wrong.status_code == unknown.status_code == 401
+    assert wrong.json() == unknown.json()
+    assert wrong.json()["error"] == "the e-mail address or the password is wrong"
+
+
+def test_an_unknown_address_costs_as_much_as_a_known_one(api: Api, user: str) -> None:
+    """A hash is computed for both: the best of a few tries differs by less than the hash."""
+
+    def best_s(user_id: str) -> float:
+        spans = []
+        for _ in range(4):
+            begun = time.perf_counter()
+            assert log_in(api, user_id, "wrong").status_code == 401
+            spans.append(time.perf_counter() - begun)
+        return min(spans)
+
+    assert best_s(f"not-{user}") > 0.4 * best_s(user)
+
+
+def test_after_ten_failures_the_account_is_locked_for_that_address(api: Api, user: str) -> None:
+    made = tokens(api, user)
+    for _ in range(10):
+        assert log_in(api, user, "wrong").status_code == 401
+    for password in ("wrong", PASSWORD):
+        answer = log_in(api, user, password)
+        assert answer.status_code == 429
+        assert 1 <= int(answer.headers["retry-after"]) <= 300
+        assert "try again in" in answer.json()["error"]
+    assert me(api, made["access_token"]).status_code == 200  # who is in stays in
+
+
+def test_a_disabled_account_neither_logs_in_nor_refreshes(api: Api, user: str) -> None:
+    made = tokens(api, user)
+    changed = api.as_("operator").patch(f"/v1/users/{user}", json={"disabled": True})
+    assert changed.status_code == 200
+    assert log_in(api, user).status_code == 401
+    assert refresh(api, made["refresh_token"]).status_code == 401
+    assert me(api, made["access_token"]).status_code == 401
+
+
+def test_another_password_ends_all_sessions(api: Api, user: str) -> None:
+    made = tokens(api, user)
+    own = {"Authorization": f"Bearer {made['access_token']}"}
+    path, new = f"/v1/users/{user}/password", "another password"
+    without = api.as_(None).put(path, json={"password": new}, headers=own)
+    assert without.status_code == 403
+    assert "current_password" in without.json()["detail"]
+    body = {"password": new, "current_password": PASSWORD}
+    assert api.as_(None).put(path, json=body, headers=own).status_code == 204
+    assert me(api, made["access_token"]).status_code == 401
+    assert refresh(api, made["refresh_token"]).status_code == 401
+    assert log_in(api, user).status_code == 401
+    assert log_in(api, user, new).status_code == 200
+    assert api.as_("operator").delete(path).status_code == 204
+    assert log_in(api, user, new).status_code == 401
+    assert api.as_("operator").delete(path).status_code == 404
+
+
+def test_no_two_accounts_have_the_same_address(api: Api, user: str) -> None:
+    body = {"user_id": f"{user}b", "email": f"{user}@EXAMPLE.org", "password": PASSWORD}
+    answer = api.as_("operator").post("/v1/users", json=body)
+    assert answer.status_code == 409
+    assert api.as_("operator").patch(f"/v1/users/{user}b", json={}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"email": "none"}, "e-mail"),
+        ({"password": "short"}, "8"),
+        ({"email": None}, "together"),
+        ({"password": None}, "together"),
+    ],
+)
+def test_an_address_that_is_none_or_a_short_password_is_refused(
+    api: Api, changes: dict[str, object], told: str
+) -> None:
+    body = {"user_id": "nobody", "email": "n@example.org", "password": PASSWORD} | changes
+    answer = api.as_("operator").post("/v1/users", json=body)
+    assert answer.status_code == 422
+    assert told in answer.text
+
+
+def test_the_command_line_makes_and_changes_accounts_with_passwords(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_URL", api.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", api.tokens["operator"])
+
+    shown = ""
+
+    def run(*words: str, typed: str = "") -> int:
+        nonlocal shown
+        result = CliRunner().invoke(app, list(words), input=typed, catch_exceptions=False)
+        shown += result.output
+        return result.exit_code
+
+    who = ("users", "create", "cli-user", "--email", "cli-user@example.org")
+    assert run(*who) == 1
+    assert "--password-stdin" in shown
+    assert run(*who, "--password-stdin", typed=f"{PASSWORD}\n") == 0
+    assert log_in(api, "cli-user").status_code == 200
+    change = ("users", "password", "cli-user")
+    assert run(*change, "--password-stdin", typed="another password\n") == 0
+    assert log_in(api, "cli-user", "another password").status_code == 200
+    assert run(*change, "--remove") == 0
+    assert log_in(api, "cli-user", "another password").status_code == 401
+    assert run(*change) == 1
+    assert PASSWORD not in shown

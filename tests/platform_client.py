@@ -1,0 +1,108 @@
+"""The platform's own client, as PyPI has it, in an environment of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from deploy.process import Server
+
+VERSION = "1.2.12"
+PASSWORD = "correct horse battery"
+
+_SETUP = """\
+api:
+    url: "127.0.0.1"
+    port: "{port}"
+    base_path: ""
+    ssl: false
+user :
+    email: "{email}"
+    password: "{password}"
+"""
+
+_AROUND = """\
+import json, os, sys
+from daiedge_vlab import OnDeviceTrainingConfig, dAIEdgeVLabAPI
+from daiedge_vlab.resources import ResourceConfigurator
+results = {{}}
+{body}
+with open({told!r}, "w") as file:
+    json.dump(results, file, default=lambda value: value.decode("latin-1"))
+"""
+
+
+@dataclass(frozen=True)
+class PlatformClient:
+    """A user of the platform's client: scripts run in its environment and in its folder.
+
+    Attributes:
+        python: Of the environment.
+        folder: Where scripts run; ``setup.yaml`` is there.
+    """
+
+    python: Path
+    folder: Path
+
+    def run(self, script: str, *, timeout_s: float = 240.0) -> tuple[dict[str, Any], str]:
+        """Run a script that fills ``results``; those, and all that was printed and logged."""
+        told = self.folder / f"results-{len(list(self.folder.iterdir()))}.json"
+        body = textwrap.dedent(script)
+        done = subprocess.run(
+            [str(self.python), "-c", _AROUND.format(body=body, told=str(told))],
+            cwd=self.folder,
+            timeout=timeout_s,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
+        )
+        assert done.returncode == 0, done.stdout
+        found = json.loads(told.read_text())
+        assert isinstance(found, dict)
+        return found, done.stdout
+
+
+@pytest.fixture(scope="session")
+def client_python() -> Path:
+    """Python with the client from PyPI; kept in the user's cache folder.
+
+    Skips where PyPI can't be reached, but not in CI.
+    """
+    folder = Path(platformdirs.user_cache_dir("edgeyard")) / f"daiedge-vlab-{VERSION}"
+    python = folder / "bin/python"
+    if (folder / ".complete").exists():
+        return python
+    uv = (sys.executable, "-m", "uv")
+    try:
+        for step in (
+            (*uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)),
+            (*uv, "pip", "install", "--quiet", "--python", str(python), f"daiedge-vlab=={VERSION}"),
+        ):
+            subprocess.run(step, check=True, capture_output=True, text=True, timeout=200)
+    except (subprocess.SubprocessError, OSError) as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(f"PyPI can't be reached: {getattr(error, 'stderr', error)}")
+    (folder / ".complete").touch()
+    return python
+
+
+def client_of(server: Server, python: Path, folder: Path, user_id: str) -> PlatformClient:
+    """A new user of a server, with an account and a ``setup.yaml``."""
+    email = f"{user_id}@example.org"
+    body = {"user_id": user_id, "email": email, "password": PASSWORD}
+    server.call("POST", "/v1/users", body)
+    folder.mkdir(parents=True, exist_ok=True)
+    setup = _SETUP.format(port=server.port, email=email, password=PASSWORD)
+    (folder / "setup.yaml").write_text(setup)
+    return PlatformClient(python, folder)
