@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ _NEW_NAMESPACES = {
 }
 _FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 _EQ, _MASKED_EQ = 4, 7
+_NOBODY = "65534"
 _NO_WRITE_EXECUTE = (
     "import ctypes, os, sys; libc = ctypes.CDLL(None, use_errno=True);"
     "assert libc.prctl(65, 1, 0, 0, 0) == 0, ctypes.get_errno();"
@@ -112,8 +114,9 @@ class Unit:
         assert self.is_on("ProtectSystem")
         assert self.is_on("NoNewPrivileges")
         assert self.values["CapabilityBoundingSet"] == []
-        words = [needed("bwrap"), "--unshare-user", "--uid", "4242", "--gid", "4242"]
+        words = [needed("bwrap"), "--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY]
         words += ["--cap-drop", "ALL", "--ro-bind", "/", "/", "--die-with-parent"]
+        words += ["--tmpfs", "/tmp"] if self.is_on("PrivateTmp") else []
         words += ["--bind", str(state), str(state)]
         words += ["--dev", "/dev"] if self.is_on("PrivateDevices") else []
         words += ["--seccomp", str(filter_fd)]
@@ -140,3 +143,18 @@ def _calls(word: str) -> frozenset[str]:
     return frozenset(
         each for name in names if name and not name.startswith("#") for each in _calls(name)
     )
+
+
+def main() -> None:
+    """``systemd_unit.py UNIT STATE COMMAND...``: become the command, confined as the unit says."""
+    unit, state, command = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:]
+    with tempfile.TemporaryFile() as program:
+        program.write(Unit(unit).filter())
+        program.seek(0)
+        os.set_inheritable(program.fileno(), True)
+        words = Unit(unit).wrapped(command, state, program.fileno())
+        os.execv(words[0], words)
+
+
+if __name__ == "__main__":
+    main()

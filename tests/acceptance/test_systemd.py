@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -11,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.process import Server, await_ready, free_port
+from deploy.process import Server, await_ready, edgeyard, free_port, on_nomad
+from edgeyard.devices import testbed
+from tests.nomad_cluster import entry, nomad_binary
 from tests.systemd_unit import Unit, needed
 
 pytestmark = pytest.mark.systemd
@@ -20,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "deploy/systemd/edgeyard.service"
 EMBEDDED = ROOT / "deploy/systemd/embedded.conf"
 HOST = ROOT / "deploy/nomad/nomad-client.service"
+MODEL = ROOT / "deploy/demo/digits.onnx"
 MAX_EXPOSURE = 3.0
 
 
@@ -75,7 +79,6 @@ def test_a_server_works_with_what_its_unit_leaves_it(
             pass_fds=[program.fileno()],
             stdout=log,
             stderr=log,
-            env={**os.environ, "TMPDIR": str(folder)},
         )
     try:
         await_ready(process, port, "/readyz")
@@ -94,3 +97,33 @@ def test_a_server_works_with_what_its_unit_leaves_it(
     finally:
         process.terminate()
         process.wait(30)
+
+
+@pytest.mark.slow
+@pytest.mark.nomad
+@pytest.mark.xdist_group("nomad-systemd")
+def test_a_host_works_with_what_its_unit_leaves_it(tmp_path: Path) -> None:
+    """Nomad's agents, the device plugin and the runner, confined as above."""
+    confined = tmp_path / "nomad.sh"
+    words = [sys.executable, str(ROOT / "tests/systemd_unit.py"), str(HOST), str(tmp_path)]
+    confined.write_text(f'#!/bin/sh\nexec {shlex.join([*words, nomad_binary()])} "$@"\n')
+    confined.chmod(0o755)
+    boards = [{"rpi4b": [entry("rpi4b-0001-0001")]}]
+    cluster = testbed.up(tmp_path / "cluster", str(confined), boards)
+    try:
+        outside = cluster.clients[0].pid  # bubblewrap, which waits for the agent
+        agent = Path(f"/proc/{outside}/task/{outside}/children").read_text().split()[0]
+        status = Path(f"/proc/{agent}/status").read_text()
+        assert re.search(r"^Seccomp:\t2$", status, re.MULTILINE), status
+        assert re.search(r"^CapEff:\t0+$", status, re.MULTILINE), status
+        inventory = tmp_path / "inventory.json"
+        inventory.write_text(json.dumps(boards[0]))
+        with edgeyard(tmp_path / "data", on_nomad(cluster, inventory)) as server:
+            name = server.upload(MODEL)["name"]
+            body = {"model": name, "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
+            made = server.call("POST", "/v1/benchmarks", body)
+            assert isinstance(made, dict)
+            ended = server.wait(str(made["benchmark_id"]))
+            assert ended["status"] == "completed", ended["failure"]
+    finally:
+        cluster.down()
