@@ -1,4 +1,4 @@
-"""Every promise of the guarantees page names tests, and these tests exist."""
+"""Every promise of the guarantees and of the threat model names tests, and these tests exist."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/guarantees.md"
+THREATS = ROOT / "docs/explanation/threat-model.md"
 
 _TEST = re.compile(r"(tests/[\w/]+\.py)?::([\w:]+)")
 
 
-def rows() -> list[list[str]]:
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
+def rows(page: Path) -> list[list[str]]:
+    """The rows of the tables whose last column names tests, without their heads."""
+    found: list[list[str]] = []
+    named = False
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if not line.startswith("|"):
+            named = False
+        elif cells[-1] in ("Test", "Tests"):
+            named = True
+        elif named and not cells[0].startswith("---"):
+            found.append(cells)
+    return found
 
 
 @cache
@@ -37,12 +48,28 @@ def names_in(path: str) -> frozenset[str]:
     return frozenset(found)
 
 
-@pytest.mark.parametrize("row", rows(), ids=lambda row: row[0][:60])
+@pytest.mark.parametrize("row", rows(PAGE), ids=lambda row: row[0][:60])
 def test_each_promise_has_tests_that_exist(row: list[str]) -> None:
     assert len(row) == 3, row
+    expect_tests(row[0], row[2])
+
+
+@pytest.mark.parametrize("row", rows(THREATS), ids=lambda row: row[0][:60])
+def test_each_promise_against_somebody_has_tests_that_exist(row: list[str]) -> None:
+    assert len(row) == 2, row
+    expect_tests(*row)
+
+
+def test_every_actor_of_the_threat_model_is_there() -> None:
+    text = THREATS.read_text()
+    for actor in ("Stranger", "Submitter", "Host", "Board", "Neighbour", "Operator", "Author"):
+        assert f"\n**{actor}" in text, actor
+
+
+def expect_tests(promise: str, cell: str) -> None:
     path = ""
-    named = _TEST.findall(row[2])
-    assert named, f"no test: {row[0]}"
+    named = _TEST.findall(cell)
+    assert named, f"no test: {promise}"
     for stated, name in named:
         path = stated or path
         assert (ROOT / path).is_file(), f"{path} does not exist"
