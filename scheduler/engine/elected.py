@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError, Unavailable
+from edgeyard.scheduler.cluster_decorator import ClusterDecorator
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.cycle import QueueView
 from edgeyard.scheduler.engine.election import TURN_S, Election, LeaderView
@@ -21,7 +21,7 @@ from edgeyard.scheduler.engine.service import Engine
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
-from edgeyard.scheduler.ports import Cluster, JobState, LogChunk
+from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView
 
@@ -209,7 +209,7 @@ class ElectedEngine:
             logger.exception("engine step broke", extra={"event": f"{what}.broke"})
 
 
-class LeadersCluster:
+class LeadersCluster(ClusterDecorator[Cluster]):
     """The cluster for the engine of one epoch: changes nothing there once its lease is over.
 
     A call that is under way when the lease ends may still take effect. Jobs are created under the
@@ -218,69 +218,19 @@ class LeadersCluster:
 
     def __init__(self, inner: Cluster, holds: Callable[[], bool]) -> None:
         """Pass calls on while ``holds`` says so."""
-        self._inner = inner
+        super().__init__(inner)
         self._holds = holds
-
-    def check(self, hcl: str) -> None:
-        """See `Cluster.check`."""
-        self._inner.check(hcl)
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
         """See `Cluster.dispatch`; ClusterUnreachable where the lease is over."""
         self._must_lead()
-        self._inner.dispatch(job_id, hcl, secrets)
+        super().dispatch(job_id, hcl, secrets)
 
     def stop(self, job_id: str) -> None:
         """See `Cluster.stop`; ClusterUnreachable where the lease is over."""
         self._must_lead()
-        self._inner.stop(job_id)
-
-    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
-        """See `Cluster.states`."""
-        return self._inner.states(job_ids)
-
-    def state_index(self) -> int | None:
-        """See `Cluster.state_index`."""
-        return self._inner.state_index()
-
-    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
-        """See `Cluster.logs`."""
-        return self._inner.logs(job_id, stream, offset)
-
-    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
-        """See `Cluster.kept_file`."""
-        return self._inner.kept_file(job_id, name)
-
-    def events(self, stop: threading.Event) -> Iterator[str]:
-        """See `Cluster.events`."""
-        return self._inner.events(stop)
-
-    def secrets_of(self, job_id: str) -> Mapping[str, str]:
-        """See `Cluster.secrets_of`."""
-        return self._inner.secrets_of(job_id)
-
-    def strays(self) -> Mapping[str, str | None]:
-        """See `Cluster.strays`."""
-        return self._inner.strays()
-
-    def page_of(self, job_id: str) -> str | None:
-        """See `Cluster.page_of`."""
-        return self._inner.page_of(job_id)
-
-    def retire(self) -> None:
-        """See `Cluster.retire`."""
-        self._inner.retire()
-
-    def close(self) -> None:
-        """See `Cluster.close`."""
-        self._inner.close()
+        super().stop(job_id)
 
     def _must_lead(self) -> None:
         if not self._holds():
             raise ClusterUnreachable("this server's lease is over: another one may lead")
-
-
-if TYPE_CHECKING:
-
-    def _conforms(cluster: LeadersCluster) -> Cluster:
-        return cluster
