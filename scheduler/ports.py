@@ -109,6 +109,7 @@ class JobState:
         failure: Why it ended, None when it ended well; ``preempted`` where the cluster itself
             gave its board to a more urgent job.
         stopped: It ended because it was asked to.
+        host_lost: Its host was lost: whether its task had begun may not be known to the cluster.
     """
 
     job_id: str
@@ -119,6 +120,7 @@ class JobState:
     reason: str = ""
     failure: Failure | None = None
     stopped: bool = False
+    host_lost: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -300,6 +300,8 @@ class Reconciler:
         if job.run is JobRun.ENDED:
             self._note_ended(attempt.job_id)
             failure = job.failure
+            if job.host_lost and failure is not None:
+                failure = _with_progress(failure, attempt, job)
             if job.stopped and failure is None:
                 failure = attempt.stopping or Failure(
                     category=FailureCategory.CLUSTER, sentence="its job was stopped in the cluster"
@@ -603,6 +605,17 @@ def _with_possible_times(job: JobState, attempt: Attempt, now: datetime) -> JobS
 def _never_began(attempt: Attempt, job: JobState) -> bool:
     """Whether neither the cluster nor the task itself told of a start."""
     return job.started_at is None and attempt.started_at is None and attempt.result_at is None
+
+
+def _with_progress(failure: Failure, attempt: Attempt, job: JobState) -> Failure:
+    """Say how far a task had come when its host was lost: the task may know more than the host."""
+    if _never_began(attempt, job):
+        when = "before it began"
+    elif attempt.progress is None or attempt.phase is None:
+        when = "while it ran"
+    else:
+        when = f"while it ran; it last reported {attempt.phase}, {attempt.progress:.0f} %"
+    return replace(failure, sentence=f"{failure.sentence} {when}")
 
 
 def _due(attempt: Attempt, benchmark: Benchmark) -> datetime:

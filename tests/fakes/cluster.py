@@ -124,6 +124,7 @@ class FakeCluster:
         *,
         began: bool = True,
         at: datetime | None = None,
+        host_lost: bool = False,
     ) -> None:
         job = self.jobs[job_id]
         self.jobs[job_id] = replace(
@@ -132,6 +133,7 @@ class FakeCluster:
             failure=failure,
             started_at=job.started_at or (self._now() if began else None),
             ended_at=at or self._now(),
+            host_lost=host_lost,
         )
 
     def _reach(self) -> None:

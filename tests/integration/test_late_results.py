@@ -139,6 +139,31 @@ def test_cycles_of_before_a_late_result_are_decided_again_with_what_they_knew(la
         assert [run.failure for run in uow.cycles.get(before).runs] == ["board_fault"]
 
 
+@pytest.mark.parametrize(
+    ("heard", "words"),
+    [
+        ("nothing", "the host pi was lost before it began"),
+        ("its start", "the host pi was lost while it ran"),
+        ("progress", "the host pi was lost while it ran; it last reported measuring, 40 %"),
+    ],
+)
+def test_a_lost_host_is_told_with_what_its_task_reported(lab: Lab, heard: str, words: str) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    lab.turn()
+    job_id = lab.attempts(benchmark_id)[0].job_id
+    if heard == "its start":
+        lab.cluster.start(job_id, A)
+        lab.reconciler.run()
+    elif heard == "progress":  # which the cluster does not know of
+        lab.progress(job_id, 40.0)
+    lost = Failure(category=FailureCategory.BOARD_FAULT, sentence="the host pi was lost")
+    lab.cluster.end(job_id, lost, began=False, host_lost=True)
+    lab.reconciler.run()
+    failure = lab.attempts(benchmark_id)[0].failure
+    assert failure is not None
+    assert failure.sentence == words
+
+
 def test_of_two_results_the_first_one_counts(lab: Lab) -> None:
     benchmark_id, job_id = given_up(lab)
     lab.upload(lab.running(benchmark_id, B))

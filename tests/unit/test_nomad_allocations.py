@@ -123,8 +123,8 @@ class TestAnEndedJob:
                 "cluster",
                 "hook failed",
             ),
-            (allocation("lost"), "board_fault", "pi-host was lost while it ran"),
-            (allocation("lost", started=False), "board_fault", "pi-host was lost before it began"),
+            (allocation("lost"), "board_fault", "pi-host was lost"),
+            (allocation("lost", started=False), "board_fault", "pi-host was lost"),
             (allocation("lost", desired="stop"), "board_fault", "pi-host was lost"),
             (
                 allocation(

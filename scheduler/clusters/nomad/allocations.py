@@ -66,6 +66,7 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
         ended_at=moment(task.get("FinishedAt")) or _at_ns(allocation.get("ModifyTime")),
         failure=failure,
         stopped=stopped,
+        host_lost=allocation.get("ClientStatus") == "lost",
     )
 
 
@@ -191,8 +192,7 @@ def _failure(
         sentence = "a more urgent job took its board"
         return Failure(category=FailureCategory.PREEMPTED, sentence=sentence)
     if allocation.get("ClientStatus") == "lost":
-        began = moment(task.get("StartedAt")) is not None
-        sentence = f"the host {host} was lost {'while it ran' if began else 'before it began'}"
+        sentence = f"the host {host} was lost"  # what its task did by then is for others to say
         return Failure(category=FailureCategory.BOARD_FAULT, sentence=sentence)
     if _was_drained(allocation) and any(each.get("Type") == "Killing" for each in events):
         # Nomad marks the two alike: `nomad alloc stop` moves an allocation as a drain does.
