@@ -31,9 +31,10 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
-from edgeyard.devices.model import BoardEngine
+from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryProvider
-from edgeyard.errors import ConfigError, Conflict, NotFound
+from edgeyard.devices.runner.sandbox.plan import plan_for
+from edgeyard.errors import ConfigError, Conflict, NotFound, RunFailed
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock
@@ -144,6 +145,7 @@ def build(settings: Settings, port: int) -> System:
     store = open_store(settings, clock)
     files = open_files(settings)
     inventory = inventory_provider(settings).load()
+    confinement = confinement_here(settings, inventory)
     workers = Workers()
     plugins = plugin_registry(settings, workers)
     policy_text = read_policy(settings.policy)
@@ -289,6 +291,7 @@ def build(settings: Settings, port: int) -> System:
         webhook_keys=webhook_keys,
         others=twin.others,
         joined=twin.joined,
+        confinement=confinement,
     )
 
     def apply(settings: Settings, inventory: Inventory) -> None:
@@ -309,6 +312,29 @@ def build(settings: Settings, port: int) -> System:
     return System(app, engine, cluster, store, public_url, lock, workers, reloader)
 
 
+def confinement_here(settings: Settings, inventory: Inventory) -> tuple[bool, str] | None:
+    """How runs of the embedded cluster are confined on this machine, which is tried out and logged.
+
+    Returns:
+        Whether they are in all that matters, and in words; None: there is no embedded cluster.
+
+    Raises:
+        ConfigError: It is required, and can't be.
+    """
+    boards = [board for board in inventory.boards if board.local is not None]
+    if settings.cluster != "embedded" or not boards:
+        return None
+    modes = {settings.sandbox or board.sandbox.mode for board in boards}
+    mode = next(mode for mode in SANDBOX_MODES if mode in modes)
+    try:
+        plan = plan_for(Sandbox(mode), ram_bytes=min(board.ram_bytes for board in boards) or None)
+    except RunFailed as error:
+        raise ConfigError([f"sandbox: {error.sentence}"]) from error
+    level = logging.INFO if plan.confined else logging.WARNING
+    logger.log(level, plan.sentence(), extra={"event": "server.confinement"})
+    return plan.confined, plan.sentence()
+
+
 def build_cluster(
     settings: Settings, inventory: Inventory, store: Store, clock: Clock
 ) -> tuple[ClusterWithNodes, Verify]:
@@ -319,7 +345,9 @@ def build_cluster(
     """
     if settings.cluster == "embedded":
         boards = tuple(board for board in inventory.boards if board.local is not None)
-        local = LocalCluster(boards, settings.data_dir / "embedded", now=clock.now)
+        local = LocalCluster(
+            boards, settings.data_dir / "embedded", now=clock.now, sandbox=settings.sandbox
+        )
         return local, check_round_trip
 
     def ended(job_ids: Collection[str]) -> Collection[str]:

@@ -173,6 +173,8 @@ class Services:
         webhook_keys: Makes their secrets.
         joined: Boards by uid, with the attributes that hosts publish; the same object while none
             changes.
+        confinement: Whether the embedded cluster's runs are confined in all that matters, and in
+            words; None: there is no embedded cluster.
         others: Boards that hosts report beside the inventory's; the same tuple while it is equal.
     """
 
@@ -191,6 +193,7 @@ class Services:
     twin_max_age_s: float = 60.0
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
+    confinement: tuple[bool, str] | None = None
 
     def max_pending_for(self, user: User) -> int | None:
         """Return how many benchmarks of all users may wait, as it holds for this one."""

@@ -422,6 +422,13 @@ class Settings(BaseSettings):
         8, ge=1, le=64, description="Jobs handed to the cluster at the same time."
     )
 
+    sandbox: Literal["required", "auto", "off"] | None = Field(
+        None,
+        description="How runs of the embedded cluster are confined. required: nothing runs where "
+        "files and network can't be confined; auto: as far as this machine allows; off. Default: "
+        "as the boards file says, otherwise auto. Hosts of Nomad follow their own boards file.",
+    )
+
     # rendering
     driver: Literal["docker", "raw_exec"] | None = Field(
         None, description="Task driver; default: raw_exec embedded, docker on Nomad."
@@ -431,7 +438,11 @@ class Settings(BaseSettings):
         "daiedge-vlab-bootstrap", description="Image of the bootstrap container."
     )
     docker_network_mode: str = Field("host", description="Network mode of the container.")
-    docker_privileged: bool = Field(True, description="Whether the container is privileged.")
+    docker_privileged: bool = Field(
+        False,
+        description="Whether the container is privileged: it then owns its host. Name device files "
+        "in the boards file instead.",
+    )
     docker_auth_username: str | None = Field(None, description="Login at the image's registry.")
     docker_auth_password: SecretStr | None = Field(
         None, description="Password at the image's registry."

@@ -9,7 +9,8 @@ The file has the shape of the platform's ``target.json``::
 
 ``local`` is ours: the board is a slice of this machine. So are ``ssh``, for a board behind its host
 (``{"host", "port", "user", "identity_file", "known_hosts_file", "python"}``), and ``hooks``, a list
-of ``{"when", "run", "on", "timeout_s"}`` that are run around each benchmark. What the platform adds
+of ``{"when", "run", "on", "timeout_s"}`` that are run around each benchmark, and ``sandbox``
+(``{"mode", "devices", "paths"}``), how they are confined. What the platform adds
 for its hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
 ``devices`` the paths are, since a board whose files are gone is gone.
 """
@@ -23,7 +24,13 @@ from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
 from edgeyard.devices.inventory_reader import BoardsReader
-from edgeyard.devices.model import Board, BoardEngine, LocalSlice
+from edgeyard.devices.model import (
+    DEFAULT_SANDBOX,
+    Board,
+    BoardEngine,
+    LocalSlice,
+    Sandbox,
+)
 from edgeyard.errors import ConfigError
 
 _GIB = 1 << 30
@@ -37,12 +44,16 @@ class Family:
         family: Its key, e.g. ``rpi4b``.
         name: For people.
         emulated: Its boards are slices of a bigger machine.
+        devices: Device files that its engines use, with ``*``.
+        paths: Other files and folders that they read.
     """
 
     family: str
     name: str
     description: str
     emulated: bool = False
+    devices: Tuple[str, ...] = ()
+    paths: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,6 +165,12 @@ class Inventory:
                 }
             if board.hooks:
                 entry["hooks"] = [{**asdict(hook), "run": list(hook.run)} for hook in board.hooks]
+            if board.sandbox != DEFAULT_SANDBOX:
+                entry["sandbox"] = {
+                    "mode": board.sandbox.mode,
+                    "devices": list(board.sandbox.devices),
+                    "paths": list(board.sandbox.paths),
+                }
             found.setdefault(board.family, []).append(entry)
         return found
 
@@ -239,8 +256,22 @@ def known_families() -> Mapping[str, Family]:
             name=facts["name"],
             description=facts["description"],
             emulated=facts["emulated"],
+            devices=tuple(facts.get("devices", ())),
+            paths=tuple(facts.get("paths", ())),
         )
     return found
+
+
+def sandbox_of(board: Board) -> Sandbox:
+    """How its runs are confined: its own word, and what its family and its engines need."""
+    family = known_families().get(board.family)
+    devices = (*board.sandbox.devices, *board.device_files, *(family.devices if family else ()))
+    paths = (*board.sandbox.paths, *(family.paths if family else ()))
+    return Sandbox(
+        mode=board.sandbox.mode,
+        devices=tuple(dict.fromkeys(devices)),
+        paths=tuple(dict.fromkeys(paths)),
+    )
 
 
 def _repeated(keys: List[str]) -> List[str]:

@@ -4,13 +4,16 @@ import re
 from typing import Dict, List, Optional, Tuple, TypeGuard
 
 from edgeyard.devices.model import (
+    DEFAULT_SANDBOX,
     ENGINE_PATTERN,
     FAMILY_PATTERN,
+    SANDBOX_MODES,
     TARGET_UID_PATTERN,
     Board,
     BoardEngine,
     Hook,
     LocalSlice,
+    Sandbox,
     SshAddress,
 )
 from edgeyard.devices.sizes import parse_size
@@ -20,6 +23,7 @@ _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9_])?|::1|::")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,31}")
 _PLAIN_PATH = re.compile(r"/[^\x00-\x20\x7f\"'%$]{1,1023}")
 """An absolute path without what ssh would expand or take apart."""
+_PATTERN = re.compile(r"(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f]+)+")
 _TYPE = re.compile(r"TYPE[0-9]{1,2}")
 _PROGRAM = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _MAX_CPU = 4096
@@ -67,7 +71,7 @@ class BoardsReader:
 
     def _board(self, path: str, family: str, value: object) -> Optional[Board]:
         before = len(self._problems)
-        keys = frozenset({"target_uid", "memory", "engines", "local", "ssh", "hooks"})
+        keys = frozenset({"target_uid", "memory", "engines", "local", "ssh", "hooks", "sandbox"})
         entry = self._object(path, value, keys)
         if not entry:
             if isinstance(value, dict):
@@ -82,6 +86,7 @@ class BoardsReader:
         local = self._local(f"{path}.local", entry["local"]) if "local" in entry else None
         ssh = self._ssh(f"{path}.ssh", entry["ssh"]) if "ssh" in entry else None
         hooks = self._hooks(f"{path}.hooks", entry.get("hooks", []))
+        sandbox = self._sandbox(f"{path}.sandbox", entry.get("sandbox", {}))
         if local is not None and ssh is not None:
             self._wrong(path, "is either local or reached by ssh, not both")
         if len(self._problems) > before:
@@ -96,6 +101,7 @@ class BoardsReader:
             ssh=ssh,
             hooks=hooks,
             device_files=_device_files(entry["engines"]),
+            sandbox=sandbox,
         )
 
     def _uid(self, path: str, family: str, value: object) -> str:
@@ -195,6 +201,26 @@ class BoardsReader:
             known_hosts_file=str(entry.get("known_hosts_file", "")),
             python=str(python),
         )
+
+    def _sandbox(self, path: str, value: object) -> Sandbox:
+        entry = self._object(path, value, frozenset({"mode", "devices", "paths"}))
+        mode = entry.get("mode", DEFAULT_SANDBOX.mode)
+        if not isinstance(mode, str) or mode not in SANDBOX_MODES:
+            self._wrong(f"{path}.mode", f"is none of {', '.join(SANDBOX_MODES)}")
+            return DEFAULT_SANDBOX
+        return Sandbox(
+            mode=mode,
+            devices=self._patterns(f"{path}.devices", entry.get("devices", [])),
+            paths=self._patterns(f"{path}.paths", entry.get("paths", [])),
+        )
+
+    def _patterns(self, path: str, value: object) -> Tuple[str, ...]:
+        if not isinstance(value, list) or not all(
+            isinstance(each, str) and _PATTERN.fullmatch(each) for each in value
+        ):
+            self._wrong(path, "is not a list of absolute paths below the root folder")
+            return ()
+        return tuple(value)
 
     def _hooks(self, path: str, value: object) -> Tuple[Hook, ...]:
         if not isinstance(value, list):

@@ -6,7 +6,15 @@ begins with its family, and stands there once, only the reader knows. A test hol
 
 from typing import Any, Dict
 
-from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
+from edgeyard.devices.model import (
+    ENGINE_PATTERN,
+    FAMILY_PATTERN,
+    SANDBOX_MODES,
+    TARGET_UID_PATTERN,
+)
+
+SANDBOX_PATTERN = r"^(/(?!\.{1,2}(/|$))[^/\u0000-\u001f\u007f]+)+$"
+"""An absolute path without ``.`` and ``..``, other than the root folder itself."""
 
 _SIZE = {
     "description": "Bytes, or text such as '4 GiB'.",
@@ -96,6 +104,21 @@ def inventory_schema() -> Dict[str, Any]:
         ["when", "run"],
         "What is done before or after each run on the board.",
     )
+    patterns = {"type": "array", "items": {"type": "string", "pattern": SANDBOX_PATTERN}}
+    sandbox = _object(
+        {
+            "mode": {
+                "enum": list(SANDBOX_MODES),
+                "default": "auto",
+                "description": "required: nothing runs where files and network can't be "
+                "confined; auto: as far as the machine allows; off.",
+            },
+            "devices": {**patterns, "description": "Device files that runs may use, with *."},
+            "paths": {**patterns, "description": "Files and folders that runs may read."},
+        },
+        [],
+        "How runs on the board are confined.",
+    )
     board = _object(
         {
             "target_uid": {
@@ -112,6 +135,7 @@ def inventory_schema() -> Dict[str, Any]:
             "local": local,
             "ssh": ssh,
             "hooks": {"type": "array", "items": hook},
+            "sandbox": sandbox,
         },
         ["target_uid", "memory", "engines"],
         "One board.",

@@ -89,6 +89,28 @@ class Hook:
     timeout_s: float = 60.0
 
 
+SANDBOX_MODES = ("required", "auto", "off")
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """How runs on a board are confined, and what of the machine they may use all the same.
+
+    Attributes:
+        mode: ``required`` (nothing runs where files and network can't be confined), ``auto`` (as
+            far as the machine allows) or ``off``.
+        devices: Device files that a run may use; ``*`` stands for any part of a name.
+        paths: Files and folders that a run may read, in the same form.
+    """
+
+    mode: str = "auto"
+    devices: Tuple[str, ...] = ()
+    paths: Tuple[str, ...] = ()
+
+
+DEFAULT_SANDBOX = Sandbox()
+
+
 @dataclass(frozen=True)
 class Board:
     """One physical (or openly emulated) edge device.
@@ -109,6 +131,7 @@ class Board:
         ssh: Where it answers by ssh; None where its host itself, or a slice of it, is the board.
         hooks: What is done around each run, in this order.
         device_files: Files of its host through which it is reached, e.g. ``/dev/ttyUSB0``.
+        sandbox: How its runs are confined.
         shares_with: Boards that must not measure while this one does (same cores).
         attributes: Further attributes as its host publishes them.
     """
@@ -128,6 +151,7 @@ class Board:
     ssh: Optional[SshAddress] = None
     hooks: Tuple[Hook, ...] = ()
     device_files: Tuple[str, ...] = ()
+    sandbox: Sandbox = DEFAULT_SANDBOX
     shares_with: FrozenSet[str] = frozenset()
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
 

@@ -35,7 +35,7 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
             collector.add_marker(pytest.mark.usefixtures("each_database"))
 
 
-_NEEDED = ("postgres", "nomad", "ssh", "browser", "faketime", "systemd", "nginx")
+_NEEDED = ("postgres", "nomad", "ssh", "browser", "faketime", "systemd", "nginx", "bubblewrap")
 
 
 @pytest.hookimpl(wrapper=True)

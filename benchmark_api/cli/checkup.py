@@ -274,6 +274,8 @@ _READY_FIXES = {
     "files": "check room and rights of the server's data folder",
     "cluster": "check that the cluster runs and that the server may reach it",
     "leader": "start a server of role all or engine on this database: edgeyard up",
+    "sandbox": "install bubblewrap and libseccomp on the server's machine: "
+    "docs/explanation/sandbox.md",
     "strays": "edgeyard strays list; stop what nobody needs: edgeyard strays stop JOB",
     "repair": "see repair.attempt_failed in the server's log; all other attempts go on",
     "claims": "see that Nomad's clients on these hosts answer; other results and repair go on",

@@ -311,7 +311,17 @@ def _facts(found: Results) -> Mapping[str, str]:
     own = size(row.get("ram_model_bytes"))
     if own:
         facts["peak memory"] += f" (the model's own: {own})"
+    facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _sandbox(told: object) -> str:
+    """How the run was confined, and what was not."""
+    if not isinstance(told, Mapping):
+        return ""
+    left = told.get("not_confined")
+    names = ", ".join(map(plain, left)) if isinstance(left, list) else ""
+    return plain(told.get("method")) + (f"; not confined: {names}" if names else "")
 
 
 def _training_facts(found: Results) -> Mapping[str, str]:

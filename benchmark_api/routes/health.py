@@ -84,6 +84,9 @@ def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping
         yield "clock", (True, _clock_trouble(off_s))
     elif abs(ahead_s) > TOLERANCE_S:
         yield "clock", (True, _clock_difference(ahead_s))
+    if services.confinement is not None:
+        enough, said = services.confinement
+        yield "sandbox", (True, {"status": "ok", "detail": said} if enough else said)
     strays = services.cluster.strays()
     if strays:
         held = sum(uid is not None for uid in strays.values())

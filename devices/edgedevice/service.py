@@ -17,6 +17,7 @@ from edgeyard.devices.edgedevice.config import PluginConfig, read_config, schema
 from edgeyard.devices.edgedevice.proto import base_pb2, device_pb2, values_pb2
 from edgeyard.devices.edgedevice.publishing import Shown
 from edgeyard.devices.edgedevice.watch import Picture, Watch
+from edgeyard.devices.inventory import sandbox_of
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import ConfigError
 
@@ -169,6 +170,8 @@ def _facts(board: Board, progress_file: str) -> Dict[str, object]:
         "ram_bytes": board.ram_bytes,
         "progress_file": progress_file,
         "emulated": board.local is not None,
+        "storage_bytes": board.storage_bytes or None,
+        "sandbox": asdict(sandbox_of(board)),
     }
     if board.local is not None:
         facts.update(cpus=list(board.local.cpus), threads=board.local.threads)

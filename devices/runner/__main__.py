@@ -20,7 +20,7 @@ from types import FrameType
 from typing import ContextManager, Dict, List, Mapping, Optional
 
 from edgeyard import __version__
-from edgeyard.devices.model import SshAddress
+from edgeyard.devices.model import Sandbox, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.devices.runner.progress import ProgressCalls, ProgressFile
 from edgeyard.devices.runner.result import (
@@ -35,6 +35,9 @@ from edgeyard.devices.runner.result import (
     sha256_of,
     write_report,
 )
+from edgeyard.devices.runner.sandbox.inside import EXIT_NOT_CONFINED
+from edgeyard.devices.runner.sandbox.plan import plan_for
+from edgeyard.devices.runner.sandbox.run import ConfinedRun
 from edgeyard.devices.runner.spec import (
     FileRef,
     RunSpec,
@@ -43,14 +46,8 @@ from edgeyard.devices.runner.spec import (
     take_token,
     task_dir_of,
 )
-from edgeyard.devices.runner.task import out_of_memory, run_task
-from edgeyard.devices.runner.transports.local import (
-    Ending,
-    Limits,
-    Message,
-    orphaned,
-    run_limited,
-)
+from edgeyard.devices.runner.task import out_of_memory
+from edgeyard.devices.runner.transports.local import Ending, Message, orphaned
 from edgeyard.errors import RunFailed
 
 logger = logging.getLogger("edgeyard.runner")
@@ -71,7 +68,6 @@ _MOST_LOG_BYTES = 4 * 1024 * 1024
 """A child that floods its output must fill neither disk nor upload."""
 
 _TAIL_BYTES = 64 * 1024
-_EXIT_UNHANDLED = 70
 _UPLOADING_PERCENT = 96.0
 _MEMORY_WORDS = (b"bad_alloc", b"MemoryError", b"Cannot allocate memory")
 
@@ -84,6 +80,11 @@ def main() -> None:
         sys.exit(serve(Path(sys.argv[2])))
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"edgeyard-runner {__version__}\n")
+        sys.exit(EXIT_OK)
+    if sys.argv[1:] == ["--confinement"]:
+        plan = plan_for(Sandbox(), ram_bytes=1)
+        state = "ok" if plan.confined else "open"
+        sys.stdout.write(f"edgeyard-runner {__version__}\nsandbox {state}: {plan.sentence()}\n")
         sys.exit(EXIT_OK)
     sys.exit(run(os.environ))
 
@@ -157,6 +158,7 @@ class _Run:
         self._parent_pid = parent_pid
         self._started_at = now()
         self._measured: Dict[str, object] = {}
+        self._confinement: Optional[Dict[str, object]] = None
         self._failure: Optional[RunFailed] = None
 
     def run(self) -> Report:
@@ -201,20 +203,32 @@ class _Run:
         return report
 
     def _here(self) -> Report:
-        """Have a child of this process do it."""
+        """Have a confined child of this process do it."""
         spec, board = self._spec, self._board
-        ending = run_limited(
-            lambda channel: run_task(spec, board, channel),
-            Limits(wall_s=spec.user_time_s, silence_s=spec.no_output_timeout_s, cpus=board.cpus),
-            self._on_message,
-            self._log.write,
-            parent_pid=self._parent_pid,
+        plan = plan_for(
+            board.sandbox,
+            _inputs(spec),
+            task_dir=spec.task_dir,
+            ram_bytes=board.ram_bytes,
+            storage_bytes=board.storage_bytes,
         )
-        if ending.stopped_for == "orphaned":
-            logger.warning("Our parent is gone; so are we.")
-            raise SystemExit(EXIT_STOPPED)
-        if self._failure is None and (not self._measured or ending.exit_code != 0):
-            self._failure = _why(ending, spec, board, self._log.tail)
+        self._confinement = plan.as_json()
+        logger.info("%s.", plan.sentence(), extra={"event": "confinement"})
+        confined = ConfinedRun(spec, board, plan)
+        try:
+            ending = confined.run(self._on_message, self._log.write, parent_pid=self._parent_pid)
+            if ending.stopped_for == "orphaned":
+                logger.warning("Our parent is gone; so are we.")
+                raise SystemExit(EXIT_STOPPED)
+            if self._failure is None and (not self._measured or ending.exit_code != 0):
+                self._failure = _why(ending, spec, board, self._log.tail)
+            if self._failure is None:
+                try:
+                    self._measured["files"] = confined.collect(_names(self._measured))
+                except RunFailed as failure:
+                    self._failure = failure
+        finally:
+            confined.close()
         return self._report(self._failure, ending)
 
     def failed(self, failure: RunFailed) -> Report:
@@ -240,6 +254,7 @@ class _Run:
             ended_at=now(),
             failure=failure,
             peak_rss_bytes=ending.peak_rss_bytes if ending is not None else None,
+            confinement=self._confinement,
         )
         folder = self._spec.results_dir
         # the hash of a log that is still written would not hold
@@ -283,6 +298,14 @@ def _stream(percent: float, phase: str) -> None:
         os.write(1, line.encode() + b"\n")
 
 
+def _inputs(spec: RunSpec) -> List[Path]:
+    """The files that the run reads."""
+    paths = [spec.path(file) for file in (spec.model, *spec.datasets)]
+    if spec.odt_config is None and spec.odt_config_filename:
+        paths.append(spec.task_dir / Path(spec.odt_config_filename).name)
+    return paths
+
+
 def _checked(spec: RunSpec) -> RunSpec:
     """The spec with its files' hashes looked at; the model's is filled in.
 
@@ -321,6 +344,13 @@ def _why(ending: Ending, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFa
             "timeout", f"the run said nothing for {spec.no_output_timeout_s:g} s and was stopped"
         )
     no_memory = any(word in tail for word in _MEMORY_WORDS)
+    if ending.exit_code == EXIT_NOT_CONFINED:
+        return RunFailed("board_fault", "the sandbox of the run could not be set up; see its log")
+    if ending.signal == signal.SIGXCPU:
+        return RunFailed(
+            "timeout",
+            f"the run took more CPU time than its user_time of {spec.user_time_s:g} s allows",
+        )
     if ending.signal == signal.SIGKILL or no_memory:
         # nobody but the kernel, out of memory, kills like that
         return RunFailed("out_of_memory", out_of_memory(board))

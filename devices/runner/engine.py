@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
 
-from edgeyard.devices.model import Hook, SshAddress
+from edgeyard.devices.model import DEFAULT_SANDBOX, Hook, Sandbox, SshAddress
 
 if TYPE_CHECKING:  # the runner's parent process reads `BoardFacts` and never loads NumPy
     from pathlib import Path
@@ -115,7 +115,12 @@ class TrainingResult:
 
 
 class Engine(Protocol):
-    """One runtime, e.g. ``ort``."""
+    """One runtime, e.g. ``ort``.
+
+    An engine that starts programs to load or run a model, such as a compiler, says so by a member
+    ``starts_processes = True``; all others lose the right to. Device files and paths that it needs
+    are named in the boards file (``devices`` of the engine, ``sandbox`` of the board).
+    """
 
     name: str
 
@@ -171,6 +176,8 @@ class BoardFacts:
         ssh: Where the board answers; None: the run is done here.
         hooks: What is done around the run.
         streams: Progress is told on stdout too, as JSON lines: our host reads them.
+        storage_bytes: The largest result; None: as the machine's memory allows.
+        sandbox: How the run is confined, and what it may use all the same.
     """
 
     target_uid: str = ""
@@ -184,3 +191,5 @@ class BoardFacts:
     ssh: Optional[SshAddress] = None
     hooks: Tuple[Hook, ...] = ()
     streams: bool = False
+    storage_bytes: Optional[int] = None
+    sandbox: Sandbox = DEFAULT_SANDBOX

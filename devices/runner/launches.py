@@ -88,11 +88,13 @@ def measure_in_launches(
     *,
     left_s: float,
     longest_warmup_s: float,
+    confined: bool,
 ) -> "tuple[Report, Measurement]":
     """Launch the model until the number is known, at least a few times.
 
     Args:
         left_s: No launch begins that would probably end after this time.
+        confined: Once its engine is loaded, a launch gives up the right to start processes.
 
     Returns:
         What the report says of the first launch, and the measurement of all together.
@@ -125,6 +127,7 @@ def measure_in_launches(
             "longest_warmup_s": longest_warmup_s,
             "numbers": len(launches[0].measurement.latencies_ms) if launches else None,
             "loops": launches[0].measurement.loops if launches else None,
+            "confined": confined,
         }
         launches.append(_launch(order, _part(progress, len(launches), wanted), board))
         if launches[0].alone or _precise(launches, spec.precision):
@@ -174,6 +177,8 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
 
     if order["ram_bytes"] is not None:
         limit_memory(order["ram_bytes"], order["threads"])
+    if order["confined"]:
+        engines.confine(engine)
     baseline = machine.memory_bytes().get("VmRSS")
 
     def load() -> Any:
@@ -275,7 +280,7 @@ def _launch(order: Dict[str, object], progress: Progress, board: BoardFacts) -> 
     order["channel"] = messages_in
     try:
         process = subprocess.Popen(
-            [sys.executable, "-c", _BOOTSTRAP], stdin=subprocess.PIPE, pass_fds=(messages_in,)
+            [sys.executable, "-I", "-c", _BOOTSTRAP], stdin=subprocess.PIPE, pass_fds=(messages_in,)
         )
     finally:
         os.close(messages_in)

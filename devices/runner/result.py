@@ -48,6 +48,7 @@ def build_report(
     ended_at: datetime,
     failure: Optional[RunFailed] = None,
     peak_rss_bytes: Optional[int] = None,
+    confinement: Optional[Mapping[str, object]] = None,
 ) -> Report:
     """The whole report.
 
@@ -55,6 +56,7 @@ def build_report(
         measured: What the child found; whatever it says wins over what is empty here.
         failure: Why there is no result; None: there is one.
         peak_rss_bytes: As the kernel told at the child's end; used where the child did not say.
+        confinement: How the run was confined; None: nothing was run.
     """
     model = spec.path(spec.model)
     size = spec.model.size_bytes
@@ -105,6 +107,7 @@ def build_report(
             "ram_bytes": board.ram_bytes,
         },
         "runner": {"version": edgeyard.__version__, "python": platform.python_version()},
+        "confinement": confinement,
         "files": [],
     }
     facts = measured.get("board_facts")
@@ -113,7 +116,7 @@ def build_report(
     report.update(
         (key, value)
         for key, value in measured.items()
-        if key not in ("board_facts", "files") and value is not None
+        if key not in ("board_facts", "files", "confinement") and value is not None
     )
     return report
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Callable, Mapping, Optional, Tuple, TypeVar
 from urllib.parse import urlsplit
 
-from edgeyard.devices.model import Hook, SshAddress
+from edgeyard.devices.model import SANDBOX_MODES, Hook, Sandbox, SshAddress
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.errors import RunFailed
 
@@ -65,6 +65,7 @@ class RunSpec:
         upload_url: Folder URL for results; "" where nobody wants them: they stay on disk.
         progress_url: None where the API is not told of progress.
         token: For uploads; never logged.
+        out_dir: Where results are written, if not in ``results`` of the task's folder.
     """
 
     task_dir: Path
@@ -91,11 +92,12 @@ class RunSpec:
     upload_url: str = ""
     progress_url: Optional[str] = None
     token: Optional[str] = field(default=None, repr=False)
+    out_dir: Optional[Path] = None
 
     @property
     def results_dir(self) -> Path:
         """Where results are written and kept until they are safe."""
-        return self.task_dir / "results"
+        return self.out_dir or self.task_dir / "results"
 
     def path(self, file: FileRef) -> Path:
         """Where an artifact lies."""
@@ -210,7 +212,7 @@ def read_board(environ: Mapping[str, str]) -> BoardFacts:
         facts = json.loads(text)
         cpus = tuple(int(cpu) for cpu in facts.get("cpus") or ())
         ram = facts.get("ram_bytes")
-        parent = facts.get("parent_pid")
+        parent, storage = facts.get("parent_pid"), facts.get("storage_bytes")
         return BoardFacts(
             target_uid=str(facts.get("target_uid") or ""),
             family=str(facts.get("family") or environ.get("TARGET", "")),
@@ -220,6 +222,8 @@ def read_board(environ: Mapping[str, str]) -> BoardFacts:
             progress_file=facts.get("progress_file") or None,
             emulated=bool(facts.get("emulated")),
             parent_pid=None if parent is None else int(parent),
+            storage_bytes=None if storage is None else int(storage),
+            sandbox=_sandbox(facts.get("sandbox") or {}),
             ssh=_address(facts.get("ssh")),
             hooks=tuple(_hook(each) for each in facts.get("hooks") or ()),
             streams=bool(facts.get("streams")),
@@ -234,6 +238,17 @@ def _address(facts: Optional[Mapping[str, Any]]) -> Optional[SshAddress]:
     known = {field.name for field in fields(SshAddress)}
     given = {key: value for key, value in facts.items() if key in known}
     return SshAddress(**{**given, "host": str(given["host"]), "port": int(given.get("port", 22))})
+
+
+def _sandbox(facts: Mapping[str, Any]) -> Sandbox:
+    mode = str(facts.get("mode") or "auto")
+    if mode not in SANDBOX_MODES:
+        raise ValueError(f"sandbox {mode!r} is none of {', '.join(SANDBOX_MODES)}")
+    return Sandbox(
+        mode=mode,
+        devices=tuple(str(path) for path in facts.get("devices") or ()),
+        paths=tuple(str(path) for path in facts.get("paths") or ()),
+    )
 
 
 def _hook(facts: Mapping[str, Any]) -> Hook:

@@ -6,7 +6,6 @@ Everything heavy (NumPy, the engine) is loaded here and only here.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import time
@@ -43,15 +42,16 @@ _LOADED_PERCENT, _TRAINING_SHARE = 5.0, 0.9
 Report = Dict[str, object]
 
 
-def run_task(spec: RunSpec, board: BoardFacts, channel: Channel) -> int:
+def run_task(spec: RunSpec, board: BoardFacts, channel: Channel, *, confined: bool) -> int:
     """Run the benchmark and send its result, or why there is none; the exit status.
 
     Called in the child process; messages are ``progress``, ``result`` and ``failure``.
+
+    Args:
+        confined: No process is started any more once a model was read.
     """
-    started = time.monotonic()
-    logging.getLogger().handlers.clear()  # they write to files of the parent
     try:
-        report = _Task(spec, board, channel, started).run()
+        report = _Task(spec, board, channel, confined).run()
         channel.send({"kind": "result", "report": report})
     except RunFailed as failure:
         _fail(channel, failure.category, failure.sentence)
@@ -82,8 +82,9 @@ def out_of_memory(board: BoardFacts) -> str:
 
 
 class _Task:
-    def __init__(self, spec: RunSpec, board: BoardFacts, channel: Channel, started: float) -> None:
-        self.spec, self.board, self.started = spec, board, started
+    def __init__(self, spec: RunSpec, board: BoardFacts, channel: Channel, confined: bool) -> None:
+        self.spec, self.board, self.confined = spec, board, confined
+        self.started = time.monotonic()
         self._channel = channel
         self._told = 0.0
         self._phase = ""
@@ -115,6 +116,8 @@ class _Task:
         from edgeyard.devices.runner import accuracy, feeds, measure  # noqa: F401
         from edgeyard.devices.runner import board as machine
 
+        if self.confined:
+            engines.confine(engine)
         baseline = machine.memory_bytes().get("VmRSS")
         accurate = self.spec.benchmark_type == "TYPE2"
         report = self._accuracy(engine) if accurate else self._training(engine)
@@ -171,6 +174,7 @@ class _Task:
             self.progress,
             left_s=left_s * _SHARE_OF_TIME,
             longest_warmup_s=self._longest_warmup_s(),
+            confined=self.confined,
         )
         self._add_measurement(report, found)
         return report

@@ -66,7 +66,7 @@ class RenderSettings:
     network_mode: str = "host"
     auth_username: str = ""
     auth_password: str = field(default="", repr=False)
-    privileged: bool = True
+    privileged: bool = False
     command: str = ""
     args: tuple[str, ...] = ()
     datacenters: tuple[str, ...] = ("dc1",)

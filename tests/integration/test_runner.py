@@ -37,6 +37,7 @@ from tests.builders.runner import (
 SCHEMA = json.loads(
     (Path(__file__).parents[2] / "docs/reference/result.schema.json").read_text("utf-8")
 )
+ENGINES = Path(__file__).parents[1] / "data/attacking_engine"
 SQUEEZENET = LIGHT / "light_squeezenet.onnx"
 WEB = {
     "fastapi",
@@ -580,26 +581,27 @@ def test_no_web_package_is_loaded_and_the_parent_loads_no_numpy(
     task = make_task(tmp_path, server, SQUEEZENET, nb_inference=5)
     command = (
         "import json, os, sys, edgeyard.devices.runner.__main__ as m\n"
-        "import edgeyard.devices.runner.launches as launches\n"
-        "launches._BOOTSTRAP = launches._BOOTSTRAP.replace('serve(order)', '''\n"
-        "import edgeyard.devices.runner.launches as launches\n"
-        "measured = launches._measured\n"
-        "def told(*arguments):\n"
-        "    found = measured(*arguments)\n"
-        "    open('child.json', 'w').write(json.dumps(sorted(sys.modules)))\n"
-        "    return found\n"
-        "launches._measured = told\n"
-        "serve(order)''')\n"
         "code = m.run(os.environ)\n"
         "open('parent.json', 'w').write(json.dumps(sorted(sys.modules)))\n"
         "sys.exit(code)\n"
     )
-    code, output = task.run(sys.executable, "-c", command)
+    # an engine that reports what its process has loaded
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "attacking_engine.py").write_bytes((ENGINES / "attacking_engine.py").read_bytes())
+    about = site / "attacking_engine-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: attacking-engine\nVersion: 1\n")
+    (about / "entry_points.txt").write_text(
+        "[edgeyard.engines]\nattacking = attacking_engine:AttackingEngine\n"
+    )
+    task.spec.update(engine="attacking", parameters={"attacks": []})
+    code, output = task.run(sys.executable, "-c", command, PYTHONPATH=str(site))
     assert code == 0, output
+    child = set(report_of(server)["engine_facts"]["modules"])
     parent = {name.split(".")[0] for name in json.loads((tmp_path / "parent.json").read_text())}
-    child = {name.split(".")[0] for name in json.loads((tmp_path / "child.json").read_text())}
     assert not WEB & (parent | child)
-    assert "onnxruntime" in child
+    assert "numpy" in child
     assert not {"numpy", "onnxruntime"} & parent
 
 

@@ -48,7 +48,7 @@ class Nomad:
             {"Type": "Terminated", "ExitCode": 0},
         ]
         self.run: Json = {}
-        self.log = ""
+        self.log = self.said = ""
         self.clock_ahead_s = 0.0
         self.variables: dict[str, object] = {}
         self.jobs: list[str] = []
@@ -72,6 +72,9 @@ class Nomad:
         if request.method == "DELETE":
             self.jobs.remove(path.rpartition("/")[2])
             return httpx.Response(200, json={})
+        if "/logs/" in path:
+            stdout = request.url.params["type"] == "stdout"
+            return httpx.Response(200, text=self.said if stdout else self.log)
         return self._plain(path)
 
     def _plain(self, path: str) -> httpx.Response:
@@ -98,8 +101,6 @@ class Nomad:
             return httpx.Response(200, json=runs)
         if path.endswith("/plan"):
             return httpx.Response(200, json={})
-        if "/logs/" in path:
-            return httpx.Response(200, text=self.log)
         if "/operator/" in path:
             return preemption(on=False)
         return httpx.Response(404, text="not found")
@@ -177,6 +178,21 @@ def test_where_all_is_well_nothing_is_to_be_done(nomad: Nomad) -> None:
     assert len(checks) == len(set(checks))  # nothing is told twice
     assert nomad.variables == {}  # nothing stays
     assert nomad.jobs == []
+
+
+def test_hosts_that_can_t_confine_runs_are_named(nomad: Nomad) -> None:
+    nomad.said = "edgeyard-runner 1\nsandbox open: runs are held by resource limits only\n"
+    found = only(look(), "sandbox", "warning")
+    assert found.found == "on pi-host runs are held by resource limits only"
+    assert "bubblewrap" in found.fix
+
+
+def test_hosts_that_confine_runs_are_named_as_good(nomad: Nomad) -> None:
+    nomad.said = "edgeyard-runner 1\nsandbox ok: each run is confined by bubblewrap\n"
+    findings = look()
+    assert trouble(findings) == []
+    (found,) = [each for each in findings if each.check == "sandbox"]
+    assert found.found == "on pi-host each run is confined by bubblewrap"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import importlib
 from typing import Callable, Mapping, cast
 
 from edgeyard.devices.runner.engine import Engine
+from edgeyard.devices.runner.sandbox import seccomp
 from edgeyard.errors import RunFailed
 
 GROUP = "edgeyard.engines"
@@ -35,6 +36,15 @@ def find(name: str) -> Engine:
         raise RunFailed(
             "engine_unsupported", f"engine {name!r} can't be loaded on this host: {error}"
         ) from error
+
+
+def confine(engine: Engine) -> None:
+    """Give up the right to start processes, for good, unless the engine needs it.
+
+    Called when the engine is loaded and before it sees a model.
+    """
+    if not getattr(engine, "starts_processes", False):
+        seccomp.forbid_new_processes()
 
 
 def _built_in(reference: str) -> Callable[[], Engine]:

@@ -18,7 +18,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
-from typing import Callable, Dict, Mapping, Optional, Tuple, Union
+from typing import Callable, Dict, Mapping, Optional, Sequence, Tuple, Union
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
 """A longer message is not one of ours."""
@@ -30,7 +30,6 @@ _LONGEST_POLL_S = 60.0
 """poll takes a C int of milliseconds; waking once a minute costs nothing."""
 
 _PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
 
 Message = Mapping[str, object]
 
@@ -73,13 +72,13 @@ class Channel:
     """The child's end of the pipe: one JSON object a line."""
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+        self.descriptor = descriptor
 
     def send(self, message: Message) -> None:
         """Write one message; blocks while the parent is behind."""
         data = json.dumps(message, allow_nan=False).encode() + b"\n"
         while data:
-            data = data[os.write(self._descriptor, data) :]
+            data = data[os.write(self.descriptor, data) :]
 
 
 def run_limited(
@@ -89,6 +88,7 @@ def run_limited(
     on_output: Callable[[bytes], None],
     *,
     parent_pid: Optional[int] = None,
+    inherited: Sequence[int] = (),
 ) -> Ending:
     """Run ``work`` in a child process and wait for its end.
 
@@ -101,6 +101,7 @@ def run_limited(
         on_message: Called with every message that the child sent.
         on_output: Called with what the child wrote to stdout and stderr.
         parent_pid: Process that we must not outlive; see `orphaned`.
+        inherited: Descriptors that the child keeps.
     """
     messages, messages_in = os.pipe()
     output, output_in = os.pipe()
@@ -111,7 +112,7 @@ def run_limited(
     me = os.getpid()
     child = os.fork()
     if child == 0:
-        _child(work, limits, me, messages_in, output_in, signals)
+        _child(work, limits, me, (messages_in, *inherited), output_in, signals)
     try:
         os.close(messages_in)
         os.close(output_in)
@@ -151,7 +152,7 @@ def _child(
     work: Callable[[Channel], int],
     limits: Limits,
     parent: int,
-    messages_in: int,
+    kept: Tuple[int, ...],
     output_in: int,
     signals: set[Union[int, signal.Signals]],
 ) -> None:
@@ -164,7 +165,6 @@ def _child(
         signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         os.setsid()
         die_with_parent(parent)
-        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if limits.cpus:
             with contextlib.suppress(OSError):  # the report says where it really ran
@@ -173,11 +173,12 @@ def _child(
         for source, target in ((null, 0), (output_in, 1), (output_in, 2)):
             os.dup2(source, target)
         # the parent's sockets and log are none of the child's business
-        kept = messages_in
-        os.closerange(3, kept)
-        os.closerange(kept + 1, 4096)
+        begin = 3
+        for descriptor in (*sorted(kept), 4096):
+            os.closerange(begin, descriptor)
+            begin = descriptor + 1
         output_in = 2
-        status = work(Channel(kept))
+        status = work(Channel(kept[0]))
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:

@@ -29,7 +29,10 @@ _MOST_RESULTS = 256
 _MOST_REPORT_BYTES = 64 * 1024**2
 """It is read into memory; what is big belongs into files of its own."""
 
-_FACTS = ("target_uid", "family", "cpus", "threads", "ram_bytes", "emulated")
+_FACTS = (
+    *("target_uid", "family", "cpus", "threads", "ram_bytes", "emulated"),
+    *("storage_bytes", "sandbox"),
+)
 """What the board is told of itself: no address, no hooks, no paths of its host."""
 
 _PASSED_ON = (

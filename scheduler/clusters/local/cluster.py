@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgeyard.devices.model import Board, Host
+from edgeyard.devices.inventory import sandbox_of
+from edgeyard.devices.model import Board, Host, Sandbox
 from edgeyard.errors import ClusterUnreachable, JobExists, JobRefused, NotFound
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.local.admission import LocalJob, admit
@@ -78,8 +79,11 @@ class LocalCluster:
         *,
         datacenter: str = DATACENTER,
         kept_jobs: int = KEPT_JOBS,
+        sandbox: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
+        """``sandbox``: the mode of all boards' runs; None: as the boards say."""
+        self._sandbox = sandbox
         self._folder = data_dir / "alloc"
         self._datacenter = datacenter
         self._kept_jobs = kept_jobs
@@ -299,6 +303,7 @@ class LocalCluster:
             HOST_ID,
             self._datacenter,
             self._downloader,
+            self._confinement(board),
         )
         entry.secrets = {}
         self._note(
@@ -309,6 +314,10 @@ class LocalCluster:
             target=self._run, args=(entry, entry.task, board.target_uid), name=f"local-{job_id}"
         )
         entry.thread.start()
+
+    def _confinement(self, board: Board) -> Sandbox:
+        sandbox = sandbox_of(board)
+        return sandbox if self._sandbox is None else replace(sandbox, mode=self._sandbox)
 
     def _run(self, entry: _Entry, task: Task, target_uid: str) -> None:
         """The life of one task, on a thread of its own."""

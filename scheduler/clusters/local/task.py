@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from edgeyard.devices.model import Board
+from edgeyard.devices.model import Board, Sandbox
 from edgeyard.devices.runner.engine import BoardFacts
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.clusters.exits import failure_of
@@ -62,12 +62,14 @@ class Task:
         host_id: str,
         datacenter: str,
         downloader: Downloader,
+        sandbox: Sandbox,
     ) -> None:
         self._job = job
         self._board = board
         self._secrets = secrets
         self._folder = folder
         self._downloader = downloader
+        self._sandbox = sandbox
         self._alloc_id = str(uuid.uuid4())
         self._node = {
             "node.unique.id": host_id,
@@ -211,6 +213,8 @@ class Task:
             progress_file=str(progress_file(self._folder)),
             emulated=True,
             hooks=board.hooks,
+            storage_bytes=board.storage_bytes or None,
+            sandbox=self._sandbox,
         )
 
     def _wait(self, pid: int, pidfd: int) -> Failure | None:

@@ -20,6 +20,7 @@ from edgeyard.scheduler.clusters.nomad.doctor.reach import (
     reach,
     reach_findings,
     runner_findings,
+    sandbox_findings,
 )
 from edgeyard.scheduler.clusters.nomad.doctor.rights import (
     in_namespace,
@@ -102,6 +103,7 @@ def _examine(
             yield from reach_findings(reached, used, public_url, patience_s)
             if task.runner:
                 yield from runner_findings(reached, used, task)
+                yield from sandbox_findings(reached, used)
             if reached.logs is not None:
                 rule = in_namespace(asker.access.namespace, "read-logs")
                 yield right(reached.logs, "read-logs", rule)

@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -24,6 +24,7 @@ _TASK = "reach"
 _DOWNLOAD, _FAILED = "Downloading Artifacts", "Failed Artifact Download"
 _DRIVER_FAILED, _TERMINATED = "Driver Failure", "Terminated"
 _RPC = re.compile(r"rpc error: code = \w+ desc = ")
+_SANDBOX = re.compile(r"^sandbox (ok|open): .+$", re.MULTILINE)
 _LEAST_WORDS = 2
 _MEMORY_MIB = 64
 """For the runner's Python: Nomad holds a task to it."""
@@ -37,8 +38,8 @@ class Task:
         driver: As the benchmarks' own; the file is fetched before it does anything.
         image: Of a driver that needs one.
         source: URL of a small file; "" for none.
-        runner: The command of benchmarks on their hosts, which is asked for its version; empty
-            where the image has it.
+        runner: The command of benchmarks on their hosts, which is asked how it confines runs;
+            empty where the image has it.
     """
 
     driver: str
@@ -49,7 +50,7 @@ class Task:
 
 def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) -> object:
     """The job as Nomad's API takes it: once on every host, never again."""
-    command, *args = (*task.runner, "--version") if task.runner else ("true",)
+    command, *args = (*task.runner, "--confinement") if task.runner else ("true",)
     config: dict[str, object] = {"command": command, "args": args}
     if task.image:
         config["image"] = task.image
@@ -95,12 +96,14 @@ class Reached:
         files: By host id: why it does not reach the server; "" where it does. A host that said
             nothing in time is not among them.
         runners: By host id: why the runner does not start there; "" where it does.
+        sandboxes: By host id: what its runner says of how it confines runs, where it does.
         logs: Nomad's answer to our wish to read a log; None where there was no task to have one.
         refused: Why there was no job at all.
     """
 
     files: Mapping[str, str]
     runners: Mapping[str, str]
+    sandboxes: Mapping[str, str] = field(default_factory=dict)
     logs: Answer | None = None
     refused: str = ""
 
@@ -148,9 +151,20 @@ def reach(
             lines = [line for line in logs.text.splitlines() if line.strip()]
             if host in runners and logs.ok and lines:
                 runners[host] = " ".join(lines[-1].split())
-        return Reached(files=files, runners=runners, logs=logs)
+        sandboxes = {
+            host: said.group(0)
+            for host in runners
+            if not runners[host] and (said := _SANDBOX.search(_stdout(asker, runs[host])))
+        }
+        return Reached(files=files, runners=runners, sandboxes=sandboxes, logs=logs)
     finally:
         asker.ask(f"/v1/job/{job_id}", "DELETE", purge="true")
+
+
+def _stdout(asker: Asker, run: Mapping[str, object]) -> str:
+    path = f"/v1/client/fs/logs/{run.get('ID')}"
+    told = asker.ask(path, task=_TASK, type="stdout", plain="true")
+    return told.text if told.ok else ""
 
 
 def _events(run: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
@@ -255,6 +269,21 @@ def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iter
     if silent:
         found = f"{command} has not told its version on {named(silent)} yet"
         yield Finding(check="runner", state="unknown", found=found)
+
+
+def sandbox_findings(reached: Reached, hosts: Sequence[Host]) -> Iterator[Finding]:
+    """How the runners of hosts confine what they run, and what they can't confine."""
+    told = [(host.name, reached.sandboxes.get(host.host_id, "")) for host in hosts]
+    for said, names in by_reason((name, said) for name, said in told if said).items():
+        state, _, sentence = said.removeprefix("sandbox ").partition(": ")
+        yield Finding(
+            check="sandbox",
+            state="ok" if state == "ok" else "warning",
+            found=f"on {named(names)} {sentence}",
+            fix=""
+            if state == "ok"
+            else "install bubblewrap and libseccomp there: docs/explanation/sandbox.md",
+        )
 
 
 def from_here(url: str) -> Finding:
