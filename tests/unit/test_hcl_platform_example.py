@@ -56,6 +56,10 @@ DIFFERENCES: dict[str, tuple[Any, str]] = {
     f"{TASK}.Templates[0].Envvars": (False, "it is in no environment, which all children inherit"),
     f"{TASK}.Templates[0].ChangeMode": ("noop", "a token that is written again restarts no task"),
     f"{TASK}.Templates[0].Perms": ("0600", "it is no other user's"),
+    f"{TASK}.Config.privileged": (
+        False,
+        "a privileged container owns its host; device files are named in the boards file",
+    ),
     f"{TASK}.KillTimeout": (5 * 10**9, "time to stop measuring and to say so"),
     "Job.TaskGroups[0].RestartPolicy.Attempts": (
         0,
