@@ -58,6 +58,10 @@ class Attacks:
                 return f"wrote into {folder}"
         raise last
 
+    def write_next_to_the_task(self) -> str:
+        Path(self.aims["next_to_the_task"], "written").write_text("x")
+        return "wrote a file"
+
     def change_model(self) -> str:
         with open(self.aims["model"], "ab") as file:
             file.write(b"x")
