@@ -86,7 +86,8 @@ class Lab:
     def run(self, task: Task, method: str) -> dict[str, Any]:
         """The report of a run that was confined by this method."""
         path = os.environ["PATH"] if method == "bubblewrap" else str(self.folder / "no-programs")
-        _, output = task.run(PYTHONPATH=str(self.folder / "engines"), PATH=path)
+        engines = str(self.folder / "engines")
+        _, output = task.run(PYTHONPATH=engines, PATH=path, LAB_SECRET=TOKEN)
         report = self.server.report
         jsonschema.validate(report, SCHEMA, cls=jsonschema.Draft202012Validator)
         assert report["confinement"] is not None, output
@@ -109,7 +110,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
         tmp_path / "data/admin.token",
         tmp_path / "data/edgeyard.db",
         tmp_path / "other-run/local/model.onnx",
-        tmp_path / "task/secrets/token.env",
+        tmp_path / "task/secrets/other.env",
         tmp_path / "task/local/spec.json",
     ]
     for path in secrets:
