@@ -457,7 +457,7 @@ def open_store(settings: Settings, clock: Clock | None = None) -> SqlStore:
     where = (
         f"sqlite:///{settings.data_dir / 'edgeyard.db'}" if url is None else url.get_secret_value()
     )
-    return SqlStore(where, now=(clock or SteadyClock()).now)
+    return SqlStore(where, now=(clock or SteadyClock()).now, ballast_bytes=settings.ballast_bytes)
 
 
 def open_files(settings: Settings) -> FileStore:

@@ -12,6 +12,7 @@ from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
+from edgeyard.errors import OutOfSpace
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
@@ -198,6 +199,15 @@ class Services:
     def max_pending_for(self, user: User) -> int | None:
         """Return how many benchmarks of all users may wait, as it holds for this one."""
         return None if user.role is Role.OPERATOR else self.settings.max_pending_total
+
+    def check_room(self, user: User) -> None:
+        """Check that the database's disk has room for a submission of this user.
+
+        Raises:
+            OutOfSpace: What room there is, is for operators, and for making more.
+        """
+        if user.role is not Role.OPERATOR and self.store.short_of_space:
+            raise OutOfSpace("submitting")
 
     def usable_boards(self) -> tuple[tuple[Board, ...], tuple[Board, ...]]:
         """The expected boards, and unknown ones where those may be used."""

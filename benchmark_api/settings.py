@@ -181,6 +181,13 @@ class Settings(BaseSettings):
         description="Room that uploads of users leave free on the disk of the files, bytes: for "
         "results of what runs, and for the database. Past it uploads are refused with 507.",
     )
+    ballast_bytes: Size = Field(
+        16 * 2**20,
+        ge=0,
+        description="Size of a file next to an SQLite database that is given up when the disk is "
+        "full, bytes: cancelling, deleting, pruning and starting work then. Users' submissions are "
+        "refused with 507 until there is room for it again.",
+    )
     result_limit_bytes: Size = Field(4 * 2**30, gt=0, description="Largest result file, bytes.")
     body_limit_bytes: Size = Field(
         2**20, ge=1024, le=64 * 2**20, description="Largest JSON or YAML body, bytes."

@@ -1152,12 +1152,21 @@ class Store(Protocol):
         """For reading only."""
         ...
 
-    def transact(self, work: Callable[[UnitOfWork], _Result]) -> _Result:
+    @property
+    def short_of_space(self) -> bool:
+        """Whether only room for making room is left."""
+        ...
+
+    def transact(
+        self, work: Callable[[UnitOfWork], _Result], *, makes_room: bool = False
+    ) -> _Result:
         """Run a unit of work that reads and writes until it is committed; returns what it returns.
 
         Args:
             work: May be called several times, each time in a new transaction: it reads all that
                 it decides about from the unit of work that it is given.
+            makes_room: It lets room become free, or is an operator's: on a full disk it takes what
+                is kept for that.
 
         Raises:
             Unavailable: The database is locked or gone, or others were first every time.

@@ -119,7 +119,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
         return changed
 
-    changed = context.services.store.transact(change)
+    changed = context.services.store.transact(change, makes_room=True)
     context.authenticator.forget()
     context.services.engine.wake()
     return answer(user_to_json(changed))
@@ -292,7 +292,7 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
                 uow.accounts.revoke_sessions(token.user_id, now, token.session_id)
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
 
-    context.services.store.transact(change)
+    context.services.store.transact(change, makes_room=True)
     context.authenticator.forget()
     return Response(status_code=204)
 

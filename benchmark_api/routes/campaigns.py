@@ -98,6 +98,7 @@ def submit(
         once.remember(uow, told)
         return told, made
 
+    services.check_room(caller.user)
     done = services.store.transact(submit)
     if isinstance(done, Response):
         return done

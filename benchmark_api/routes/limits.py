@@ -49,6 +49,7 @@ _SERVER = {
     "result_limit_bytes": _Kind("bytes", 413),
     "body_limit_bytes": _Kind("bytes", 413),
     "reserve_bytes": _Kind("bytes", 507),
+    "ballast_bytes": _Kind("bytes", 507),
     "user_requests_per_minute": _Kind("requests a minute", 429),
     "trusted_requests_per_minute": _Kind("requests a minute", 429),
     "address_requests_per_minute": _Kind("requests a minute", 429),

@@ -47,7 +47,7 @@ def stop(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
             raise NotFound("schedule", schedule_id)
         uow.lab.save_schedule(replace(found, active=False))
 
-    context.services.store.transact(end)
+    context.services.store.transact(end, makes_room=True)
     return Response(status_code=204)
 
 

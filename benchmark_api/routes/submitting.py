@@ -324,6 +324,7 @@ def enqueue(
         once.remember(uow, told)
         return told
 
+    services.check_room(caller.user)
     told = context.group.run(look, change, caller.user_id)
     if not isinstance(told, Response):
         context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()

@@ -70,7 +70,9 @@ def collect_garbage(
         if clock.disagreement_s():
             break  # the age of what is left to look at is no longer known
         # Asked again as nobody else writes: it may have been named meanwhile.
-        if not dry_run and not store.transact(partial(_removed, files, stored.sha256, None)):
+        if not dry_run and not store.transact(
+            partial(_removed, files, stored.sha256, None), makes_room=True
+        ):
             continue
         content += Pruned(1, stored.size_bytes)
     rows = sum(each.rows for each in pruned.values())
@@ -100,7 +102,7 @@ def release(store: Store, files: FileStore, named_at: Mapping[str, datetime]) ->
     """
     for sha256, at in named_at.items():
         try:
-            store.transact(partial(_removed, files, sha256, at))
+            store.transact(partial(_removed, files, sha256, at), makes_room=True)
         except Unavailable as error:
             logger.warning(
                 "content without a name could not be removed",

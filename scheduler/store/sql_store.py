@@ -25,12 +25,19 @@ from sqlalchemy.exc import (
     NoSuchModuleError,
 )
 
-from edgeyard.errors import ConcurrentUpdate, ConfigError, InvalidInput, Unavailable
+from edgeyard.errors import (
+    ConcurrentUpdate,
+    ConfigError,
+    InvalidInput,
+    OutOfSpace,
+    Unavailable,
+)
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
+from edgeyard.scheduler.store.ballast import Ballast
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from edgeyard.scheduler.store.contents import SqlFiles
 from edgeyard.scheduler.store.credits import SqlCredits
@@ -115,6 +122,7 @@ class SqlStore:
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         wait_s: float = WAIT_S,
+        ballast_bytes: int = 0,
     ) -> None:
         """Open the database and bring it to the schema of this code.
 
@@ -122,6 +130,8 @@ class SqlStore:
             url: ``sqlite:///PATH`` or ``postgresql://…``.
             now: For the expiry of idempotency keys.
             wait_s: See `WAIT_S`.
+            ballast_bytes: Room on an SQLite database's disk that is given up when it is full, for
+                what makes room; see `transact`.
 
         Raises:
             ConfigError: The URL is wrong, or the database is not one that this code can use.
@@ -133,7 +143,11 @@ class SqlStore:
         self._progress = ProgressBuffer(self._write_ticks)
         parsed = _parsed(url)
         self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
+        self._ballast = Ballast(Path(parsed.database or "db").with_suffix(".ballast"), 0)
         if self._turns is not None:
+            path = Path(parsed.database or "").with_suffix(".ballast")
+            self._ballast = Ballast(path, ballast_bytes)
+            self._ballast.release_where_full()
             _close_to_others(Path(parsed.database or ""))
             self._reader = _sqlite(parsed, wait_s, writes=False)
             self._writer = _sqlite(parsed, wait_s, writes=True)
@@ -147,6 +161,12 @@ class SqlStore:
         except BaseException:
             self.close()
             raise
+        self._ballast.restore()
+
+    @property
+    def short_of_space(self) -> bool:
+        """Whether the ballast was given up: what room there is, is for making more."""
+        return self._ballast.is_released()
 
     def _migrate(self, url: URL) -> None:
         shown = url.render_as_string(hide_password=True)
@@ -176,12 +196,16 @@ class SqlStore:
             connection.begin()
             yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self)
 
-    def transact(self, work: Callable[[SqlUnitOfWork], _Result]) -> _Result:
+    def transact(
+        self, work: Callable[[SqlUnitOfWork], _Result], *, makes_room: bool = False
+    ) -> _Result:
         """Run a unit of work that writes, again from its start where others were first.
 
         Args:
             work: Reads what it decides about in the unit of work that it is given, and changes
                 nothing else: it may be called several times, and only the last call is kept.
+            makes_room: It lets room become free, or is an operator's: on a full disk it takes that
+                of the ballast.
 
         Returns:
             What the call of ``work`` returned that was committed.
@@ -189,6 +213,17 @@ class SqlStore:
         Raises:
             Unavailable: The database is locked or gone, or others were first every time.
         """
+        try:
+            done = self._transact(work)
+        except OutOfSpace:
+            if not makes_room or not self._ballast.release():
+                raise
+            done = self._transact(work)
+        if makes_room:
+            self._ballast.restore()
+        return done
+
+    def _transact(self, work: Callable[[SqlUnitOfWork], _Result]) -> _Result:
         for pause_s in PAUSES_S:
             try:
                 with self.write() as uow:
@@ -263,10 +298,11 @@ class SqlStore:
                 gone = 0
                 for start in range(0, len(rows), rule.step):
                     few = rows[start : start + rule.step]
-                    gone += self.transact(partial(_remove, rule, few, before))
+                    gone += self.transact(partial(_remove, rule, few, before), makes_room=True)
                 found[rule.limit] += Pruned(gone, size if gone else 0)
         if not dry_run:
             self._give_back_pages()
+            self._ballast.restore()
         return found
 
     def _rows(self, statement: Executable, values: Row) -> Sequence[Row]:

@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from deploy.process import Server, edgeyard
 from tests.builders.api import Api, running
 
 TOKEN = "upload-token-1"  # of an attempt that `Api.dispatched` made
 RESERVE = 8 * 2**20
 
 
+@pytest.fixture(name="larger_disk")
+def a_larger_disk(tmp_path: Path) -> Iterator[Path]:
+    yield from mounted(tmp_path / "larger", 64)
+
+
 @pytest.fixture(name="disk")
 def a_small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB."""
-    folder = tmp_path / "disk"
+    yield from mounted(tmp_path / "disk", 24)
+
+
+def mounted(folder: Path, size_mib: int) -> Iterator[Path]:
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(folder)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True, check=False, timeout=60)
     except OSError as error:
@@ -31,6 +42,17 @@ def a_small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip(f"mounting is not possible here: {done.stderr.strip()}")
     yield folder
     subprocess.run(["umount", "-l", str(folder)], check=True, timeout=60)
+
+
+def fill(disk: Path) -> Path:
+    """Take all room that is left; returns the file that does."""
+    ballast = disk / "filler"
+    with ballast.open("ab", buffering=0) as file:
+        for step in (2**20, 2**12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(step))
+    return ballast
 
 
 @pytest.fixture(name="api")
@@ -100,3 +122,70 @@ def test_a_disk_without_any_room_recovers_by_itself(api: Api, disk: Path) -> Non
     api.upload("x.onnx", b"x" * 100_000)
     assert api.submit()
     assert api.attempt(attempt.benchmark_id).job_id == attempt.job_id
+
+
+@pytest.mark.slow
+def test_cancel_delete_prune_and_start_work_on_a_full_disk(larger_disk: Path) -> None:
+    """Of a real server: what makes room needs some, which is kept for it."""
+    data, environment = larger_disk / "data", {"EDGEYARD_RESERVE_BYTES": "1 MiB"}
+    submitted = {"runtime": "ort", "benchmark_type": "TYPE1", "model": "net.onnx"}
+    with edgeyard(data, environment) as server:
+        ballast = data / "edgeyard.ballast"
+        assert ballast.stat().st_size == 16 * 2**20
+        file = upload(server, larger_disk / "net.onnx", 4 * 2**20)
+        held = [
+            ended(server, "hold", server.call("POST", "/v1/benchmarks", {**submitted, **FAMILY}))
+            for _ in range(3)
+        ]
+        made = server.call("POST", "/v1/users", {"user_id": "ann"})
+        token = server.call("POST", "/v1/tokens", {"user_id": "ann"})
+        assert isinstance(made, dict)
+        assert isinstance(token, dict)
+        server.process.kill()  # its log stays as it is
+        server.process.wait(60)
+    filler = fill(larger_disk)
+    with edgeyard(data, environment) as server:
+        assert not ballast.exists()
+        fill(larger_disk)  # also what was left for the start
+        ann = Server(server.url, server.port, server.process, str(token["token"]))
+        with pytest.raises(RuntimeError, match=r"\b507\b"):
+            ann.call(
+                "POST", "/v1/benchmarks", {**submitted, **FAMILY, "model_url": "http://x.test/"}
+            )
+        filler.unlink()
+        # the ballast is there again as soon as something makes room, and there is enough
+        assert ended(server, "cancel", held[0])
+        assert ballast.exists()
+    filler = fill(larger_disk)
+    with edgeyard(data, environment) as server:
+        assert ended(server, "cancel", held[1])
+        assert ended(server, "cancel", held[2])
+        server.call("DELETE", f"/v1/files/{file['file_id']}")
+        prune = [sys.executable, "-m", "edgeyard", "server", "prune", "--data-dir", str(data)]
+        done = subprocess.run(
+            prune, capture_output=True, text=True, check=False, timeout=120,
+            env={**os.environ, **environment},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        free = os.statvfs(larger_disk)
+        assert free.f_bavail * free.f_frsize >= 4 * 2**20  # the file's
+    filler.unlink()
+
+
+FAMILY = {"target": "emumid"}
+
+
+def upload(server: Server, path: Path, size_bytes: int) -> Mapping[str, object]:
+    path.write_bytes(os.urandom(size_bytes))
+    try:
+        return server.upload(path)
+    finally:
+        path.unlink()
+
+
+def ended(server: Server, action: str, benchmark: object) -> dict[str, object]:
+    """Hold or cancel it; returns it as it is then."""
+    assert isinstance(benchmark, dict)
+    told = server.call("POST", f"/v1/benchmarks/{benchmark['benchmark_id']}/{action}")
+    assert isinstance(told, dict)
+    return told
