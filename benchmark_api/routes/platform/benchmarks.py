@@ -396,7 +396,7 @@ def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
             lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
         uow.benchmarks.delete(benchmark_id, now)
 
-    services.store.transact(change)
+    services.store.transact(change, makes_room=True)
     services.engine.wake()
     return answer({"id": benchmark_id, "deleted": True})
 

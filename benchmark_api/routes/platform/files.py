@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -20,6 +21,7 @@ from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.fields import MAX_NAME_BYTES, MAX_URL, is_url
 from edgeyard.errors import InvalidInput, NotFound
+from edgeyard.scheduler.engine.housekeeping import release as remove_content
 from edgeyard.scheduler.model.records import UserFile
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
@@ -70,9 +72,9 @@ async def upload_dataset(request: Request, caller: Submitter, context: Ctx) -> R
 
 @datasets.delete("/{name}", responses=answers(200, shapes.Anything))
 def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
-    """Forget a dataset; benchmarks that use it keep it."""
+    """Delete a dataset; its content goes at once, unless live benchmarks or others have it too."""
 
-    def forget(uow: UnitOfWork) -> None:
+    def forget(uow: UnitOfWork) -> dict[str, datetime]:
         known = [
             each
             for each in uow.files.user_files(caller.user_id, limit=MAX_LISTED)
@@ -80,10 +82,12 @@ def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
         ]
         if not known:
             raise NotFound("dataset", name)
-        for each in known:
-            uow.files.remove_user_file(each.file_id)
+        gone = [uow.files.remove_user_file(each.file_id) for each in known]
+        return {each.sha256: each.created_at for each in gone}
 
-    context.services.store.transact(forget)
+    services = context.services
+    forgotten = services.store.transact(forget, makes_room=True)
+    remove_content(services.store, services.files, forgotten)
     return answer({"dataset": name, "deleted": True})
 
 
