@@ -75,6 +75,14 @@ WAYS_TO_TENSORS = {
 """Every field of the format through which a message holds a tensor, and the message in that field.
 A test compares this with the ``onnx`` package, so that a new field is not overlooked."""
 
+SINGLE = {
+    "TrainingInfoProto": frozenset({TRAINING_INITIALIZATION, TRAINING_ALGORITHM}),
+    "AttributeProto": frozenset({ATTRIBUTE_TENSOR, ATTRIBUTE_GRAPH, ATTRIBUTE_SPARSE}),
+    "SparseTensorProto": frozenset({SPARSE_VALUES, SPARSE_INDICES}),
+}
+"""Of `WAYS_TO_TENSORS`, those that are there once. Readers merge a second one into the first: two
+tensors of a thousand elements become one of a million."""
+
 TENSOR_TYPES = {"float32": 1, "float16": 10, "float64": 11}
 """NumPy's names of the types that `tensor` can write, and onnx's numbers."""
 
@@ -223,7 +231,12 @@ class _Census:
                 raise RunFailed("user_model", f"the model has more than {MAX_NODES} nodes")
         ways = WAYS_TO_TENSORS[kind]
         dims = list[int]()
+        seen = set[int]()
         for entry in fields_of(view):
+            if entry.number in SINGLE.get(kind, ()):
+                if entry.number in seen:
+                    raise not_onnx(f"two of field {entry.number} in place of one")
+                seen.add(entry.number)
             if entry.number in ways:
                 self.visit(ways[entry.number], entry.content(), depth)
             elif kind == "NodeProto" and entry.number == NODE_OP_TYPE:

@@ -44,9 +44,16 @@ class Field(NamedTuple):
         return _text(self.content())
 
     def integers(self, limit: int) -> list[int]:
-        """Values of a repeated integer field, packed or not; no more than one over ``limit``."""
+        """Values of a repeated integer field, packed or not; no more than one over ``limit``.
+
+        Raises:
+            RunFailed: ``user_model``: it is of another type, which other readers skip: they would
+                see other numbers than we do.
+        """
         if isinstance(self.value, int):
             return [self.value]
+        if self.wire != _BYTES:
+            raise not_onnx(f"field {self.number} in place of an integer")
         values: list[int] = []
         position = 0
         while position < len(self.value) and len(values) <= limit:

@@ -204,3 +204,64 @@ def test_a_key_that_other_readers_shorten_is_refused() -> None:
     encoded = bytes([key & 0x7F | 0x80, key >> 7 & 0x7F | 0x80, 0x80, 0x80, 0x10])
     with pytest.raises(RunFailed, match="field number"):
         Message(encoded + b"\x00")
+
+
+def varint(value: int) -> bytes:
+    message = Message()
+    message.add(1, value % 2**64)
+    return message.encode()[1:]
+
+
+@st.composite
+def dimensions(draw: st.DrawFn) -> bytes:
+    """The field ``dims`` of a tensor, in any of the encodings that the wire format has."""
+    key, value = onnx_file.TENSOR_DIMS << 3, draw(st.sampled_from([0, 1, 2, 3, 2**20, 2**40]))
+    kind = draw(st.sampled_from(["varint", "packed", "fixed32", "fixed64", "group"]))
+    if kind == "varint":
+        return bytes([key]) + varint(value)
+    if kind == "packed":
+        packed = b"".join(map(varint, draw(st.lists(st.integers(0, 2**20), max_size=20))))
+        return bytes([key | 2]) + varint(len(packed)) + packed
+    if kind == "fixed32":
+        return bytes([key | 5]) + (value % 2**32).to_bytes(4, "little")
+    if kind == "fixed64":
+        return bytes([key | 1]) + value.to_bytes(8, "little")
+    return bytes([key | 3]) + bytes([key]) + varint(value) + bytes([key | 4])
+
+
+def framed(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def elements(tensor: TensorProto) -> int:
+    product = 1
+    for size in tensor.dims:
+        product *= size
+    return product
+
+
+@settings(small, max_examples=300)
+@given(parts=st.lists(dimensions(), max_size=5), copies=st.integers(1, 2), kept=st.booleans())
+def test_a_tensor_has_as_many_elements_as_other_readers_see(
+    parts: list[bytes], copies: int, kept: bool
+) -> None:
+    """In whichever encoding its dimensions are, and if it is there twice, which merges."""
+    tensor = framed(TensorProto.RAW_DATA_FIELD_NUMBER, b"") + b"".join(parts)
+    if kept:
+        graph = framed(onnx_file.GRAPH_INITIALIZER, tensor) * copies
+    else:
+        attribute = framed(onnx_file.ATTRIBUTE_TENSOR, tensor) * copies
+        node = framed(onnx_file.NODE_ATTRIBUTE, attribute)
+        graph = framed(onnx_file.GRAPH_NODE, node)
+    content = framed(onnx_file.MODEL_GRAPH, graph)
+    facts = None
+    with only_user_model():
+        facts = onnx_file.inspect(content)
+    if facts is None:
+        return
+    read = ModelProto.FromString(content)
+    tensors = list(read.graph.initializer)
+    tensors += [each.t for node in read.graph.node for each in node.attribute]
+    assert facts.parameters == sum(map(elements, tensors))
+    assert max(map(elements, tensors)) <= 4 * len(content)
+    assert all(len(each.dims) <= onnx_file.MAX_DIMENSIONS for each in tensors)
