@@ -20,6 +20,7 @@ from edgeyard.devices.runner.engine import (
     TrainingResult,
 )
 from edgeyard.devices.runner.onnx_file import inspect, open_model
+from edgeyard.devices.runner.sealed import sealed
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
@@ -132,9 +133,6 @@ class OrtEngine:
         mode = _choice(parameters, "execution_mode", tuple(_MODES), "sequential")
         available = tuple(ort.get_available_providers())
         provider = _choice(parameters, "execution_provider", available, "CPUExecutionProvider")
-        # what was looked at is what is loaded, and bytes have no folder with files beside them
-        content = bytes(open_model(model))
-        found = inspect(content)  # no external data, within limits
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = threads if mode == "parallel" else 1
@@ -146,13 +144,14 @@ class OrtEngine:
         # otherwise a file that is both formats would be looked at as one and loaded as the other
         options.add_session_config_entry("session.load_model_format", "ONNX")
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
-        started = time.perf_counter()
-        session = _translating(
-            lambda: ort.InferenceSession(content, sess_options=options, providers=providers)
-        )
-        loaded_ms = (time.perf_counter() - started) * 1e3
-        # onnxruntime keeps the file's content for a second try with other providers
-        session._model_bytes = b""
+        open_model(model).release()  # of a size that is taken
+        with sealed(model) as copy:
+            found = inspect(copy)  # no external data, within limits
+            started = time.perf_counter()
+            session = _translating(
+                lambda: ort.InferenceSession(copy, sess_options=options, providers=providers)
+            )
+            loaded_ms = (time.perf_counter() - started) * 1e3
         return OrtSession(
             session,
             {
