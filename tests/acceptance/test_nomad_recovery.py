@@ -148,7 +148,7 @@ def test_a_job_that_an_older_backup_does_not_know_is_adopted_with_its_result(
     backup = tmp_path / "backup.db"
     with closing(sqlite3.connect(database)) as source, closing(sqlite3.connect(backup)) as copy:
         source.backup(copy)
-    lab.server.call("POST", f"/v1/boards/{FIRST}/undrain")
+    lab.server.call("POST", f"/v1/boards/{FIRST}/resume")
     lab.server.wait(benchmark_id, ("running",), timeout_s=PATIENCE_S)
     (attempt,) = attempts_of(lab.server.show(benchmark_id))
     until(lambda: lab.runs(attempt["job_id"]), "Nomad knows that it runs")
