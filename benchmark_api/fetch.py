@@ -12,8 +12,10 @@ import logging
 import re
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -23,7 +25,7 @@ import httpcore
 import httpx
 
 from edgeyard.benchmark_api.bounded_http import BoundedTransport, never
-from edgeyard.errors import RunFailed, TooLarge, UrlRefused
+from edgeyard.errors import Cancelled, RunFailed, TooLarge, UrlRefused
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.records import StoredFile
 from edgeyard.scheduler.ports import FileStore, UrlFetcher
@@ -39,6 +41,12 @@ CHUNK_BYTES = 2**20
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 30.0
 """A server that sends nothing for so long is given up."""
+
+MAX_LOOKUPS = 64
+"""Names that are looked up at the same time, those included whose caller has given up."""
+
+_ASK_S = 0.2
+_lookups = threading.BoundedSemaphore(MAX_LOOKUPS)
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -242,7 +250,8 @@ class Fetcher:
         here = url
         for _ in range(MAX_REDIRECTS + 1):
             target = self._rules.check(here)
-            address = self._rules.addresses(target, self._resolve)[0]
+            resolve = in_time(self._resolve, ends_at, cancelled)
+            address = self._rules.addresses(target, resolve)[0]
             with opened(
                 target,
                 address,
@@ -403,6 +412,50 @@ def _shown(url: str) -> str:
     """A URL for people and logs: queries may hold signatures."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}{parts.path}"[:300]
+
+
+def in_time(resolve: Resolver, ends_at: float, cancelled: Callable[[], bool] = never) -> Resolver:
+    """A resolver that gives up when it is time, whatever the name server does.
+
+    The system's resolver can't be stopped: it goes on by itself on a thread of its own. At most
+    `MAX_LOOKUPS` do; who finds no place waits for one until it is time.
+
+    Args:
+        resolve: What may hang.
+        ends_at: Monotonic time at which it is given up.
+        cancelled: Whether the caller has given it up; asked a few times a second.
+
+    Returns:
+        A resolver that raises `RunFailed` with ``timeout`` when it is time, and `Cancelled`.
+    """
+
+    def bounded(host: str, port: int) -> Sequence[str]:
+        late = RunFailed(FailureCategory.TIMEOUT, f"no address of {host[:100]} was found in time")
+        while not _lookups.acquire(timeout=_ASK_S):
+            _check_wanted(ends_at, cancelled, late)
+        answer: Future[Sequence[str]] = Future()
+
+        def look_up() -> None:
+            try:
+                answer.set_result(resolve(host, port))
+            except BaseException as error:
+                answer.set_exception(error)
+            finally:
+                _lookups.release()
+
+        threading.Thread(target=look_up, name="edgeyard-resolve", daemon=True).start()
+        while not wait([answer], _ASK_S).done:
+            _check_wanted(ends_at, cancelled, late)
+        return answer.result()
+
+    return bounded
+
+
+def _check_wanted(ends_at: float, cancelled: Callable[[], bool], late: RunFailed) -> None:
+    if cancelled():
+        raise Cancelled("nobody wants the answer any more")
+    if time.monotonic() >= ends_at:
+        raise late
 
 
 def resolved(host: str, port: int) -> Sequence[str]:

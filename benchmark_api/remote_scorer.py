@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.benchmark_api.fetch import AddressRules, Resolver, opened, resolved
+from edgeyard.benchmark_api.fetch import AddressRules, Resolver, in_time, opened, resolved
 from edgeyard.errors import RunFailed
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.estimates import failure_rates, run_times
@@ -96,7 +96,7 @@ class RemoteScorer:
             raise TimeoutError(f"no answer within {budget_s:g} s") from error
 
     def _ask(self, body: bytes, count: int, until_s: float) -> NDArray[np.float32]:
-        address = self._rules.addresses(self._target, self._resolve)[0]
+        address = self._rules.addresses(self._target, in_time(self._resolve, until_s))[0]
         data = bytearray()
         with opened(
             self._target,

@@ -16,13 +16,14 @@ import hmac
 import os
 import secrets
 import ssl
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.bounded_http import never
-from edgeyard.benchmark_api.fetch import AddressRules, Resolver, opened, resolved
+from edgeyard.benchmark_api.fetch import AddressRules, Resolver, in_time, opened, resolved
 from edgeyard.scheduler.model.records import Webhook
 
 SIGNATURE = "X-Edgeyard-Signature"
@@ -94,7 +95,9 @@ class WebhookSender:
     ) -> int:
         """See `edgeyard.scheduler.ports.WebhookPost.post`; the answer's body is not read."""
         target = self._rules.check(url)
-        address = self._rules.addresses(target, self._resolve)[0]
+        ends_at = time.monotonic() + _TIMEOUT_S
+        resolve = in_time(self._resolve, ends_at, cancelled)
+        address = self._rules.addresses(target, resolve)[0]
         with opened(
             target,
             address,
@@ -102,7 +105,7 @@ class WebhookSender:
             method="POST",
             headers={"Content-Type": "application/json", **headers},
             content=body,
-            timeout_s=_TIMEOUT_S,
+            timeout_s=max(0.0, ends_at - time.monotonic()),
             cancelled=cancelled,
         ) as response:
             return response.status_code

@@ -3,7 +3,8 @@
 import http.server
 import ipaddress
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgeyard.benchmark_api.fetch import AddressRules, Fetcher, is_public, own_path
+from edgeyard.benchmark_api import webhooks
+from edgeyard.benchmark_api.fetch import (
+    MAX_LOOKUPS,
+    AddressRules,
+    Fetcher,
+    in_time,
+    is_public,
+    own_path,
+)
 from edgeyard.errors import Cancelled, RunFailed, TooLarge, UrlRefused
 from edgeyard.scheduler.files import ContentFiles
 
@@ -322,6 +331,59 @@ def test_a_redirect_that_names_no_place_is_the_user_s_to_mend(
     with pytest.raises(RunFailed, match="names no place") as caught:
         fetch.fetch(f"http://models.lab:{port}/status?{status}", 1000)
     assert caught.value.category == "user_input"
+
+
+@contextmanager
+def a_name_server_that_hangs() -> Iterator[Callable[[str, int], Sequence[str]]]:
+    answers = threading.Event()
+
+    def resolve(host: str, port: int) -> Sequence[str]:
+        answers.wait(60)
+        return ["127.0.0.1"]
+
+    try:
+        yield resolve
+    finally:
+        answers.set()
+
+
+def test_a_name_whose_look_up_hangs_is_given_up_at_the_deadline(tmp_path: Path) -> None:
+    with a_name_server_that_hangs() as resolve:
+        files = ContentFiles(tmp_path / "files")
+        hung = Fetcher(AddressRules(["models.lab"]), files, timeout_s=0.1, resolve=resolve)
+        for _ in range(2):
+            with pytest.raises(RunFailed, match=r"models\.lab") as caught:
+                hung.fetch("http://models.lab/m.onnx", 1000)
+            assert caught.value.category == "timeout"
+
+
+def test_a_look_up_that_nobody_wants_any_more_is_given_up(tmp_path: Path) -> None:
+    with a_name_server_that_hangs() as resolve:
+        files = ContentFiles(tmp_path / "files")
+        hung = Fetcher(AddressRules(["models.lab"]), files, timeout_s=50, resolve=resolve)
+        with pytest.raises(Cancelled):
+            hung.fetch("http://models.lab/m.onnx", 1000, lambda: True)
+
+
+def test_a_webhook_whose_name_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhooks, "_TIMEOUT_S", 0.1)
+    with a_name_server_that_hangs() as resolve:
+        sender = webhooks.WebhookSender(AddressRules(["hooks.lab"]), resolve=resolve)
+        with pytest.raises(RunFailed) as caught:
+            sender.post("http://hooks.lab/", b"{}", {})
+        assert caught.value.category == "timeout"
+
+
+def test_look_ups_that_hang_take_a_bounded_number_of_threads() -> None:
+    with a_name_server_that_hangs() as resolve:
+        for _ in range(MAX_LOOKUPS + 5):
+            with pytest.raises(RunFailed):
+                in_time(resolve, time.monotonic())("models.lab", 80)
+        hung = [each for each in threading.enumerate() if each.name == "edgeyard-resolve"]
+        assert len(hung) <= MAX_LOOKUPS
+    for each in hung:
+        each.join(60)
+    assert in_time(local, time.monotonic() + 60)("models.lab", 80) == ["127.0.0.1"]
 
 
 @pytest.mark.parametrize("path", ["/drip", "/drip-headers"])
