@@ -25,7 +25,9 @@ attributes = st.one_of(
     names,
     st.lists(integers, min_size=1, max_size=4),
 )
-small = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+small = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @contextmanager
