@@ -29,7 +29,12 @@ CACHED_S = 24 * 3600.0
 CONNECTIONS = 40
 """As many as a web server has worker threads."""
 
-_CONNECT_S, _READ_S, _TRIES = 5.0, 60.0, 3
+_PATIENT = {"connect_timeout": 5.0, "read_timeout": 60.0}
+_TRIES = 3
+_QUICK = {"connect_timeout": 1.5, "read_timeout": 2.5}
+"""For questions about content and its removal, tried once: they are asked in transactions, whose
+locks a service that hangs may not hold. Two of them end before PostgreSQL ends the transaction."""
+
 _CHUNK_BYTES = 2**20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
@@ -76,7 +81,8 @@ class S3Files:
             Unavailable: The service does not answer, or the folder can't be written.
         """
         self._access = access
-        self._client = _client(access)
+        self._client = _client(access, _TRIES, _PATIENT)
+        self._quick = _client(access, 1, _QUICK)
         self._cache = ContentFiles(cache, reserve_bytes=reserve_bytes)
         self._reserve_bytes = reserve_bytes
         self._uploads: Counter[str] = Counter()
@@ -148,7 +154,7 @@ class S3Files:
         key = self._key(sha256)
         with _translated("looking for content"):
             try:
-                self._client.head_object(Bucket=self._access.bucket, Key=key)
+                self._quick.head_object(Bucket=self._access.bucket, Key=key)
             except self._client.exceptions.ClientError as error:
                 if _is_absent(error):
                     return False
@@ -170,7 +176,7 @@ class S3Files:
         key = self._key(sha256)
         with _translated("removing content"):
             try:
-                head = self._client.head_object(Bucket=self._access.bucket, Key=key)
+                head = self._quick.head_object(Bucket=self._access.bucket, Key=key)
             except self._client.exceptions.ClientError as error:
                 if _is_absent(error):
                     return False
@@ -181,7 +187,7 @@ class S3Files:
             ):
                 return False
             failpoint("file:remove")
-            self._client.delete_object(Bucket=self._access.bucket, Key=key)
+            self._quick.delete_object(Bucket=self._access.bucket, Key=key)
         self._cache.remove(sha256, older_than_s=-1.0)
         return True
 
@@ -286,7 +292,7 @@ class S3Writer:
         self._local.abort()
 
 
-def _client(access: S3Access) -> Any:
+def _client(access: S3Access, tries: int, timeouts: Mapping[str, float]) -> Any:
     try:
         import boto3
         from botocore.config import Config
@@ -299,10 +305,9 @@ def _client(access: S3Access) -> Any:
         aws_access_key_id=access.access_key,
         aws_secret_access_key=access.secret_key,
         config=Config(
-            connect_timeout=_CONNECT_S,
-            read_timeout=_READ_S,
+            **timeouts,
             max_pool_connections=CONNECTIONS,
-            retries={"mode": "standard", "total_max_attempts": _TRIES},
+            retries={"mode": "standard", "total_max_attempts": tries},
             # Services other than Amazon's are rarely reached under a name for each bucket.
             s3={"addressing_style": "path"} if access.endpoint else None,
         ),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -19,6 +22,7 @@ from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.records import StoredFile
 from edgeyard.scheduler.s3_files import CACHED_S, S3Access, S3Files
 from tests import s3_service
+from tests.fakes.relay import Relay
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -215,6 +219,27 @@ def test_a_bucket_that_is_not_there_is_a_mistake_of_the_settings(
 def test_a_service_that_does_not_answer_is_unavailable(s3_access: S3Access, tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         S3Files(replace(s3_access, endpoint=f"http://127.0.0.1:{free_port()}"), tmp_path / "here")
+
+
+@pytest.mark.slow
+def test_a_service_that_hangs_holds_no_transaction_for_long(
+    s3_access: S3Access, tmp_path: Path
+) -> None:
+    """Whether content is kept is asked, and content is removed, while the database is locked."""
+    where = urlsplit(str(s3_access.endpoint))
+    relay = Relay([(str(where.hostname), int(where.port or 0))])
+    with socket.create_server(("127.0.0.1", 0)) as silent, relay.listening(("127.0.0.1", 0)) as at:
+        files = S3Files(replace(s3_access, endpoint=f"http://{at[0]}:{at[1]}"), tmp_path / "here")
+        stored = _store(files)
+        assert files.kept(stored.sha256)
+        relay.targets = (silent.getsockname(),)
+        relay.cut()  # connections that are open
+        relay.mend()
+        for ask in (files.kept, partial(files.remove, older_than_s=-10.0)):
+            began = time.monotonic()
+            with pytest.raises(Unavailable):
+                ask(stored.sha256)
+            assert time.monotonic() - began < 60  # three tries of a minute each before
 
 
 def test_secrets_are_not_shown(s3_access: S3Access) -> None:
