@@ -1,4 +1,4 @@
-"""Jobs a second of log replays on one core, next to a plain model in SimPy.
+"""Log replays on one core, next to a plain model in SimPy; and steps of the environment.
 
 20,000 jobs of HPC2N under FCFS and SJF without backfilling and under FCFS with EASY, through
 `edgeyard.scheduler.sim.replay`, as ``edgeyard sim replay`` runs them. The peer is what one writes
@@ -6,6 +6,9 @@ first with SimPy: a process for each job, a sorted list as the queue, one schedu
 each event. Both make the same schedule, which is checked.
 
 Reading the log and compilation are left out. The log is not part of Edgeyard; see `TRACES`.
+
+The rows ``paper env`` are steps a second of ``edgeyard/Cluster-v0`` with random actions, alone
+through Gymnasium and vectorised (64 side by side), observations included.
 """
 
 from __future__ import annotations
@@ -17,10 +20,12 @@ from bisect import insort
 from collections.abc import Callable, Generator
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+import edgeyard.scheduler.sim.environments  # noqa: F401  # registers them with Gymnasium
 from benchmarks.tables import Row, median_interval
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.framework.protocols import QueuePolicy
@@ -35,6 +40,7 @@ FILE = "HPC2N-2002-2.2-cln.swf.gz"
 JOBS = 20_000
 ROUNDS = 5
 PEER_ROUNDS = 3
+SINGLE_STEPS, VECTOR_STEPS, ENVS = 20_000, 2_000, 64
 
 CASES = (
     ("fcfs", "fifo", Backfilling.NONE),
@@ -45,6 +51,10 @@ CASES = (
 
 def run() -> list[Row]:
     """All rows."""
+    return [*_replays(), _paper_env(), _paper_env_vectorised()]
+
+
+def _replays() -> list[Row]:
     path = TRACES / FILE
     if not path.is_file():
         print(f"skipped: there is no {path} (set EDGEYARD_TRACES)", file=sys.stderr)
@@ -76,6 +86,45 @@ def _row(name: str, log: Log, policy: QueuePolicy, backfilling: Backfilling) -> 
     )
     peer_rate = median_interval(peer)[0]
     return Row(name, value, "jobs/s", peer_rate, value / peer_rate, note)
+
+
+def _paper_env() -> Row:
+    env = gymnasium.make("edgeyard/Cluster-v0")
+    actions = np.random.default_rng(1).integers(0, 6, SINGLE_STEPS)
+    env.reset(seed=1)
+
+    def steps() -> None:
+        for action in actions:
+            _, _, terminated, truncated, _ = env.step(action)
+            if terminated or truncated:
+                env.reset()
+
+    return _steps_row("paper env", steps, SINGLE_STEPS, "Gymnasium's wrappers included")
+
+
+def _paper_env_vectorised() -> Row:
+    env = gymnasium.make_vec("edgeyard/Cluster-v0", ENVS)
+    actions = np.random.default_rng(1).integers(0, 6, (VECTOR_STEPS, ENVS))
+    env.reset(seed=1)
+
+    def steps() -> None:
+        for each in actions:
+            env.step(each)
+
+    count = VECTOR_STEPS * ENVS
+    return _steps_row("paper env vectorised", steps, count, f"{ENVS} environments")
+
+
+def _steps_row(name: str, steps: Callable[[], None], count: int, what: str) -> Row:
+    steps()  # compiles
+    rates = []
+    for _ in range(ROUNDS):
+        began = time.perf_counter()
+        steps()
+        rates.append(count / (time.perf_counter() - began))
+    value, low, high = median_interval(rates)
+    note = f"{what}; one core; median of {ROUNDS} ({low:,.0f}-{high:,.0f}); without compiling"
+    return Row(name, value, "steps/s", note=note)
 
 
 def _rates(run_once: Callable[[], object], rounds: int) -> list[float]:

@@ -1,0 +1,270 @@
+"""``edgeyard/Cluster-v0``: Gymnasium's contract, the paper's rules, and DeepRM's published mix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.sim.environments import ClusterEnv, ClusterVectorEnv
+from edgeyard.scheduler.sim.mixes import JobMix, poisson_arrivals
+
+Integers = NDArray[np.int64]
+Arrivals = tuple[Integers, Integers]
+
+
+def arrivals(*jobs: tuple[int, int, int, int], steps: int = 6) -> dict[str, Any]:
+    """Options of a reset: (step, length, need of the first resource, of the second) each."""
+    lengths = np.zeros(steps, dtype=np.int64)
+    sizes = np.zeros((steps, 2), dtype=np.int64)
+    for step, length, first, second in jobs:
+        lengths[step] = length
+        sizes[step] = (first, second)
+    return {"lengths": lengths, "sizes": sizes}
+
+
+def small(**options: Any) -> ClusterEnv:
+    """Two units, two slots, a horizon of four steps."""
+    mix = JobMix(short=(1, 2), long=(2, 3), dominant=(1, 2), other=(1, 1))
+    chosen = {"mix": mix, "units": 2, "slots": 2, "backlog": 4, "horizon": 4, "arrival_steps": 6}
+    return ClusterEnv(**{**chosen, **options})
+
+
+def play(env: ClusterEnv, baseline: str) -> dict[str, Any]:
+    """Run the episode to its end and return its last info."""
+    while True:
+        *_, terminated, truncated, info = env.step(np.int64(env.choose(baseline)))
+        if terminated or truncated:
+            return info
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"nodes": 3, "mix": {"rate": 0.9, "resources": 3}, "slots": 10, "backlog": 7},
+        {"end": "no_new_job"},
+    ],
+)
+def test_gymnasiums_checker_finds_nothing(options: dict[str, Any]) -> None:
+    check_env(gymnasium.make("edgeyard/Cluster-v0", **options).unwrapped)
+
+
+def test_the_image_shows_cluster_queue_and_backlog() -> None:
+    env = small()
+    image, _ = env.reset(options=arrivals((1, 2, 1, 2), (2, 1, 2, 1), (3, 3, 1, 1)))
+    assert image.shape == (4, 2 * (2 + 2 * 2) + 1 + 1)
+    assert not image.any()
+    for _ in range(3):
+        image, *_ = env.step(np.int64(0))
+    # first resource: nothing in use; slot 1 needs 1 unit for 2 steps, slot 2 needs 2 for 1
+    assert image[:, :6].tolist() == [
+        [0, 0, 1, 0, 1, 1],
+        [0, 0, 1, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0],
+    ]
+    assert image[:, 12].tolist() == [1, 0, 0, 0]  # the third waits in the backlog
+    image, *_ = env.step(np.int64(1))
+    assert image[:, :4].tolist() == [[1, 0, 1, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    assert not image[:, 12].any()
+
+
+def test_the_reward_is_minus_one_over_the_run_time_of_each_job_in_the_system() -> None:
+    env = small()
+    env.reset(options=arrivals((1, 2, 1, 1), (2, 1, 1, 1)))
+    rewards = [float(env.step(np.int64(action))[1]) for action in (0, 0, 1, 2, 0, 0)]
+    # arrival of T=2; then also T=1; two placements without reward; one ends; both have
+    assert rewards == [-0.5, -1.5, 0, 0, -0.5, 0]
+    assert env.clusters.schedule(0).start.tolist() == [2, 2]
+
+
+def test_minus_the_sum_of_rewards_is_the_sum_of_slowdowns() -> None:
+    env = ClusterEnv()
+    env.reset(seed=1)
+    total, ended = 0.0, False
+    while not ended:
+        _, reward, ended, _, info = env.step(np.int64(env.choose("sjf")))
+        total -= reward
+    assert total == pytest.approx(info["mean_slowdown"] * info["jobs"])
+
+
+def test_factors_of_the_reward_go_by_where_a_job_is() -> None:
+    env = small(placed_penalty=-1.0, visible_penalty=-10.0, backlog_penalty=-100.0)
+    env.reset(options=arrivals((1, 1, 1, 1), (2, 1, 1, 1), (3, 1, 1, 1)))
+    rewards = [float(env.step(np.int64(0))[1]) for _ in range(3)]
+    assert rewards == [-10, -20, -120]
+
+
+def test_a_job_that_fits_nowhere_or_an_empty_slot_lets_time_pass() -> None:
+    env = small()
+    env.reset(options=arrivals((1, 3, 2, 2), (2, 3, 2, 2)))
+    env.step(np.int64(0))
+    env.step(np.int64(0))
+    assert env.action_masks().tolist() == [1, 1, 1]
+    env.step(np.int64(1))
+    assert env.action_masks().tolist() == [1, 0, 0]  # the horizon is full, the slot empty
+    env.step(np.int64(2))
+    assert env.clusters.schedule(0).end.size == 0
+    assert env.clusters.state.counts[0, 0] == 3
+
+
+def test_two_nodes_run_what_one_can_not() -> None:
+    for nodes, slowdown in ((1, (1 + 5 / 3) / 2), (2, 1.0)):
+        env = small(nodes=nodes, horizon=8)
+        env.reset(options=arrivals((1, 3, 2, 2), (2, 3, 2, 2)))
+        assert play(env, "sjf")["mean_slowdown"] == pytest.approx(slowdown)
+
+
+def test_an_episode_is_a_function_of_its_seed() -> None:
+    env = ClusterEnv()
+    infos = []
+    for seed in (1, 1, 2):
+        env.reset(seed=seed)
+        infos.append(play(env, "tetris"))
+    assert infos[0] == infos[1] != infos[2]
+
+
+def test_an_endless_choice_is_truncated() -> None:
+    env = small(max_steps=9)
+    env.reset(options=arrivals((1, 1, 1, 1)))
+    ends = [env.step(np.int64(0))[2:4] for _ in range(10)]
+    assert ends == [(False, False)] * 9 + [(False, True)]
+
+
+def test_lost_jobs_are_counted() -> None:
+    env = small(backlog=1, max_steps=20)
+    env.reset(options=arrivals(*((step, 1, 1, 1) for step in range(1, 6))))
+    for _ in range(7):
+        env.step(np.int64(0))
+    assert play(env, "sjf") == {
+        "jobs": 3, "lost": 2, "mean_slowdown": pytest.approx((7 + 6 + 6) / 3),
+        "mean_wait": pytest.approx((6 + 5 + 5) / 3), "mean_turnaround": pytest.approx(19 / 3),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"slots": 0}, "must be 1 or more"),
+        ({"units": 4}, "it could never run"),
+        ({"horizon": 15}, "runs must be shorter than the horizon of 15"),
+        ({"end": "never"}, "end is 'never'"),
+        ({"mix": {"rate": 1.5}}, "rate is 1.5, expected 0 to 1"),
+        ({"mix": {"short": (3, 1)}}, r"short is \(3, 1\)"),
+    ],
+)
+def test_numbers_out_of_range_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClusterEnv(**options)
+
+
+def test_vectorised_environments_are_the_single_ones_side_by_side() -> None:
+    many = ClusterVectorEnv(4, arrival_steps=12)
+    images, _ = many.reset(seed=3)
+    state = many.clusters.state
+    single = [ClusterEnv(arrival_steps=12) for _ in range(4)]
+    for env, one in enumerate(single):
+        first, _ = one.reset(
+            options={"lengths": state.lengths[env].copy(), "sizes": state.sizes[env].copy()}
+        )
+        assert np.array_equal(first, images[env])
+    rng = np.random.default_rng(1)
+    running, begun_again = [True] * 4, 0
+    for _ in range(150):
+        actions = rng.integers(0, 6, 4)
+        images, rewards, terminated, truncated, infos = many.step(actions)
+        for env, one in enumerate(single):
+            if not running[env]:
+                continue
+            image, reward, ended, cut, info = one.step(actions[env])
+            assert np.array_equal(image, images[env])
+            assert (reward, ended, cut) == (rewards[env], terminated[env], truncated[env])
+            if ended:
+                running[env] = False
+                begun_again += 1
+                assert infos["mean_slowdown"][env] == pytest.approx(info["mean_slowdown"])
+    assert begun_again == 4
+
+
+def test_a_vectorised_environment_begins_again_by_itself() -> None:
+    many = gymnasium.make_vec("edgeyard/Cluster-v0", 3, arrival_steps=5, end="no_new_job")
+    many.reset(seed=1)
+    none = np.zeros(3, dtype=np.int64)
+    ended = [many.step(none)[2].tolist() for _ in range(11)]
+    assert ended == ([[False] * 3] * 4 + [[True] * 3] + [[False] * 3]) + [[False] * 3] * 4 + [
+        [True] * 3
+    ]
+    many.close()
+
+
+def deeprm_sequences(count: int, steps: int, rate: float) -> Arrivals:
+    """DeepRM's unseen sequences: its mix, drawn in its order from its seed."""
+    random = np.random.RandomState(314159)
+    lengths = np.zeros(count * steps, dtype=np.int64)
+    sizes = np.zeros((count * steps, 2), dtype=np.int64)
+    for row in range(count * steps):
+        if random.rand() < rate:
+            lengths[row] = random.randint(1, 4) if random.rand() < 0.8 else random.randint(10, 16)
+            dominant = random.randint(0, 2)
+            for resource in range(2):
+                much = resource == dominant
+                sizes[row, resource] = random.randint(5, 11) if much else random.randint(1, 3)
+    rows = lengths.reshape(count, steps)
+    rows[:, 0] = 0  # its first step never arrives
+    return rows, sizes.reshape(count, steps, 2)
+
+
+def mean_slowdown(baseline: str, seed: int = 0, slots: int = 5) -> float:
+    """Of all jobs of DeepRM's 100 unseen sequences at rate 0.7."""
+    env = ClusterEnv(slots=slots)
+    env.reset(seed=seed)
+    lengths, sizes = deeprm_sequences(100, 50, 0.7)
+    found = []
+    for row in range(100):
+        env.reset(options={"lengths": lengths[row], "sizes": sizes[row]})
+        assert play(env, baseline)["lost"] == 0
+        found.append(env.clusters.schedule(0).slowdown)
+    return float(np.concatenate(found).mean())
+
+
+@pytest.mark.parametrize(
+    ("baseline", "slots", "published"),
+    [("sjf", 5, 7.383), ("tetris", 5, 13.743), ("sjf", 10, 5.146), ("tetris", 10, 12.814)],
+)
+def test_baselines_reach_what_deeprms_environment_gives(
+    baseline: str, slots: int, published: float
+) -> None:
+    assert mean_slowdown(baseline, slots=slots) == pytest.approx(published, abs=0.0005)
+
+
+def test_random_choices_reach_what_deeprms_environment_gives_within_their_spread() -> None:
+    found = [mean_slowdown("random", seed) for seed in range(8)]
+    assert abs(9.108 - np.mean(found)) < 3 * np.std(found, ddof=1)
+
+
+def test_the_generated_mix_is_deeprms() -> None:
+    lengths, sizes = JobMix(rate=0.7).arrivals(np.random.default_rng(1), 100_000)
+    came = lengths > 0
+    assert abs(came.mean() - 0.7) < 0.005
+    assert lengths[0] == 0
+    assert set(np.unique(lengths[came])) == {1, 2, 3, *range(10, 16)}
+    assert abs((lengths[came] <= 3).mean() - 0.8) < 0.005
+    assert sorted(np.unique(sizes[came]).tolist()) == [1, 2, *range(5, 11)]
+    assert ((sizes[came] >= 5).sum(axis=1) == 1).all()
+    assert abs((sizes[came, 0] >= 5).mean() - 0.5) < 0.01
+    assert not sizes[~came].any()
+
+
+def test_poisson_arrivals_come_at_their_rate() -> None:
+    times = poisson_arrivals(np.random.default_rng(1), 2.0, 10_000.0)
+    assert abs(len(times) - 20_000) < 4 * 20_000**0.5
+    gaps = np.diff(times)
+    assert (gaps >= 0).all()
+    assert abs(gaps.std() / gaps.mean() - 1) < 0.03
+    with pytest.raises(ValueError, match="from 0"):
+        poisson_arrivals(np.random.default_rng(1), -1.0, 5.0)
