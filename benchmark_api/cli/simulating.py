@@ -69,7 +69,12 @@ def replay(
     ] = False,
     procs: Annotated[
         int | None,
-        typer.Option(metavar="P", min=1, help="Processors of the machine; default: the header's."),
+        typer.Option(
+            metavar="P",
+            min=1,
+            max=2**31 - 1,
+            help="Processors of the machine; default: the header's.",
+        ),
     ] = None,
     skip: Annotated[
         int, typer.Option(metavar="N", min=0, help="Leave out the first N kept jobs.")

@@ -31,6 +31,8 @@ PRIORITY = 50
 
 _EVENTS_A_CALL = 50_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_DATE_S = 250_000_000_000.0
+"""Year 9892: dates end there, a log's clock does not."""
 
 
 class Backfilling(StrEnum):
@@ -192,7 +194,7 @@ class _Run:
         count = len(rows)
         fading = 0.5 ** ((now - self._used_at) / USAGE_HALF_LIFE_S)
         queue = Queue(
-            now=_EPOCH + timedelta(seconds=now),
+            now=_EPOCH + timedelta(seconds=min(now, _MAX_DATE_S)),
             ids=tuple(ids.tolist()),
             users=tuple(self._users[rows].tolist()),
             priorities=np.full(count, PRIORITY),

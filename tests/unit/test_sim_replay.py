@@ -1,5 +1,10 @@
 """Replays that can be checked by hand."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -174,6 +179,33 @@ def test_a_policy_that_fails_is_named_with_the_time(policy: LargestFirst, messag
     jobs: list[Job] = [(0, 10, 4), (1, 10, 1), (2, 10, 4)]
     with pytest.raises(ConfigError, match=message):
         replay(log_of(jobs), policy, processors=4)
+
+
+def test_a_log_may_run_past_the_last_date_that_there_is() -> None:
+    jobs: list[Job] = [(1e11, 1e11, 4), (1e11, 9e10, 4), (1e11, 1e11, 4), (1e11, 5, 4)]
+    assert starts(jobs, "wfp3")[:1] == [1e11]
+
+
+def test_without_numba_the_same_starts_come_out() -> None:
+    rng = np.random.default_rng(1)
+    columns = rng.integers(1, [900, 90, 5, 120], size=(200, 4)).tolist()
+    jobs: list[Job] = [(float(s), float(r), int(n), float(q)) for s, r, n, q in columns]
+    script = (
+        "import sys, json; sys.modules['numba'] = None\n"
+        "from tests.unit.test_sim_replay import starts\n"
+        "from edgeyard.scheduler.sim.kernel.compiled import COMPILED\n"
+        "from edgeyard.scheduler.sim.replay import Backfilling\n"
+        "jobs = [tuple(job) for job in json.loads(sys.argv[1])]\n"
+        "found = [starts(jobs, 'f1', how) for how in Backfilling]\n"
+        "print(json.dumps([COMPILED, found]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(jobs)],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    compiled, found = json.loads(done.stdout)
+    assert compiled is False
+    assert found == [starts(jobs, "f1", how) for how in Backfilling]
 
 
 def test_fair_share_remembers_who_used_the_machine() -> None:

@@ -47,7 +47,7 @@ def test_nodes_stand_for_processors_where_the_header_has_no_others(tmp_path: Pat
     path = tmp_path / "log.swf"
     path.write_text(f"; MaxNodes: 16\n; MaxProcs: -1\n{swf_line(1, 0, 5)}\n")
     assert read_swf(path).max_procs == 16
-    path.write_text(f"{swf_line(1, 0, 5)}\n")
+    path.write_text(f"; MaxProcs: {10**30}\n{swf_line(1, 0, 5)}\n")
     assert read_swf(path).max_procs is None
 
 
@@ -64,6 +64,8 @@ GOOD = swf_line(1, 0, 5)
         (swf_line(2, 0, 5, requested="nan"), r"line 3: field 9 \(requested time\) is nan"),
         (swf_line(2, 1e15, 5), r"line 3: field 2 \(submit time\) is 1e\+15 .*at most 1000000000"),
         (swf_line(2, 0, "5s"), r"line 3: field 4 \(run time\) is '5s' \(accepted: a number\)"),
+        (swf_line(2, 0, "x" * 99), r"field 4 \(run time\) is 'x{40}\.\.\.'"),
+        (swf_line(2, 0, 5, 2**31), r"field 8 \(requested processors\) is 2147483648 .*2147483647"),
         (swf_line(-2, 0, 5), r"line 3: field 1 \(job number\) is -2"),
         (GOOD, r"line 3: field 1 \(job number\) 1 was on line 2 before"),
         ("2 0 -1 5", r"line 3: has 4 fields \(accepted: 18 fields\)"),

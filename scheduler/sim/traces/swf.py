@@ -36,6 +36,8 @@ _NAMES = {1: "job number", 2: "submit time", 4: "run time", 5: "allocated proces
           8: "requested processors", 9: "requested time", 12: "user"}  # fmt: skip
 _JOB, _SUBMIT, _RUN, _ALLOCATED, _PROCS, _REQUESTED, _USER = 0, 1, 3, 4, 7, 8, 11
 _CHUNK_LINES = 50_000
+_SHOWN = 40
+MAX_PROCESSORS = 2**31 - 1
 _MAX_WHOLE = 2.0**53
 _MAX_SECONDS = 1e11
 """The year 5138: a later time is a mistake."""
@@ -137,7 +139,7 @@ def _data_lines(lines: Iterable[str], header: dict[str, int]) -> Iterator[tuple[
             name, _, value = line[1:].partition(":")
             if name.strip() in ("MaxProcs", "MaxNodes"):
                 first = value.split()[:1]
-                if first and first[0].isdecimal() and int(first[0]) > 0:
+                if first and first[0].isdecimal() and 0 < int(first[0]) <= MAX_PROCESSORS:
                     header[name.strip()] = int(first[0])
         elif line and not line.isspace():
             yield number, line
@@ -159,7 +161,8 @@ def _parsed(path: Path, chunk: list[tuple[int, str]]) -> NDArray[np.float64]:
             try:
                 float(text)
             except ValueError:
-                raise _error(path, number, f"{_named(field)} is {text!r}", "a number") from None
+                shown = repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
+                raise _error(path, number, f"{_named(field)} is {shown}", "a number") from None
     raise _error(path, chunk[0][0], "the lines from here on can't be read", f"{_FIELDS} fields")
 
 
@@ -172,8 +175,8 @@ def _kept(
         _refuse(path, line, column, values, ~np.isfinite(values), "a finite number")
     for column, limit in (
         (_JOB, _MAX_WHOLE),
-        (_ALLOCATED, _MAX_WHOLE),
-        (_PROCS, _MAX_WHOLE),
+        (_ALLOCATED, float(MAX_PROCESSORS)),
+        (_PROCS, float(MAX_PROCESSORS)),
         (_USER, _MAX_WHOLE),
         (_SUBMIT, _MAX_SECONDS),
         (_RUN, _MAX_SECONDS),
