@@ -29,6 +29,7 @@ DENIED = httpx.Response(403, text="Permission denied")
 RUNNER = ("edgeyard-runner",)
 RIGHTS = [
     *["list-jobs", "read-job", "submit-job", "node read", "agent read", "read-logs"],
+    *["read-fs", "read-job elsewhere"],
     *["variables write", "variables list", "variables read", "variables destroy"],
 ]
 
@@ -287,7 +288,8 @@ def test_each_right_that_is_missing_is_named(
         nomad.changes["GET", "/v1/job/edgeyard-doctor"] = lambda request: (
             httpx.Response(200, json=[]) if "-" in request.url.path[24:] else DENIED
         )
-        findings = [each for each in trouble(look()) if each.check != "public url"]
+        others = ("public url", "right read-job elsewhere")
+        findings = [each for each in trouble(look()) if each.check not in others]
     else:
         nomad.changes[call] = DENIED
         findings = trouble(look())
@@ -510,3 +512,25 @@ def test_answers_that_make_no_sense_are_no_crash(nomad: Nomad, text: str) -> Non
         for method in ("GET", "POST", "PUT", "DELETE"):
             nomad.changes[method, path] = answer
     assert look()
+
+
+@pytest.mark.parametrize(
+    ("right", "path", "rule", "lost"),
+    [
+        ("read-fs", "/v1/client/fs/ls/", 'namespace "edgeyard"', "could not upload"),
+        ("read-job elsewhere", "", 'namespace "*"', "shown as idle"),
+    ],
+)
+def test_a_missing_right_is_named_with_what_does_not_work(
+    nomad: Nomad, right: str, path: str, rule: str, lost: str
+) -> None:
+    def elsewhere(request: httpx.Request) -> httpx.Response:
+        own = request.url.params["namespace"] == ACCESS.namespace
+        return httpx.Response(404, text="not found") if own else DENIED
+
+    nomad.changes["GET", path or "/v1/job/edgeyard-doctor"] = DENIED if path else elsewhere
+    found = only(
+        [each for each in look() if each.check.startswith("right")], f"right {right}", "problem"
+    )
+    assert lost in found.found
+    assert rule in found.fix

@@ -106,7 +106,11 @@ def _examine(
                 yield from sandbox_findings(reached, used)
             if reached.logs is not None:
                 rule = in_namespace(asker.access.namespace, "read-logs")
-                yield right(reached.logs, "read-logs", rule)
+                yield right(reached.logs, "read-logs", rule, "logs of running tasks are not shown")
+            if reached.folder is not None:
+                rule = in_namespace(asker.access.namespace, "read-fs")
+                lost = "a result that a task could not upload in time is lost"
+                yield right(reached.folder, "read-fs", rule, lost)
 
 
 def _leader(access: NomadAccess, answer: Answer) -> Finding:

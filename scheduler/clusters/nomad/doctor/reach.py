@@ -98,6 +98,7 @@ class Reached:
         runners: By host id: why the runner does not start there; "" where it does.
         sandboxes: By host id: what its runner says of how it confines runs, where it does.
         logs: Nomad's answer to our wish to read a log; None where there was no task to have one.
+        folder: The same, to our wish to list a task's folder.
         refused: Why there was no job at all.
     """
 
@@ -105,6 +106,7 @@ class Reached:
     runners: Mapping[str, str]
     sandboxes: Mapping[str, str] = field(default_factory=dict)
     logs: Answer | None = None
+    folder: Answer | None = None
     refused: str = ""
 
 
@@ -143,7 +145,7 @@ def reach(
             if told >= len(wanted) or time.monotonic() >= until:
                 break
             pause(_LOOK_S)
-        logs = None
+        logs = folder = None
         ended = [host for host, why in runners.items() if why]
         for host in ended[:MOST_NAMED] or list(runs)[:1]:  # one shows whether they may be read
             path = f"/v1/client/fs/logs/{runs[host].get('ID')}"
@@ -156,7 +158,9 @@ def reach(
             for host in runners
             if not runners[host] and (said := _SANDBOX.search(_stdout(asker, runs[host])))
         }
-        return Reached(files=files, runners=runners, sandboxes=sandboxes, logs=logs)
+        for host in list(runs)[:1]:
+            folder = asker.ask(f"/v1/client/fs/ls/{runs[host].get('ID')}")
+        return Reached(files=files, runners=runners, sandboxes=sandboxes, logs=logs, folder=folder)
     finally:
         asker.ask(f"/v1/job/{job_id}", "DELETE", purge="true")
 

@@ -77,19 +77,30 @@ def _expiry(answer: Answer, now: datetime) -> Iterator[Finding]:
 
 
 def right_findings(asker: Asker) -> Iterator[Finding]:
-    """Every right but ``read-logs``, which needs a job: `reach.read_logs`.
+    """Every right but ``read-logs`` and ``read-fs``, which need a job: `reach`.
 
     Nothing stays of what is tried: a variable of our own is written, read and removed.
     """
     space = asker.access.namespace
-    yield right(asker.ask("/v1/jobs", per_page="1"), "list-jobs", in_namespace(space, "list-jobs"))
-    yield right(asker.ask(f"/v1/job/{_NO_JOB}"), "read-job", in_namespace(space, "read-job"))
+    listed = asker.ask("/v1/jobs", per_page="1")
+    lost = "jobs are not found again after a restart"
+    yield right(listed, "list-jobs", in_namespace(space, "list-jobs"), lost)
+    read = asker.ask(f"/v1/job/{_NO_JOB}")
+    yield right(read, "read-job", in_namespace(space, "read-job"), "no benchmark can be followed")
+    # a namespace that is not there: only the rule for all of them lets us ask
+    elsewhere = asker.ask(f"/v1/job/{_NO_JOB}", namespace=_NO_JOB)
+    lost = "boards that jobs of other namespaces hold may be shown as idle"
+    yield right(elsewhere, "read-job elsewhere", in_namespace("*", "read-job"), lost)
     plan = {"Job": probe_job(_NO_JOB, space, Task(driver="raw_exec"), [])}
     planned = asker.ask(f"/v1/job/{_NO_JOB}/plan", "POST", plan)
-    yield right(planned, "submit-job", in_namespace(space, "submit-job"))
+    lost = "no benchmark is started, and none can be stopped"
+    yield right(planned, "submit-job", in_namespace(space, "submit-job"), lost)
     yield from _variables(asker)
-    yield right(asker.ask("/v1/nodes", per_page="1"), "node read", 'node { policy = "read" }')
-    yield right(asker.ask("/v1/agent/self"), "agent read", 'agent { policy = "read" }')
+    nodes = asker.ask("/v1/nodes", per_page="1")
+    yield right(nodes, "node read", 'node { policy = "read" }', "no boards are seen")
+    agent = asker.ask("/v1/agent/self")
+    lost = "Nomad's version is not checked"
+    yield right(agent, "agent read", 'agent { policy = "read" }', lost)
 
 
 def _variables(asker: Asker) -> Iterator[Finding]:
@@ -102,7 +113,8 @@ def _variables(asker: Asker) -> Iterator[Finding]:
     path = f"{_PREFIX}doctor-{secrets.token_hex(4)}"
     body = {"Path": path, "Namespace": asker.access.namespace, "Items": {"doctor": "was here"}}
     written = asker.ask(f"/v1/var/{path}", "PUT", body)
-    yield right(written, "variables write", rule("write"))
+    no_token = "no task gets its upload token, so that nothing is started"
+    yield right(written, "variables write", rule("write"), no_token)
     listed = asker.ask("/v1/vars", prefix=path)
     seen = any(each.get("Path") == path for each in listed.items())
     read = asker.ask(f"/v1/var/{path}")
@@ -113,9 +125,11 @@ def _variables(asker: Asker) -> Iterator[Finding]:
         found = "can't be tried without the right to write"
         yield Finding(check="right variables list", state="unknown", found=found)
     else:
-        yield right(listed, "variables list", rule("list"), denied=hidden)
-    yield right(read, "variables read", rule("read"))
-    yield right(removed, "variables destroy", rule("destroy"))
+        lost = "tokens of jobs that are gone are not found and stay"
+        yield right(listed, "variables list", rule("list"), lost, denied=hidden)
+    lost = "jobs that an older backup does not know are not adopted"
+    yield right(read, "variables read", rule("read"), lost)
+    yield right(removed, "variables destroy", rule("destroy"), "upload tokens stay in Nomad")
 
 
 def in_namespace(namespace: str, capability: str) -> str:
@@ -126,18 +140,19 @@ def in_namespace(namespace: str, capability: str) -> str:
     return f'namespace "{namespace}" {{ {block} }}'
 
 
-def right(answer: Answer, name: str, rule: str, *, denied: bool = False) -> Finding:
-    """What an answer says of a right.
+def right(answer: Answer, name: str, rule: str, without: str, *, denied: bool = False) -> Finding:
+    """Return what an answer says of a right.
 
     Args:
         rule: Of a policy that grants it.
+        without: What does not work as long as it is missing.
         denied: Whether the right is missing although the answer does not say so.
     """
     if answer.denied or denied:
         return Finding(
             check=f"right {name}",
             state="problem",
-            found="the token has not got it",
+            found=f"the token has not got it: {without}",
             fix=f"add to its policy, as in deploy/nomad/edgeyard.policy.hcl: {rule}",
         )
     if answer.status >= 500:
