@@ -137,6 +137,7 @@ def test_four_raw_files_become_one_dataset(api: Api) -> None:
 
 def test_a_dataset_is_its_owner_s_and_its_hash_is_checked(api: Api) -> None:
     reference = dataset(api, b"rows of alice")
+    assert dataset(api, b"rows of alice") == reference
     assert reference in api.as_().get("/api/benchmarks/datasets").json()
     assert reference not in api.as_("bob").get("/api/benchmarks/datasets").json()
     assert api.as_("bob").delete(f"/api/benchmarks/datasets/{reference}").status_code == 404

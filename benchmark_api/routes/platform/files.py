@@ -75,15 +75,16 @@ def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
     """Delete a dataset; its content goes at once, unless live benchmarks or others have it too."""
 
     def forget(uow: UnitOfWork) -> dict[str, datetime]:
-        known = [
-            each
-            for each in uow.files.user_files(caller.user_id, limit=MAX_LISTED)
-            if each.name == name and _is_dataset(each)
-        ]
-        if not known:
+        gone: dict[str, datetime] = {}
+        try:
+            while _is_dataset(each := uow.files.user_file(caller.user_id, name)):
+                removed = uow.files.remove_user_file(each.file_id)  # it may be there twice
+                gone[removed.sha256] = removed.created_at
+        except NotFound:
+            pass
+        if not gone:
             raise NotFound("dataset", name)
-        gone = [uow.files.remove_user_file(each.file_id) for each in known]
-        return {each.sha256: each.created_at for each in gone}
+        return gone
 
     services = context.services
     forgotten = services.store.transact(forget, makes_room=True)
