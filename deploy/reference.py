@@ -21,6 +21,13 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
+def _authorization() -> str:
+    # The rules are those of the test, so that what is published is what is tested.
+    from tests.integration.test_api_auth import page
+
+    return page()
+
+
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "openapi.json": lambda: _json(openapi_document()),
     "job-description.schema.json": lambda: _json(description_schema()),
@@ -30,6 +37,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "features.md": features_page,
     "settings.md": settings_page,
     "cli.md": cli_page,
+    "authorization.md": _authorization,
 }
 """By file name; a test fails while one of them is not what the code makes."""
 

@@ -10,7 +10,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from fastapi import FastAPI
+from starlette.routing import Route
 
+from edgeyard.benchmark_api.app import create_app
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.knowledge import Lease
 from tests.builders.api import Api, description, running
@@ -18,8 +21,14 @@ from tests.databases import database_in, stored_text
 
 UPLOAD_TOKEN = "upload-token-1"
 
-CALLERS = ("none", "bad", "expired", "upload", "bob", "alice", "operator", "host")
-"""``alice`` owns what the routes name; ``bob`` is another tenant."""
+CALLERS = (
+    *("none", "bad", "expired", "revoked"),
+    *("upload", "other upload", "ended upload"),
+    *("alice", "bob", "lesser", "operator", "host", "other host"),
+)
+"""``alice`` owns what the routes name; ``bob`` is another tenant. ``upload`` is the token of an
+attempt of alice's. ``lesser`` is a token of the operator's that is for a submitter. ``host`` serves
+the board of the attempt, ``other host`` does not."""
 
 PUBLIC = dict.fromkeys(CALLERS, 200)
 OWNERS = {"alice": 200, "operator": 200, "bob": 404, "host": 403}
@@ -182,6 +191,80 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
 }
 
 
+COLUMNS = {
+    "no token": "none",
+    "bad, expired or revoked token": "revoked",
+    "token of the attempt": "upload",
+    "of another or an ended attempt": "other upload",
+    "submitter, own": "alice",
+    "submitter, another's": "bob",
+    "operator's token for a submitter": "lesser",
+    "host of the board": "host",
+    "another host": "other host",
+    "operator": "operator",
+}
+"""Of the published table."""
+
+UNDOCUMENTED = {("GET", "/docs"), ("GET", "/openapi.json"), ("HEAD", "/download/{name}")}
+"""Public, and not in the schema: the reference itself, and what Nomad's getter asks first."""
+
+
+def expected_of(path: str, rule: dict[str, int], caller: str) -> int:
+    """The status of a caller's answer; 200 stands for any that does not depend on who asks."""
+    if rule is PUBLIC:
+        return 200
+    if caller == "lesser":
+        # As another submitter, to whom nothing belongs that the path names.
+        return rule.get("alice" if rule.get("alice") == 404 else "bob", 401)
+    if caller == "other host":
+        serves = "upload" in rule  # a board's host may write what its tasks write
+        return 403 if serves else rule.get("host", 401)
+    return rule.get(caller, 401)
+
+
+def page() -> str:
+    """``docs/reference/authorization.md``: the matrix that is tested here."""
+    lines = [
+        "# Who may call what",
+        "",
+        "Made by `make docs` from the rules that `tests/integration/test_api_auth.py` tests: every",
+        "route of the schema with every kind of caller. A route without a rule fails there.",
+        "`yes`: allowed (the answer may still be 404 or 409 by the state of the thing). A number:",
+        "the status of the refusal; 404 where the thing of another must look like none. *Own* and",
+        "*another's* are of the benchmark, file, campaign, schedule, token or account that the",
+        "path names; where it names none, both see their own things, and operators everybody's.",
+        "",
+        "| route | " + " | ".join(COLUMNS) + " |",
+        "| --- |" + " --- |" * len(COLUMNS),
+    ]
+    for (method, path), rule in ROUTES.items():
+        cells = []
+        for caller in COLUMNS.values():
+            if rule.get("alice") == 404 and caller in ("alice", "bob"):
+                caller = {"alice": "bob", "bob": "alice"}[caller]
+            status = expected_of(path, rule, caller)
+            cells.append("yes" if status < 400 or status not in (401, 403, 404) else str(status))
+        lines.append(f"| `{method} {path}` | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])
+
+
+def without_a_rule(app: FastAPI) -> set[tuple[str, str]]:
+    """Routes of an app that nobody has said who may call."""
+    served = {
+        (method, route.path)
+        for route in app.routes
+        if isinstance(route, Route)
+        for method in route.methods or ()
+    }
+    documented = {
+        (method.upper(), path)
+        for path, operations in app.openapi()["paths"].items()
+        for method in operations
+    }
+    served -= {("HEAD", path) for method, path in served if method == "GET"}
+    return (served | documented) - set(ROUTES) - UNDOCUMENTED
+
+
 @pytest.fixture(scope="module")
 def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     with running(tmp_path_factory.mktemp("api")) as found:
@@ -194,7 +277,31 @@ def api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             )
         found.tokens |= {"bad": "ey_nobody-has-this-token", "expired": made["token"]}
         found.tokens["upload"] = UPLOAD_TOKEN
+        found.tokens |= _more_tokens(found)
         yield found
+
+
+def _more_tokens(api: Api) -> dict[str, str]:
+    """Tokens that are good for less than they look."""
+    revoked = api.as_().post("/v1/tokens", json={}).json()
+    assert api.as_().delete(f"/v1/tokens/{revoked['token_id']}").status_code == 204
+    other, ended = api.submit(), api.submit()
+    api.dispatched(other, "upload-token-2")
+    api.dispatched(ended, "upload-token-3")
+    assert api.as_().post(f"/v1/benchmarks/{ended}/cancel").status_code == 202
+    api.ended(ended)
+    boards = {"user_id": "other-host", "role": "host", "boards": ["rpi5-*"]}
+    assert api.as_("operator").post("/v1/users", json=boards).status_code == 201
+    tokens = {"other host": {"user_id": "other-host"}, "lesser": {"role": "submitter"}}
+    made = {
+        caller: api.as_("operator").post("/v1/tokens", json=body).json()["token"]
+        for caller, body in tokens.items()
+    }
+    return made | {
+        "revoked": revoked["token"],
+        "other upload": "upload-token-2",
+        "ended upload": "upload-token-3",
+    }
 
 
 def _soon(api: Api) -> str:
@@ -202,12 +309,40 @@ def _soon(api: Api) -> str:
 
 
 def test_the_matrix_holds_every_route(api: Api) -> None:
+    assert without_a_rule(api.app) == set()
     documented = {
         (method.upper(), path)
         for path, operations in api.app.openapi()["paths"].items()
         for method in operations
     }
-    assert documented == set(ROUTES)
+    assert set(ROUTES) <= documented
+
+
+@pytest.mark.parametrize("documented", [True, False])
+def test_a_new_route_without_a_rule_is_found(api: Api, documented: bool) -> None:
+    app = create_app(api.services)
+    assert without_a_rule(app) == set()
+    app.add_api_route("/v1/new", lambda: None, methods=["POST"], include_in_schema=documented)
+    app.openapi_schema = None
+    assert without_a_rule(app) == {("POST", "/v1/new")}
+
+
+def test_only_what_has_to_be_public_is_public(api: Api) -> None:
+    public = {path for (_, path), rule in ROUTES.items() if rule is PUBLIC}
+    assert public == {
+        "/livez",
+        "/readyz",
+        "/v1/version",
+        "/download/{name}",  # its name is a secret of its own
+        "/api/benchmarks/status",
+        "/api/targets/status",
+        "/api/targets/hardware-types/all",
+        "/api/targets/engines/all",
+    } & {path for _, path in ROUTES}
+    for path, operations in api.app.openapi()["paths"].items():
+        for operation in operations.values():
+            if path in public:
+                assert operation["security"] == []
 
 
 def names(api: Api) -> tuple[dict[str, str], Attempt]:
@@ -353,7 +488,7 @@ def test_every_caller_gets_what_is_theirs(api: Api, method: str, path: str) -> N
         if allowed is PUBLIC:
             assert status in (200, 404), cell
             continue
-        expected = allowed.get(caller, 401)
+        expected = expected_of(path, allowed, caller)
         if expected == 200:
             # Right or wrong by the state of the thing, but not by who asks.
             assert status < 300 or status in (404, 409), cell
