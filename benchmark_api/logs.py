@@ -50,6 +50,8 @@ def configure(level: str, form: str) -> None:
     # They tell every job and every request at INFO: not what one tells a colleague.
     for name in ("httpx", "httpcore", "alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It warns of every broken form, which its sender is told: anybody could fill the log.
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 def extras(record: logging.LogRecord) -> dict[str, object]:

@@ -11,7 +11,7 @@ Imported on boards too: only the standard library, Python 3.10.
 
 from typing import Callable, Dict, FrozenSet, List, Optional, Tuple
 
-_MAX_STATES = 1000
+_MAX_STATES = 250  # a search of them takes a millisecond or two
 _MAX_REPEATS = 1000  # Go's own limit
 _MAX_LENGTH = 500
 _MAX_DEPTH = 50

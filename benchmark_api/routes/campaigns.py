@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -29,6 +30,8 @@ from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
 _PAGE = 1000
+MAX_CAMPAIGN_BYTES = 16 * 2**20
+"""Of all its members' descriptions: a body of 200 KB could ask for 1,000 of 200 KB each."""
 _NOT_SHARED = ("benchmark_id", "cron")
 
 
@@ -149,6 +152,13 @@ def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
         if name in asked.description:
             reason = "varies in the matrix" if name in axes else "can't be shared by a campaign"
             raise InvalidInput.at(f"/description/{name}", reason, "no such field here")
+    size = count * len(json.dumps(asked.description))
+    if size > MAX_CAMPAIGN_BYTES:
+        raise InvalidInput.at(
+            "/description",
+            f"is {count} times {size // count} bytes",
+            f"at most {MAX_CAMPAIGN_BYTES} bytes in all",
+        )
     if axes.keys() >= {"target", "target_uid"}:
         raise InvalidInput.at("/matrix", "varies both target and target_uid", "one of the two")
     for values in itertools.product(*axes.values()):

@@ -44,6 +44,8 @@ MAX_FREE_BYTES = 64 * 1024
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
 MAX_DATASETS = 64
+MAX_PATTERNS = 4
+"""Regular expressions of one description: each is compared with all boards."""
 MAX_ELEMENTS = 2**28
 """Of one input tensor: 1 GiB of float32."""
 
@@ -241,6 +243,9 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
         found.append(
             FieldError("/benchmark_id", "each firing of a cron gets an id of its own", "no id")
         )
+    if sum(each.operator == "regexp" for each in asked.constraints) > MAX_PATTERNS:
+        reason = "holds too many regular expressions"
+        found.append(FieldError("/constraints", reason, f"at most {MAX_PATTERNS}"))
     for name in ("extra", "parameters", "odt_config"):
         value = getattr(asked, name)
         if isinstance(value, dict) and len(json.dumps(value)) > MAX_FREE_BYTES:

@@ -749,3 +749,14 @@ def test_a_benchmark_is_found_by_the_id_of_its_job(api: Api) -> None:
         unknown.json()["detail"].replace(job_id[:-1], "")
     )
     api.ended(benchmark_id)
+
+
+def test_a_campaign_does_not_multiply_a_long_description(api: Api) -> None:
+    """A body of 60 KB may not become sixty megabytes in the database."""
+    shared = {"model": "model.onnx", "runtime": "ort", "benchmark_type": "TYPE1"}
+    long = shared | {"extra": {"x": "y" * 60_000}}
+    body = {"matrix": {"target": ["rpi4b"] * 1000}, "description": long}
+    wrong = refusal(api.as_().post("/v1/campaigns", json=body))
+    assert wrong["errors"][0]["pointer"] == "/description"
+    few = {"matrix": {"target": ["rpi4b"] * 3}, "description": long}
+    assert api.as_().post("/v1/campaigns", json=few).status_code == 202

@@ -138,3 +138,5 @@ def test_a_pattern_made_to_hang_python_takes_no_time() -> None:
     for huge in ("((a{1000}){1000}){1000}", "(" * 400, "a" * 501):
         with pytest.raises(PatternError):
             Pattern(huge)
+    with pytest.raises(PatternError, match="too big"):
+        Pattern("(a|b)*" * 40 + "x")  # six milliseconds for each board

@@ -343,3 +343,11 @@ def test_a_body_of_too_many_values_is_refused_before_they_are_gathered(text: byt
     finally:
         tracemalloc.stop()
     assert peak < 2**20
+
+
+def test_a_description_holds_few_regular_expressions() -> None:
+    """Each one is matched with all boards of the lab, in every cycle that decides on it."""
+    pattern = {"attribute": "memory.ram", "operator": "regexp", "value": "(a|b)*" * 30}
+    parse_description(whole(constraints=[pattern] * 4))
+    with pytest.raises(InvalidInput, match="too many regular expressions"):
+        parse_description(whole(constraints=[pattern] * 5))
