@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from edgeyard.scheduler.clusters.nomad.allocations import (
+    by_our_clock,
     first_of,
     moment,
     of_no_run,
     of_run,
     of_start_to_come,
+    placed_at_of,
     placement_problem,
 )
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, hosts_of, with_holders
@@ -315,3 +317,31 @@ class TestReadingNodes:
         assert NodeReader(DEVICE).hosts(b"[]") == ()
         with pytest.raises(ValueError, match="null"):
             NodeReader(DEVICE).hosts(b"null")
+
+
+@pytest.mark.parametrize("offset_s", [None, 0.0, 1e6, -1e6, 1e12, -1e12])
+@pytest.mark.parametrize(
+    ("started", "finished"),
+    [
+        ("9999-12-31T23:59:59Z", "9999-12-31T23:59:59-23:59"),
+        ("9999-12-31T23:59:59Z", "0002-01-01T00:00:00+23:59"),
+        ("0002-01-01T00:00:00Z", "9999-12-31T23:59:59Z"),
+        ("9999-12-31T23:59:59Z", None),
+    ],
+)
+def test_times_that_no_calendar_has_stop_nobody(
+    started: str, finished: str | None, offset_s: float | None
+) -> None:
+    """A host's own clock and its word for when a task ran may say anything."""
+    told = allocation("complete")
+    states = told["TaskStates"]
+    assert isinstance(states, dict)
+    states["bootstrap-job"] |= {"StartedAt": started, "FinishedAt": finished}
+    state = of_run("job", told, "daiedge/edgedevice")
+    moved = by_our_clock(state, offset_s, None, datetime(2026, 11, 21, 12, tzinfo=UTC))
+    assert moved.started_at is not None
+
+
+@pytest.mark.parametrize("number", [10**30, 2**63, -(10**30), "9" * 5000, 1e30])
+def test_a_time_in_nanoseconds_that_is_none_is_left_out(number: object) -> None:
+    assert placed_at_of({"CreateTime": number}) is None

@@ -19,6 +19,9 @@ MISSED_START_S = 60.0
 CLOCK_TOLERANCE_S = 2.0
 """A host whose clock is off by less is taken at its word: no better is measured."""
 
+_MAX_OFFSET_S = 1e9
+"""No clock is further off: what a host states beyond that is no measurement."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIVE = frozenset({"pending", "running", "unknown"})  # client statuses
 _SHOWN_CHARACTERS = 300
@@ -96,12 +99,21 @@ def by_our_clock(
             return state
     elif abs(offset_s) <= CLOCK_TOLERANCE_S:
         return state
-    shift = now - last if offset_s is None else timedelta(seconds=-offset_s)
+    known = offset_s is not None and abs(offset_s) < _MAX_OFFSET_S
+    shift = timedelta(seconds=-offset_s) if known else now - last  # type: ignore[operator]
     return replace(
         state,
-        started_at=None if started_at is None else started_at + shift,
-        ended_at=None if ended_at is None else ended_at + shift,
+        started_at=None if started_at is None else _shifted(started_at, shift, now),
+        ended_at=None if ended_at is None else _shifted(ended_at, shift, now),
     )
+
+
+def _shifted(told: datetime, shift: timedelta, now: datetime) -> datetime:
+    """A host's time by our clock; ``now`` where it states one that no calendar has."""
+    try:
+        return told + shift
+    except OverflowError:
+        return now
 
 
 def placed_at_of(allocation: Json) -> datetime | None:
@@ -307,7 +319,8 @@ def _number(value: object) -> int:
 
 def _at_ns(value: object) -> datetime | None:
     number = _number(value)
-    return _EPOCH + timedelta(microseconds=number // 1000) if number > 0 else None
+    # Nanoseconds of 64 bits, which end in the year 2262.
+    return _EPOCH + timedelta(microseconds=number // 1000) if 0 < number < 2**63 else None
 
 
 def _items(value: object) -> Sequence[object]:
