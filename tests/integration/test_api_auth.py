@@ -24,7 +24,7 @@ UPLOAD_TOKEN = "upload-token-1"
 CALLERS = (
     *("none", "bad", "expired", "revoked"),
     *("upload", "other upload", "ended upload"),
-    *("alice", "bob", "lesser", "operator", "host", "other host"),
+    *("bob", "lesser", "host", "other host", "alice", "operator"),  # who may remove it: last
 )
 """``alice`` owns what the routes name; ``bob`` is another tenant. ``upload`` is the token of an
 attempt of alice's. ``lesser`` is a token of the operator's that is for a submitter. ``host`` serves
@@ -217,8 +217,8 @@ def expected_of(path: str, rule: dict[str, int], caller: str) -> int:
         # As another submitter, to whom nothing belongs that the path names.
         return rule.get("alice" if rule.get("alice") == 404 else "bob", 401)
     if caller == "other host":
-        serves = "upload" in rule  # a board's host may write what its tasks write
-        return 403 if serves else rule.get("host", 401)
+        # A board's host may write what its tasks write.
+        return 403 if rule.get("upload") == 200 else rule.get("host", 401)
     return rule.get(caller, 401)
 
 
