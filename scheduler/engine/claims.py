@@ -165,14 +165,14 @@ class Claims:
             claim.running = True
         started_s = self._clock.monotonic_s()
         reason: str | None = "it was not fetched"
-        silent = False
+        silent = True  # also where it breaks in a way that nobody thought of
         try:
             self._claim(claim.attempt, started_s + self._timeout_s, stopped)
             reason = None
         except ClusterUnreachable as error:
-            reason, silent = str(error), True
-        except EdgeyardError as error:  # no fault of the host's: a full disk, or the database
             reason = str(error)
+        except EdgeyardError as error:  # no fault of the host's: a full disk, or the database
+            reason, silent = str(error), False
         finally:
             with self._changed:
                 now_s = self._clock.monotonic_s()

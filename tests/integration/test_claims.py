@@ -250,6 +250,28 @@ def test_files_that_are_too_large_together_are_not_taken(lab: Lab) -> None:
     assert lab.show(benchmark_id).status is Status.FAILED
 
 
+def test_a_result_that_breaks_its_claim_holds_its_board_for_no_longer_than_a_silent_host(
+    threaded: Lab,
+) -> None:
+    lab = threaded
+    benchmark_id, _ = left(lab, A)
+
+    def step(job_id: str) -> None:
+        raise RuntimeError("nobody thought of this")
+
+    each_block(lab, step)
+    lab.reconciler.run()
+    with pytest.raises(RuntimeError):
+        lab.claims.turn()
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.RUNNING
+    lab.clock.forward(31)
+    with pytest.raises(RuntimeError):
+        lab.claims.turn()
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.FAILED
+
+
 def test_a_server_that_stops_leaves_the_result_where_it_is(threaded: Lab) -> None:
     lab = threaded
     benchmark_id, _ = left(lab, A)
