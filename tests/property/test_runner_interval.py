@@ -19,6 +19,7 @@ from edgeyard.devices.runner.interval import (
     autocorrelation_time,
     median_interval,
 )
+from edgeyard.devices.runner.measure import Until, measure
 from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import warm_up
 
@@ -95,6 +96,60 @@ def test_two_numbers_of_one_model_agree_as_often_as_they_say(
     if between > within:
         alone = share_of_pairs([interval_of(one) for one in narrow if one is not None])
         assert alone < 0.5, "the runs of one launch do not show what launches differ by"
+
+
+class SimulatedModel:
+    """Each run takes as long as the series says, by a clock of its own."""
+
+    outputs: tuple[object, ...] = ()
+
+    def __init__(self, latencies_ns: NDArray[np.int64]) -> None:
+        self._left = iter(latencies_ns.tolist())
+        self._now_ns = 0
+
+    def clock(self) -> int:
+        return self._now_ns
+
+    def run(self, feeds: object) -> tuple[object, ...]:
+        self._now_ns += next(self._left)
+        return ()
+
+
+class QuietWatch:
+    """Nothing else runs."""
+
+    def start(self) -> None: ...
+
+    def look(self) -> None: ...
+
+    def stop(self) -> Conditions:
+        return QUIET
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("skewed", [False, True])
+@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.9])
+def test_the_interval_at_which_a_precision_stops_holds_the_median_as_often_as_it_says(
+    rho: float, skewed: bool
+) -> None:
+    """To look until it is narrow enough stops at intervals that are narrow by chance."""
+    rng = np.random.default_rng(11)
+    held, series = 0, 60
+    for one in autoregressive(rng, series, 4000, rho):
+        relative = np.exp(0.04 * one) if skewed else 1.0 + 0.04 * one
+        model = SimulatedModel((20e6 * relative).astype(np.int64))
+        found = measure(
+            model,  # type: ignore[arg-type]
+            {},
+            Until(runs=20, precision=0.02),
+            QuietWatch(),  # type: ignore[arg-type]
+            lambda percent, phase: None,
+            clock=model.clock,
+        ).verdict.interval
+        assert found is not None
+        assert found.half_width <= 0.02
+        held += found.low <= 20.0 <= found.high
+    assert held / series >= 0.87, "150 series: 0.98, 0.95, 0.94 and 0.93"
 
 
 def interval_of(found: MedianInterval) -> dict[str, Any]:
