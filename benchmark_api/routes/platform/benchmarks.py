@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import PlainTextResponse, Response
@@ -14,7 +14,7 @@ from edgeyard.benchmark_api.problems import client_problem
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import check
 from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
-from edgeyard.benchmark_api.routes.documented import accepts_fields, answers, content
+from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, answers, content
 from edgeyard.benchmark_api.routes.files import upload_budget
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
@@ -37,6 +37,7 @@ API_VERSION = "1.2"
 TRAINING_DATA = "training_data.npz"
 _OUTPUT, _LATENCIES = "raw_output.bin", "latencies.npy"
 _FL = "federated learning is not built: Edgeyard runs TYPE1, TYPE2 and TYPE3"
+_NOT_BUILT: dict[int | str, dict[str, Any]] = {501: PROBLEMS["5XX"] | {"description": _FL}}
 
 StatusWord = Annotated[str | None, Query(max_length=20)]
 Page = Annotated[int, Query(ge=1, le=1_000_000)]
@@ -257,19 +258,19 @@ def _statuses(word: str | None) -> frozenset[Status] | None:
     return found
 
 
-@router.api_route("/fl", methods=["GET"], responses=content(501, "application/problem+json", _FL))
+@router.api_route("/fl", methods=["GET"], responses=_NOT_BUILT)
 def fl_history(caller: Submitter) -> Response:
     """Federated learning is not built."""
     return client_problem(501, "not_implemented", _FL)
 
 
-@router.post("/fl/run", responses=content(501, "application/problem+json", _FL))
+@router.post("/fl/run", responses=_NOT_BUILT)
 def fl_run(caller: Submitter) -> Response:
     """Federated learning is not built."""
     return client_problem(501, "not_implemented", _FL)
 
 
-@router.get("/fl/{experiment_id}/{part}", responses=content(501, "application/problem+json", _FL))
+@router.get("/fl/{experiment_id}/{part}", responses=_NOT_BUILT)
 def fl_experiment(experiment_id: str, part: str, caller: Submitter) -> Response:
     """Federated learning is not built."""
     return client_problem(501, "not_implemented", _FL)
