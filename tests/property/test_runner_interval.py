@@ -17,6 +17,7 @@ from edgeyard.devices.runner.interval import (
     FEWEST,
     MedianInterval,
     autocorrelation_time,
+    launches_interval,
     median_interval,
 )
 from edgeyard.devices.runner.measure import Until, measure
@@ -149,6 +150,19 @@ def test_the_interval_at_which_a_precision_stops_holds_the_median_as_often_as_it
         assert found.half_width <= 0.02
         held += found.low <= 20.0 <= found.high
     assert held / series >= 0.8, "150 series: 0.98, 0.95, 0.94 and 0.93"
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 6, 11, 30])
+def test_the_interval_of_launches_holds_where_launches_differ_and_runs_do_not(count: int) -> None:
+    rng = np.random.default_rng(11)
+    held = 0
+    for _ in range(1000):
+        levels = 100 + rng.normal(size=count)
+        pooled = median_interval(np.repeat(levels, 7))
+        assert pooled is not None
+        found = launches_interval(pooled, list(levels))
+        held += found.low <= 100 <= found.high
+    assert 930 <= held <= 980
 
 
 def interval_of(found: MedianInterval) -> dict[str, Any]:
