@@ -27,6 +27,7 @@ from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.metrics import Metrics
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
+from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
@@ -218,6 +219,7 @@ def build(settings: Settings, port: int) -> System:
             its_cluster,
             clock,
             settings.result_limit_bytes,
+            read_json=read_json,
             grace_s=settings.upload_grace_s,
             timeout_s=settings.claim_timeout_s,
             defaults=lambda: services.settings.quotas,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
@@ -32,10 +32,8 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
 from edgeyard.benchmark_api.schemas.requests import ProgressIn, parse
-from edgeyard.devices.runner.result import SCHEMA
 from edgeyard.errors import (
     Conflict,
-    FieldError,
     Forbidden,
     InvalidInput,
     NotAuthenticated,
@@ -44,6 +42,7 @@ from edgeyard.errors import (
 )
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.quotas import Quotas
@@ -60,8 +59,6 @@ MAX_REPORT_BYTES = 16 * 2**20
 
 MAX_PROGRESS_BYTES = 4096
 """A number, a phase and a short message."""
-
-_STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
 
 _JOB_PREFIX = "benchmark-"
 
@@ -331,7 +328,7 @@ def _record(
         owner, allowed = _quotas(uow, attempt, services.settings.quotas)
         quotas.check_run(uow, attempt.benchmark_id, attempt.number, owner, allowed)
         if report is not None and attempt.result_at is None:
-            _refuse_broken(report, attempt)
+            check_report(report, attempt.benchmark_id)
             sender = door.sender(attempt)
             lifecycle.result_received(uow, attempt, report, now, sender)
         return attempt, new
@@ -395,38 +392,3 @@ def _refuse_other_report(
     for each in received:
         if known.get(each.name) != each.stored.sha256:
             raise Conflict(f"the result is final: {each.name} can't be added or changed any more")
-
-
-def _refuse_broken(report: Mapping[str, object], attempt: Attempt) -> None:
-    """What would mislead whoever reads the result; what states no schema is taken as it is.
-
-    Raises:
-        InvalidInput: Naming what is wrong.
-    """
-    own = report.get("schema") == SCHEMA
-    found = []
-    if report.get("benchmark_id", None if own else attempt.benchmark_id) != attempt.benchmark_id:
-        found.append(FieldError("/benchmark_id", "is another benchmark's", attempt.benchmark_id))
-    if own:
-        if report.get("status") not in ("ok", "failed"):
-            found.append(FieldError("/status", "is no status of a result", "ok or failed"))
-        found += _latency_problems(report.get("inference_latency"))
-    if found:
-        raise InvalidInput(found)
-
-
-def _latency_problems(latency: object) -> list[FieldError]:
-    if latency is None:
-        return []
-    if not isinstance(latency, Mapping):
-        return [FieldError("/inference_latency", "is not an object", "an object, or null")]
-    return [
-        FieldError(f"/inference_latency/{name}", "is not a number", "milliseconds")
-        for name in _STATISTICS
-        if not _is_number(latency.get(name))
-    ]
-
-
-def _is_number(value: object) -> bool:
-    """Or null, which the runner writes for what is not finite."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import threading
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -12,8 +11,16 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from edgeyard.devices.runner.result import LOG, REPORT, SCHEMA
-from edgeyard.errors import ClusterUnreachable, Conflict, EdgeyardError, NotFound, TooLarge
+from edgeyard.errors import (
+    ClusterUnreachable,
+    Conflict,
+    EdgeyardError,
+    InvalidInput,
+    NotFound,
+    TooLarge,
+)
 from edgeyard.scheduler.engine import lifecycle, quotas
+from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.quotas import Quotas
@@ -70,6 +77,7 @@ class Claims:
         clock: Clock,
         limit_bytes: int,
         *,
+        read_json: Callable[[bytes], object],
         grace_s: float,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         defaults: Callable[[], Quotas] = Quotas,
@@ -83,6 +91,7 @@ class Claims:
             cluster: Whose hosts keep them.
             clock: Its monotonic time counts.
             limit_bytes: Largest result file that is taken; all of one attempt have twice as much.
+            read_json: Reads a report as strictly as one that is uploaded; raises InvalidInput.
             grace_s: How long a host that does not answer is asked again.
             timeout_s: Bound on the time of one try, all its files together.
             defaults: Gives the quotas of users whose accounts have none of their own.
@@ -93,6 +102,7 @@ class Claims:
         self._cluster = cluster
         self._clock = clock
         self._limit_bytes = limit_bytes
+        self._read_json = read_json
         self._defaults = defaults
         self._grace_s = grace_s
         self._timeout_s = timeout_s
@@ -215,6 +225,7 @@ class Claims:
             cluster=self._cluster,
             files=self._files,
             clock=self._clock,
+            read_json=self._read_json,
             limit_bytes=self._limit_bytes,
             left_bytes=2 * self._limit_bytes,
             until_s=until_s,
@@ -225,7 +236,7 @@ class Claims:
             stored = {name: fetch.file(name, sha) for name, sha in _listed(report)}
             with suppress(NotFound):
                 stored[LOG] = fetch.file(LOG, None)
-        except (NotFound, TooLarge, ValueError, RecursionError) as error:
+        except (NotFound, TooLarge, InvalidInput, ValueError, RecursionError) as error:
             logger.info(
                 "no result could be claimed",
                 extra={"event": "result.absent", "job_id": attempt.job_id, "reason": str(error)},
@@ -284,6 +295,7 @@ class _Fetch:
     """One try to fetch what an attempt left, within one bound on its time and its bytes.
 
     Attributes:
+        read_json: Reads the report.
         limit_bytes: Of one file.
         left_bytes: Of all that are still to come.
         until_s: Monotonic time at which the try ends.
@@ -293,20 +305,21 @@ class _Fetch:
     cluster: Cluster
     files: FileStore
     clock: Clock
+    read_json: Callable[[bytes], object]
     limit_bytes: int
     left_bytes: int
     until_s: float
     stopped: Callable[[], bool]
 
     def report(self) -> Mapping[str, object]:
-        """The report; a ValueError where it is not this attempt's."""
+        """The report; a ValueError or InvalidInput where it is not one of this attempt."""
         attempt = self.attempt
         data = bytearray()
         for block in self._blocks(REPORT):
             data += block
             if len(data) > MAX_REPORT_BYTES:
                 raise ValueError(f"its report is longer than {MAX_REPORT_BYTES} bytes")
-        report = json.loads(data)
+        report = self.read_json(bytes(data))
         if not isinstance(report, dict):
             raise ValueError("its report is no object")
         said = tuple(report.get(name) for name in ("schema", "benchmark_id", "job_id", "attempt"))
@@ -314,6 +327,7 @@ class _Fetch:
             raise ValueError(f"its report is that of another run: {said}")
         if report.get("status") not in ("ok", "failed"):
             raise ValueError("its report has no status")
+        check_report(report, attempt.benchmark_id)
         return report
 
     def file(self, name: str, sha256: str | None) -> StoredFile:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
@@ -140,7 +141,13 @@ class Lab:
             self.time,
         )
         self.claims = self._claims_class(
-            self.store, self.files, self._engine_cluster, self.time, 2**20, grace_s=30
+            self.store,
+            self.files,
+            self._engine_cluster,
+            self.time,
+            2**20,
+            read_json=read_json,
+            grace_s=30,
         )
         self.reconciler = Reconciler(
             self.store,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import threading
 from collections.abc import Callable, Generator
 from dataclasses import replace
@@ -132,6 +133,13 @@ def test_what_can_not_be_claimed_is_tried_again(lab: Lab, gone: str) -> None:
         {"files": [{"name": "latencies.npy", "sha256": "0" * 64}]},
         {"files": [{"name": "missing.npy", "sha256": "0" * 64}]},
         {"files": [7]},
+        # What an upload is refused for.
+        {"inference_latency": [1]},
+        {"inference_latency": {"p50": "fast"}},
+        {"inference_latency": {"p50": math.nan}},
+        {"board": {"target_uid": "a\x00b"}},
+        {"board": {"target_uid": "\ud800"}},
+        {"memory": 10**400},
     ],
 )
 def test_what_is_no_whole_result_of_the_attempt_is_not_taken(

@@ -1,0 +1,49 @@
+"""What a report must not state, whether its task uploads it or it is claimed from its host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from edgeyard.devices.runner.result import SCHEMA
+from edgeyard.errors import FieldError, InvalidInput
+
+_STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p99")
+
+
+def check_report(report: Mapping[str, object], benchmark_id: str) -> None:
+    """Refuse what would mislead whoever reads a result; a report without schema is taken as it is.
+
+    Args:
+        report: What the runner wrote.
+        benchmark_id: Benchmark that it has to be a result of.
+
+    Raises:
+        InvalidInput: Naming what is wrong.
+    """
+    own = report.get("schema") == SCHEMA
+    found = []
+    if report.get("benchmark_id", None if own else benchmark_id) != benchmark_id:
+        found.append(FieldError("/benchmark_id", "is another benchmark's", benchmark_id))
+    if own:
+        if report.get("status") not in ("ok", "failed"):
+            found.append(FieldError("/status", "is no status of a result", "ok or failed"))
+        found += _latency_problems(report.get("inference_latency"))
+    if found:
+        raise InvalidInput(found)
+
+
+def _latency_problems(latency: object) -> list[FieldError]:
+    if latency is None:
+        return []
+    if not isinstance(latency, Mapping):
+        return [FieldError("/inference_latency", "is not an object", "an object, or null")]
+    return [
+        FieldError(f"/inference_latency/{name}", "is not a number", "milliseconds")
+        for name in _STATISTICS
+        if not _is_number(latency.get(name))
+    ]
+
+
+def _is_number(value: object) -> bool:
+    """Or null, which the runner writes for what is not finite."""
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
