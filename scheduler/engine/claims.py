@@ -18,6 +18,7 @@ from edgeyard.errors import (
     InvalidInput,
     NotFound,
     TooLarge,
+    Unavailable,
 )
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.engine.reports import check_report
@@ -219,6 +220,7 @@ class Claims:
 
         Raises:
             ClusterUnreachable: The host does not answer in time; a later try may succeed.
+            Unavailable: The server stops.
         """
         fetch = _Fetch(
             attempt=attempt,
@@ -351,7 +353,7 @@ class _Fetch:
                 if self.left_bytes < 0:
                     raise ValueError("its files are too large together")
                 if self.stopped():
-                    raise ClusterUnreachable("the server stops")
+                    raise Unavailable("the server stops")  # no silence of the host
                 if self.clock.monotonic_s() > self.until_s:
                     raise ClusterUnreachable("its host did not send it in time")
                 yield block

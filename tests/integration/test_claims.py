@@ -295,6 +295,23 @@ def test_a_server_that_stops_leaves_the_result_where_it_is(threaded: Lab) -> Non
     assert lab.show(benchmark_id).status is Status.COMPLETED
 
 
+def test_a_server_that_stops_in_a_long_claim_does_not_give_it_up(threaded: Lab) -> None:
+    lab = threaded
+    benchmark_id, its_job = left(lab, A)
+    stopping = threading.Event()
+
+    def step(job_id: str) -> None:
+        lab.clock.forward(31)  # for longer than a silent host is waited for
+        stopping.set()
+
+    each_block(lab, step)
+    lab.reconciler.run()
+    assert lab.claims.turn(0.0, stopping.is_set) is None
+    assert list(lab.claims.waiting()) == [its_job]
+    lab.reconciler.run()  # one that was under way when the server was told to stop
+    assert lab.show(benchmark_id).status is Status.RUNNING
+
+
 def test_what_ended_while_the_server_was_away_may_still_be_uploaded(lab: Lab) -> None:
     """Its time limit passed meanwhile, but it waits for the server and no longer measures."""
     benchmark_id = lab.submit(max_retries=0, user_time_s=30.0)
