@@ -218,7 +218,7 @@ def build(settings: Settings, port: int) -> System:
             files,
             its_cluster,
             clock,
-            settings.result_limit_bytes,
+            lambda: services.settings.result_limit_bytes,
             read_json=read_json,
             grace_s=settings.upload_grace_s,
             timeout_s=settings.claim_timeout_s,

@@ -76,7 +76,7 @@ class Claims:
         files: FileStore,
         cluster: Cluster,
         clock: Clock,
-        limit_bytes: int,
+        limit_bytes: Callable[[], int],
         *,
         read_json: Callable[[bytes], object],
         grace_s: float,
@@ -91,7 +91,8 @@ class Claims:
             files: Take their content.
             cluster: Whose hosts keep them.
             clock: Its monotonic time counts.
-            limit_bytes: Largest result file that is taken; all of one attempt have twice as much.
+            limit_bytes: Gives the largest result file that is taken; all of one attempt have twice
+                as much.
             read_json: Reads a report as strictly as one that is uploaded; raises InvalidInput.
             grace_s: How long a host that does not answer is asked again.
             timeout_s: Bound on the time of one try, all its files together.
@@ -222,14 +223,15 @@ class Claims:
             ClusterUnreachable: The host does not answer in time; a later try may succeed.
             Unavailable: The server stops.
         """
+        limit_bytes = self._limit_bytes()
         fetch = _Fetch(
             attempt=attempt,
             cluster=self._cluster,
             files=self._files,
             clock=self._clock,
             read_json=self._read_json,
-            limit_bytes=self._limit_bytes,
-            left_bytes=2 * self._limit_bytes,
+            limit_bytes=limit_bytes,
+            left_bytes=2 * limit_bytes,
             until_s=until_s,
             stopped=stopped,
         )

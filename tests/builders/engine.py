@@ -109,6 +109,7 @@ class Lab:
         self._start_lead_s, self._pin_grace_s = start_lead_s, pin_grace_s
         self._start_grace_s, self._setup_grace_s = start_grace_s, setup_grace_s
         self._claims_class = claims_class
+        self.result_limit_bytes = 2**20
         self._policy, self._plugins, self._policies = policy, plugins, policies
         self.restart()
 
@@ -145,7 +146,7 @@ class Lab:
             self.files,
             self._engine_cluster,
             self.time,
-            2**20,
+            lambda: self.result_limit_bytes,
             read_json=read_json,
             grace_s=30,
         )

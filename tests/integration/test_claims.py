@@ -258,6 +258,16 @@ def test_files_that_are_too_large_together_are_not_taken(lab: Lab) -> None:
     assert lab.show(benchmark_id).status is Status.FAILED
 
 
+def test_a_limit_that_was_reloaded_holds_for_claims_too(lab: Lab) -> None:
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    keep(lab, benchmark_id, job_id)
+    lab.result_limit_bytes = 16
+    lab.cluster.end(job_id, NOT_UPLOADED)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.FAILED
+
+
 def test_a_result_that_breaks_its_claim_holds_its_board_for_no_longer_than_a_silent_host(
     threaded: Lab,
 ) -> None:
