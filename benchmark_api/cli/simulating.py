@@ -105,6 +105,8 @@ def replay(
     policy = _policy(queue, registry().queue_policy)
     if starts is not None and not starts.absolute().parent.is_dir():
         raise InvalidInput.at("--starts", f"there is no folder {starts.absolute().parent}")
+    if starts is not None and starts.exists() and log.exists() and starts.samefile(log):
+        raise InvalidInput.at("--starts", "is the log itself", "another file")
     with _progress() as advanced:
         whole = read_swf(log, lambda share: advanced("reading", share))
         part = whole.part(skip, count)

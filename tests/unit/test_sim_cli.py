@@ -129,6 +129,18 @@ def test_a_folder_that_is_missing_is_named_before_the_replay(log: Path, tmp_path
     assert f"--starts: there is no folder {tmp_path / 'no'}" in found.stderr
 
 
+def test_the_starts_do_not_replace_the_log(log: Path, tmp_path: Path) -> None:
+    """Neither by its own name nor by a link to it."""
+    before = log.read_bytes()
+    link = tmp_path / "starts.csv"
+    link.symlink_to(log)
+    for path in (log, link):
+        found = replay(log, "--starts", str(path))
+        assert found.exit_code == 1
+        assert "--starts: is the log itself" in found.stderr
+    assert log.read_bytes() == before
+
+
 def test_a_log_that_is_missing_is_named(tmp_path: Path) -> None:
     found = replay(tmp_path / "no.swf")
     assert found.exit_code == 1
