@@ -203,6 +203,15 @@ def test_the_default_configuration_is_an_entry_of_the_boards_file(api: Api) -> N
     assert api.as_().delete(f"/api/targets/hardware-instances/{uid}").status_code == 200
 
 
+def test_boards_of_a_new_family_are_numbered_from_1(api: Api) -> None:
+    family = {"name": "newfamily", "display_name": "New", "description": ""}
+    assert api.as_().post("/api/targets/hardware-types", json=family).status_code == 201
+    board = {"hardware_type_id": "newfamily", "engine_ids": ["ort"]}
+    made = [api.as_().post("/api/targets/hardware-instances", json=board) for _ in range(2)]
+    uids = [each.json()["inventory_id"] for each in made]
+    assert uids == ["newfamily-0001-0001", "newfamily-0001-0002"]
+
+
 _TEXT = st.text(max_size=30)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _TEXT,

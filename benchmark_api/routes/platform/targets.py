@@ -272,7 +272,7 @@ def default_config(inventory_id: str, caller: Submitter, context: Ctx) -> Respon
 
 
 def _free_uid(family: str, taken: set[str]) -> str:
-    for number in range(1, 100_000):
+    for number in range(100_000):
         uid = f"{family}-{number // 9999 + 1:04}-{number % 9999 + 1:04}"
         if uid not in taken:
             return uid
