@@ -212,6 +212,31 @@ def test_boards_of_a_new_family_are_numbered_from_1(api: Api) -> None:
     assert uids == ["newfamily-0001-0001", "newfamily-0001-0002"]
 
 
+def _problem(answer: httpx.Response) -> tuple[str, str]:
+    assert answer.status_code == 422, answer.text
+    (error,) = answer.json()["errors"]
+    return error["pointer"], error["reason"]
+
+
+def test_target_uids_that_no_constraint_holds_are_refused_by_the_client_s_name(api: Api) -> None:
+    uids = json.dumps([f"rpi4b-0001-{number:04}" for number in range(1, 40)])
+    pointer, reason = _problem(start(api, target_uids=uids))
+    assert pointer == "/target_uids"
+    assert "too many" in reason
+
+
+@pytest.mark.parametrize("count", ["9" * 25, "1.5", "1_0", "\u0661", "x", ""])
+def test_what_is_no_count_of_inferences_is_refused(api: Api, count: str) -> None:
+    pointer, reason = _problem(start(api, nb_inference=count))
+    assert (pointer, reason) == ("/nb_inference", "is no whole number in this range")
+
+
+def test_a_model_s_url_is_refused_by_the_client_s_name(api: Api) -> None:
+    form = {"device": "rpi4b", "engine": "ort", "model_ref": "http://169.254.169.254/x.onnx"}
+    pointer, _ = _problem(api.as_().post("/api/benchmarks/run", data=form))
+    assert pointer == "/model_ref"
+
+
 _TEXT = st.text(max_size=30)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _TEXT,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,10 +30,15 @@ STATUSES: Mapping[Status, str] = {
 MAX_LATENCIES = 10_000
 """Single latencies in a report; all of them are in the result file ``latencies.npy``."""
 
+_WHOLE = re.compile("-?[0-9]{1,9}")
+_MAX_UIDS_LENGTH = 256
+"""Characters of a constraint's value, which names the boards with commas between them."""
+
 _FIELDS = ("device", "engine", "target_uids", "nb_inference", "parameters", "model_ref")
 _NAMES = {
     "/target": "/device",
     "/runtime": "/engine",
+    "/model_url": "/model_ref",
     "/dataset": "/dataset_name",
     "/odt_config": "/config",
     "/target_uid": "/target_uids",
@@ -82,10 +88,9 @@ def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, 
 
 
 def _whole(text: str) -> int:
-    try:
-        return int(text) if len(text) < 20 else -1
-    except ValueError:
-        raise InvalidInput.at("/nb_inference", "is no whole number", "1 to 1000000") from None
+    if _WHOLE.fullmatch(text) is None:
+        raise InvalidInput.at("/nb_inference", "is no whole number in this range", "1 to 1000000")
+    return int(text)
 
 
 def _json(text: str | None, pointer: str, kind: type) -> object:
@@ -112,7 +117,14 @@ def _target_uids(text: str | None, device: str) -> str:
                 f"holds what is no board of {device[:100]}",
                 f"{device[:100]}-0001-0001",
             )
-    return ",".join(uids)
+    joined = ",".join(uids)
+    if len(joined) > _MAX_UIDS_LENGTH:
+        raise InvalidInput.at(
+            "/target_uids",
+            f"names too many boards: {len(joined)} characters with commas",
+            f"at most {_MAX_UIDS_LENGTH} characters, or none for all boards of the family",
+        )
+    return joined
 
 
 def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
