@@ -227,12 +227,10 @@ async def receive_fields(
         found = await _parse(request, form, most_bytes, limit)
         for key, content in (form.texts or {}).items():
             _add_text(texts, key, bytes(content))
-    try:
-        told = {name.decode(): text.decode() for name, text in _encoded(texts)}
-    except UnicodeDecodeError:
-        raise InvalidInput.at("", "the form's text is not UTF-8", "UTF-8") from None
-    check_tree(told)
-    return told, found
+    named = {_decoded("", name): text for name, text in _encoded(texts)}
+    decoded = {name: _decoded(f"/{name[:100]}", text) for name, text in named.items()}
+    check_tree(decoded)
+    return decoded, found
 
 
 def _add_text(texts: dict[str, bytes], name: bytes | str, value: bytes) -> None:
@@ -240,6 +238,14 @@ def _add_text(texts: dict[str, bytes], name: bytes | str, value: bytes) -> None:
     if key in texts:
         raise BadRequest("a field of the form is there twice")
     texts[key] = value
+
+
+def _decoded(pointer: str, text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        what = "is not UTF-8" if pointer else "the name of a field of the form is not UTF-8"
+        raise InvalidInput.at(pointer, what, "text in UTF-8") from None
 
 
 def _encoded(texts: Mapping[str, bytes]) -> Iterable[tuple[bytes, bytes]]:
@@ -253,7 +259,8 @@ async def _parse(
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not boundary:
-        raise WrongMediaType(request.headers.get("content-type", "")) from None
+        given = request.headers.get("content-type", "")
+        raise WrongMediaType(given, "multipart/form-data with a boundary (curl: -F)")
     _refuse_stated_size(request, most_bytes, limit)
     parser = MultipartParser(boundary, form.callbacks())
     try:

@@ -31,11 +31,13 @@ _INT64 = 2**63
 class WrongMediaType(EdgeyardError):
     """The body's Content-Type is none that is read here."""
 
-    def __init__(self, given: str) -> None:
-        super().__init__(
-            f"Content-Type {given[:100]!r} is not read here: send application/json"
-            " (curl: -H 'Content-Type: application/json') or application/yaml"
-        )
+    def __init__(
+        self,
+        given: str,
+        accepted: str = "application/json (curl: -H 'Content-Type: application/json') or "
+        "application/yaml",
+    ) -> None:
+        super().__init__(f"Content-Type {given[:100]!r} is not read here: send {accepted}")
 
 
 def read_document(data: bytes, content_type: str = "application/json") -> dict[str, object]:

@@ -237,6 +237,22 @@ def test_a_model_s_url_is_refused_by_the_client_s_name(api: Api) -> None:
     assert pointer == "/model_ref"
 
 
+def test_a_file_in_a_field_of_texts_is_named(api: Api) -> None:
+    form = {"device": "rpi4b", "engine": "ort"}
+    files = {"modell": ("model.onnx", b"\xff\xfe")}
+    answer = api.as_().post("/api/benchmarks/run", data=form, files=files)
+    pointer, reason = _problem(answer)
+    assert (pointer, reason) == ("/modell", "is not UTF-8")
+
+
+def test_doors_of_forms_ask_for_a_form(api: Api) -> None:
+    for path in ("/api/benchmarks/run", "/api/benchmarks/datasets/upload"):
+        answer = api.as_().post(path, json={"device": "rpi4b"})
+        assert answer.status_code == 415
+        assert "multipart/form-data" in answer.json()["detail"]
+        assert "send application/json" not in answer.json()["detail"]
+
+
 _TEXT = st.text(max_size=30)
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _TEXT,
