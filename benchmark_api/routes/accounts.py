@@ -39,6 +39,11 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/v1", tags=["accounts"])
 
+_OUTLIVES = (
+    "the token that you use expires, and a password would outlive it: use an operator's token that "
+    "does not expire, or state current_password to replace the password of an account"
+)
+
 
 @router.get("/me", responses=answers(200, shapes.Me))
 def me(caller: AnyCaller) -> Response:
@@ -60,10 +65,12 @@ def users(caller: Operator, context: Ctx) -> Response:
     openapi_extra=accepts("UserIn"),
 )
 def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
-    """Make an account."""
+    """Make an account; with a password only by a token that does not expire."""
     asked = parse(UserIn, body.tree())
     if asked.user_id == PROBER:
         raise InvalidInput.at("/user_id", "is Edgeyard's own", "another id")
+    if asked.password is not None and caller.expires_at is not None:
+        raise Forbidden(_OUTLIVES)
     now = context.services.clock.now()
     user = User(
         user_id=asked.user_id,
@@ -129,7 +136,8 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
 def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
     """Set an account's password, and its e-mail address; its sessions end.
 
-    Operators may set everybody's; others their own, with the one that they have.
+    Operators may set everybody's; others, and operators whose token expires, must state the one
+    that the account has.
     """
     asked = parse(PasswordIn, body.tree())
     if not caller.may_see(user_id):
@@ -141,8 +149,8 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
     email = asked.email or (known.email if known else None)
     if email is None:
         raise InvalidInput.at("/email", "is needed: the account has none yet", "an address")
-    if not caller.is_operator:
-        _check_current(context, known, email, asked.current_password)
+    if not caller.is_operator or caller.expires_at is not None:
+        _check_current(context, caller, known, email, asked.current_password)
     login = _login(context, user_id, email, asked.password, now)
 
     def change(uow: UnitOfWork) -> None:
@@ -314,13 +322,17 @@ def _login_of(uow: UnitOfWork, user_id: str) -> Login | None:
         return None
 
 
-def _check_current(context: Context, known: Login | None, email: str, password: str | None) -> None:
-    """Refuse a change by somebody who only has a token.
+def _check_current(
+    context: Context, caller: Caller, known: Login | None, email: str, password: str | None
+) -> None:
+    """Refuse a change by somebody who only has a token, and would have a session after it.
 
     Raises:
         Forbidden: The password that the account has is not stated, or is another one.
         TooManyLogins: It was tried too often.
     """
+    if caller.is_operator and (password is None or known is None or email != known.email):
+        raise Forbidden(_OUTLIVES)
     if known is None or email != known.email:
         raise Forbidden("an operator sets e-mail addresses, and an account's first password")
     context.passwords.limits.check(known.email, "")

@@ -183,6 +183,36 @@ def test_another_password_ends_all_sessions(api: Api, user: str) -> None:
     assert api.as_("operator").delete(path).status_code == 404
 
 
+def test_a_token_that_expires_sets_no_password_that_outlives_it(api: Api, user: str) -> None:
+    soon = (api.clock.now() + timedelta(seconds=60)).isoformat()
+    body = {"role": "operator", "expires_at": soon}
+    short = api.as_("operator").post("/v1/tokens", json=body).json()["token"]
+    stranger = api.as_(None)
+    headers = {"Authorization": f"Bearer {short}"}
+    path = f"/v1/users/{user}/password"
+    for wanted in ({}, {"email": "other@example.org"}, {"current_password": "not this one"}):
+        body = {"password": "another password", **wanted}
+        refused = stranger.put(path, json=body, headers=headers)
+        assert refused.status_code == 403, refused.text
+    assert (
+        "expires"
+        in stranger.put(path, json={"password": "another password"}, headers=headers).json()[
+            "detail"
+        ]
+    )
+    own = {"email": "own@example.org", "password": "another password"}
+    me_id = stranger.get("/v1/me", headers=headers).json()["user"]["user_id"]
+    refused = stranger.put(f"/v1/users/{me_id}/password", json=own, headers=headers)
+    assert refused.status_code == 403
+    made = {"user_id": f"{user}-2", "role": "operator", **own}
+    assert stranger.post("/v1/users", json=made, headers=headers).status_code == 403
+    assert log_in(api, user).status_code == 200
+
+    known = {"password": "another password", "current_password": PASSWORD}
+    assert stranger.put(path, json=known, headers=headers).status_code == 204
+    assert log_in(api, user, "another password").status_code == 200
+
+
 def test_no_two_accounts_have_the_same_address(api: Api, user: str) -> None:
     body = {"user_id": f"{user}b", "email": f"{user}@EXAMPLE.org", "password": PASSWORD}
     answer = api.as_("operator").post("/v1/users", json=body)
