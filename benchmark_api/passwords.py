@@ -46,15 +46,16 @@ class PasswordHasher:
 
 
 class LoginLimits:
-    """Failed log-ins that are allowed; each server counts its own. Thread-safe.
+    """Log-ins that are allowed; each server counts its own. Thread-safe.
 
     One address of the network may try one account ten times in five minutes, and all accounts
     together a hundred times. One account may be tried two hundred times an hour from anywhere: so a
-    stranger can't keep its user out with a few requests.
+    stranger can't keep its user out with a few requests. An account may log in sixty times in five
+    minutes: each takes tens of milliseconds of a core, for which all others wait.
     """
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        """Nothing has failed yet.
+        """Start with no log-in counted.
 
         Args:
             monotonic_s: The clock, in seconds.
@@ -64,25 +65,32 @@ class LoginLimits:
         self._pair = parse("10 per 5 minutes")
         self._address = parse("100 per 5 minutes")
         self._account = parse("200 per hour")
+        self._good = parse("60 per 5 minutes")
 
     def check(self, email: str, address: str) -> None:
         """Let a log-in be tried, or not.
 
         Raises:
-            TooManyLogins: Too many failed lately.
+            TooManyLogins: Too many came or failed lately.
         """
         for limit, keys in self._keys(email, address):
-            if not self._limiter.test(limit, *keys):
-                reset_s = (
-                    self._limiter.get_window_stats(limit, *keys).reset_time - self._monotonic_s()
-                )
-                wait_s = max(1.0, min(reset_s, float(limit.get_expiry())))
-                raise TooManyLogins(limit.amount, "one address of the network", wait_s)
+            self._check(limit, keys, "one address of the network", "failed log-ins")
+        self._check(self._good, ("good", email), "one account", "log-ins")
+
+    def _check(self, limit: RateLimitItem, keys: tuple[str, ...], whose: str, what: str) -> None:
+        if not self._limiter.test(limit, *keys):
+            reset_s = self._limiter.get_window_stats(limit, *keys).reset_time - self._monotonic_s()
+            wait_s = max(1.0, min(reset_s, float(limit.get_expiry())))
+            raise TooManyLogins(limit.amount, whose, wait_s, what)
 
     def failed(self, email: str, address: str) -> None:
         """Count a failed log-in."""
         for limit, keys in self._keys(email, address):
             self._limiter.hit(limit, *keys)
+
+    def succeeded(self, email: str) -> None:
+        """Count a log-in with the right password."""
+        self._limiter.hit(self._good, "good", email)
 
     def _keys(self, email: str, address: str) -> list[tuple[RateLimitItem, tuple[str, ...]]]:
         return [

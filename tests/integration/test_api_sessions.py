@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.routes.context import Context
 from tests.builders.api import Api, running
 
 PASSWORD = "correct horse battery"
@@ -154,6 +155,23 @@ def test_after_ten_failures_the_account_is_locked_for_that_address(api: Api, use
         assert 1 <= int(answer.headers["retry-after"]) <= 300
         assert "try again in" in answer.json()["error"]
     assert me(api, made["access_token"]).status_code == 200  # who is in stays in
+
+
+def test_an_account_logs_in_only_so_often_and_others_are_not_affected(api: Api, user: str) -> None:
+    context: Context = api.app.state.context
+    for _ in range(59):
+        context.passwords.limits.succeeded(f"{user}@example.org")
+    assert log_in(api, user).status_code == 200
+    refused = log_in(api, user)
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) <= 300
+    assert refused.json()["limit"]["name"] == "log-ins"
+    assert log_in(api, f"{user}-unknown").status_code == 401
+    api.clock.ahead += timedelta(seconds=301)
+    try:
+        assert log_in(api, user).status_code == 200
+    finally:
+        api.clock.ahead -= timedelta(seconds=301)
 
 
 def test_a_disabled_account_neither_logs_in_nor_refreshes(api: Api, user: str) -> None:
