@@ -18,7 +18,15 @@ from edgeyard.errors import RateLimited
 logger = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_COUNTED_BY_ADDRESS = frozenset({"/readyz", "/docs", "/openapi.json"})
+_COUNTED_BY_ADDRESS = frozenset(
+    {
+        "/readyz",
+        "/docs",
+        "/openapi.json",
+        "/api/targets/engines/all",
+        "/api/targets/hardware-types/all",
+    }
+)
 """What anybody may ask for, and what costs more than the answer that it is too often."""
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})

@@ -379,3 +379,19 @@ def test_a_model_is_named_by_a_reference_or_a_url(
     assert answer.status_code == status, answer.text
     if status == 201:
         assert answer.json()["model"] == query["resource_identifier"]
+
+
+def test_the_list_that_needs_no_token_does_not_grow_by_links(api: Api) -> None:
+    doors = api.as_()
+    parameter = {"key": "linked", "display_name": "x", "type": "string"}
+    assert doors.post("/api/targets/engine-parameters", json=parameter).status_code == 201
+    linked = []
+    for number in range(11):
+        engine = {"name": f"linked{number}", "display_name": "x"}
+        assert doors.post("/api/targets/engines", json=engine).status_code == 201
+        answer = doors.post(f"/api/targets/engines/linked{number}/parameters/linked")
+        linked.append(answer.status_code)
+    assert linked == [200] * 10 + [409]
+    assert doors.delete("/api/targets/engines/linked0/parameters/linked").status_code == 200
+    answer = doors.post("/api/targets/engines/linked10/parameters/linked")
+    assert answer.status_code == 200

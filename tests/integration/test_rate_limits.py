@@ -107,6 +107,8 @@ def test_what_needs_no_token_is_bounded_by_address_but_not_liveness(api: Api) ->
     refused = api.as_(None).get("/docs")
     limited(refused, "address_requests_per_minute", "the address 127.0.0.1", 8)
     assert refused.headers["x-content-type-options"] == "nosniff"
+    for path in ("/api/targets/engines/all", "/api/targets/hardware-types/all"):
+        assert api.as_(None).get(path).status_code == 429
 
 
 def test_a_trusted_proxy_names_the_client(api: Api) -> None:

@@ -30,8 +30,10 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/api/targets", tags=["platform"])
 
-MAX_PER_USER = 200
+MAX_PER_USER = 100
 """Registrations of one kind that one user may have."""
+MAX_ENGINES_PER_PARAMETER = 10
+"""The list of engines, which needs no token, repeats a parameter for each engine that takes it."""
 
 _FAMILY, _ENGINE = RegistrationKind.FAMILY, RegistrationKind.ENGINE
 _BOARD, _PARAMETER = RegistrationKind.BOARD, RegistrationKind.PARAMETER
@@ -408,7 +410,13 @@ def _linked(
     def work(uow: UnitOfWork) -> Registration:
         _owned(uow, _ENGINE, engine, caller)
         known = _owned(uow, _PARAMETER, key, caller)
-        saved = replace(known, body={**known.body, "engines": change(_engines_of(known))})
+        engines = change(_engines_of(known))
+        if len(engines) > MAX_ENGINES_PER_PARAMETER:
+            raise Conflict(
+                f"{key} is a parameter of {MAX_ENGINES_PER_PARAMETER} engines already, and no more "
+                "are allowed: register another parameter"
+            )
+        saved = replace(known, body={**known.body, "engines": engines})
         uow.lab.save_registration(saved)
         return saved
 
