@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -21,7 +23,7 @@ from edgeyard.benchmark_api.routes.receiving import (
 )
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
-from edgeyard.errors import InvalidInput, NotFound, QuotaExceeded
+from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.model.quotas import quotas_of
@@ -79,11 +81,8 @@ def name_file(
         quotas.check_stored(uow, caller.user_id, allowed, files=True)
         return added
 
-    try:
+    with removed_if_refused(context, [received]):
         file = services.store.transact(add)
-    except QuotaExceeded:
-        release(services.store, services.files, {file.sha256: file.created_at})
-        raise
     context.metrics.uploaded.labels("file").inc(size)
     return file
 
@@ -142,6 +141,18 @@ def upload_budget(context: Context, caller: Caller) -> UploadBudget | None:
     with context.services.store.read() as uow:
         quotas.check_stored(uow, caller.user_id, allowed)
     return context.uploads.budget("max_bytes", allowed.max_bytes, f"user {caller.user_id}")
+
+
+@contextmanager
+def removed_if_refused(context: Context, received: Iterable[Received]) -> Iterator[None]:
+    """Remove at once what a request brought, if it is refused: nobody's quota counts it."""
+    now = context.services.clock.now()
+    try:
+        yield
+    except Exception:
+        named_at = {each.stored.sha256: now for each in received}
+        release(context.services.store, context.services.files, named_at)
+        raise
 
 
 def _visible(uow: UnitOfWork, file_id: str, caller: Caller) -> UserFile:

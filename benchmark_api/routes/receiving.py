@@ -227,10 +227,14 @@ async def receive_fields(
         found = await _parse(request, form, most_bytes, limit)
         for key, content in (form.texts or {}).items():
             _add_text(texts, key, bytes(content))
+    return _texts(texts), found
+
+
+def _texts(texts: Mapping[str, bytes]) -> dict[str, str]:
     named = {_decoded("", name): text for name, text in _encoded(texts)}
     decoded = {name: _decoded(f"/{name[:100]}", text) for name, text in named.items()}
     check_tree(decoded)
-    return decoded, found
+    return decoded
 
 
 def _add_text(texts: dict[str, bytes], name: bytes | str, value: bytes) -> None:
@@ -269,6 +273,8 @@ async def _parse(
             parser.finalize()
         except MultipartParseError as error:
             raise BadRequest(f"the form is broken: {error}") from None
+        # Before the files are committed: nobody would name, nor count, those of a refused form.
+        _texts({key: bytes(content) for key, content in (form.texts or {}).items()})
         return await run_in_threadpool(form.commit)
     except TooLarge as error:
         form.abort()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import check
 from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
 from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, answers, content
-from edgeyard.benchmark_api.routes.files import upload_budget
+from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
 from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
@@ -68,7 +68,7 @@ async def run(request: Request, caller: Submitter, context: Ctx) -> Response:
     fields, files = await receive_fields(
         request, context.services.files, limits, "model_limit_bytes", budget
     )
-    return await run_in_threadpool(_run, fields, files, caller, context)
+    return await run_in_threadpool(_kept, _run, fields, files, caller, context)
 
 
 @router.post(
@@ -83,7 +83,18 @@ async def train(request: Request, caller: Submitter, context: Ctx) -> Response:
     fields, files = await receive_fields(
         request, context.services.files, limits, "model_limit_bytes", budget
     )
-    return await run_in_threadpool(_train, fields, files, caller, context)
+    return await run_in_threadpool(_kept, _train, fields, files, caller, context)
+
+
+def _kept(
+    start: Callable[[Mapping[str, str], Mapping[str, Received], Caller, Context], Response],
+    fields: Mapping[str, str],
+    files: Mapping[str, Received],
+    caller: Caller,
+    context: Context,
+) -> Response:
+    with removed_if_refused(context, files.values()):
+        return start(fields, files, caller, context)
 
 
 def _run(
@@ -120,7 +131,8 @@ def _train(
     _model_of(tree, fields, files)
     _checked(tree, caller, context)
     data = arrays.combined(context.services, sections, found)
-    return _started(tree, fields, files, caller, context, data)
+    with removed_if_refused(context, [Received(TRAINING_DATA, data)]):
+        return _started(tree, fields, files, caller, context, data)
 
 
 def _model_of(

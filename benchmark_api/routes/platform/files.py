@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.problems import BadRequest, client_problem
 from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts_fields, answers
-from edgeyard.benchmark_api.routes.files import name_file, upload_budget
+from edgeyard.benchmark_api.routes.files import name_file, removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.platform import catalogue
 from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
 from edgeyard.benchmark_api.schemas import platform as shapes
@@ -60,14 +60,21 @@ async def upload_dataset(request: Request, caller: Submitter, context: Ctx) -> R
     received, stated = files.get("dataset"), fields.get("hash", "").lower()
     if received is None:
         raise InvalidInput.at("/dataset", "is missing", "a file")
-    if received.stored.sha256 != stated:
-        raise BadRequest("the dataset does not have the SHA-256 that the field hash states")
-    named = replace(received, name=f"{received.name}_{stated}")
-    if len(named.name.encode()) > MAX_NAME_BYTES:
-        most = MAX_NAME_BYTES - len(stated) - 1
-        raise InvalidInput.at("/dataset", "the file's name is too long", f"at most {most} bytes")
-    file = await run_in_threadpool(name_file, context, caller, named, "/dataset")
+    file = await run_in_threadpool(_name_dataset, context, caller, received, stated)
     return answer({"dataset": file.name} | _shown(file), 207)
+
+
+def _name_dataset(context: Context, caller: Caller, received: Received, stated: str) -> UserFile:
+    with removed_if_refused(context, [received]):
+        if received.stored.sha256 != stated:
+            raise BadRequest("the dataset does not have the SHA-256 that the field hash states")
+        named = replace(received, name=f"{received.name}_{stated}")
+        if len(named.name.encode()) > MAX_NAME_BYTES:
+            most = MAX_NAME_BYTES - len(stated) - 1
+            raise InvalidInput.at(
+                "/dataset", "the file's name is too long", f"at most {most} bytes"
+            )
+        return name_file(context, caller, named, "/dataset")
 
 
 @datasets.delete("/{name}", responses=answers(200, shapes.Anything))
