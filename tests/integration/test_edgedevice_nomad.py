@@ -270,6 +270,8 @@ def test_a_task_gets_its_boards_address_and_no_secret(lab: Lab, tmp_path: Path) 
         "target_uid": BOARDS[0],
         "family": "rpi4b",
         "ram_bytes": 4 * GIB,
+        "storage_bytes": 32 * GIB,
+        "sandbox": {"mode": "auto", "devices": [], "paths": []},
         "progress_file": env["EDGEYARD_PROGRESS_FILE"],
         "emulated": False,
     }

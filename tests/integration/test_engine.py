@@ -118,6 +118,7 @@ def test_max_retries_of_k_less_one_gives_k_attempts(lab: Lab) -> None:
         for attempt in live:
             lab.cluster.end(attempt.job_id, failure(FailureCategory.NETWORK))
         lab.reconciler.run()
+        lab.clock.forward(300)  # a board that has just failed it rests
     assert len(lab.attempts(benchmark_id)) == 4
     assert lab.show(benchmark_id).status is Status.FAILED
 
