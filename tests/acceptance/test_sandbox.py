@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from edgeyard.devices.runner.sandbox import landlock, seccomp
+from edgeyard.devices.runner.sandbox.plan import MIN_SCRATCH_BYTES
 from tests.builders.runner import TOKEN, Task, UploadServer, make_task, upload_server
 
 ENGINES = Path(__file__).parents[1] / "data/attacking_engine"
@@ -297,3 +298,13 @@ def test_a_seccomp_filter_reaches_threads_that_run_already() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "['refused', 'a thread starts']", done.stderr
+
+
+def test_a_model_larger_than_the_scratch_space_is_no_fault_of_its_board(tmp_path: Path) -> None:
+    """Engines load a sealed copy of it, which counts against the limit on files."""
+    size = MIN_SCRATCH_BYTES + 2**20
+    board = {"ram_bytes": RAM_BYTES, "storage_bytes": MIN_SCRATCH_BYTES}
+    with upload_server() as server:
+        make_task(tmp_path, server, b"\xff" * size, board=board).run()
+        failure = json.loads(server.files["report.json"])["failure"]
+    assert failure["category"] == "user_model", failure  # it is no ONNX file

@@ -223,15 +223,21 @@ class ConfinedRun:
     def _limits(self) -> Dict[str, int]:
         board, plan = self._board, self._plan
         cpus = max(board.threads, len(board.cpus), 1)
+        room = plan.scratch_bytes or board.storage_bytes or MAX_RESULT_BYTES
         limits = {
             "CORE": 0,
             "NOFILE": MAX_OPEN_FILES,
-            "FSIZE": plan.scratch_bytes or board.storage_bytes or MAX_RESULT_BYTES,
+            "FSIZE": max(room, self._model_bytes()),  # engines load a sealed copy of the model
             "CPU": int(self._spec.user_time_s * cpus) + _SPARE_CPU_S,
         }
         if plan.method == BUBBLEWRAP:  # elsewhere other processes of the same user would count
             limits["NPROC"] = MAX_PROCESSES + _THREADS_EACH * board.threads
         return limits
+
+    def _model_bytes(self) -> int:
+        with contextlib.suppress(OSError):
+            return self._spec.path(self._spec.model).stat().st_size
+        return 0
 
     def _as_ended(self, ending: Ending) -> Ending:
         """Bubblewrap tells a signal by its status."""
