@@ -205,6 +205,7 @@ async def any_caller(request: Request) -> Caller:
         NotAuthenticated: No good token.
         RateLimited: There were too many requests with it, or too many from its address with
             tokens that were not good.
+        TooManyOpenRequests: The user has too many under way.
     """
     token = bearer_token(request)
     if token is None:
@@ -218,6 +219,8 @@ async def any_caller(request: Request) -> Caller:
         rate_limits.check_failures(request.scope)
     caller = await authenticator.authenticated(token)
     count_caller(rate_limits, caller, token)
+    if caller.role is Role.SUBMITTER:
+        rate_limits.open_request(request.scope, caller.user_id)
     request.state.caller = caller
     return caller
 

@@ -81,6 +81,7 @@ class Around:
                     return
             await self._app(scope, receive, passed_on)
         finally:
+            self._rate_limits.close_request(scope)
             self._note(scope, status, time.monotonic() - began, request_id)
 
     def _note(self, scope: Scope, status: int, took_s: float, request_id: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
@@ -19,10 +19,13 @@ from limits.strategies import MovingWindowRateLimiter
 from starlette.types import Scope
 
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.errors import RateLimited
+from edgeyard.errors import RateLimited, TooManyOpenRequests
 
 MAX_KEYS = 50_000
 """Tokens, tasks and addresses that are counted; those that were idle for longest go first."""
+
+_OPEN_FOR = "edgeyard.open_for"
+"""Where a request's scope says whose it was counted as."""
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -115,6 +118,9 @@ class RateLimits:
     def __init__(self, settings: Settings, monotonic_s: Callable[[], float]) -> None:
         self._monotonic_s = monotonic_s
         self._limiter = MovingWindowRateLimiter(WindowStorage(monotonic_s))
+        self._open: Counter[str] = Counter()
+        self._open_lock = threading.Lock()
+        self._max_open = settings.open_requests_per_user
         self._proxies = tuple(
             ipaddress.ip_network(word, strict=False) for word in settings.trusted_proxies
         )
@@ -142,6 +148,30 @@ class RateLimits:
         """
         name = "trusted_requests_per_minute" if trusted else "user_requests_per_minute"
         self._count(name, sha256, f"each token of user {user_id}")
+
+    def open_request(self, scope: Scope, user_id: str) -> None:
+        """Count a request as under way for its user, until `close_request`.
+
+        Raises:
+            TooManyOpenRequests: So many of theirs are under way.
+        """
+        if not self._max_open:
+            return
+        with self._open_lock:
+            if self._open[user_id] >= self._max_open:
+                raise TooManyOpenRequests(self._max_open, f"user {user_id}")
+            self._open[user_id] += 1
+        scope[_OPEN_FOR] = user_id
+
+    def close_request(self, scope: Scope) -> None:
+        """End the count of a request as under way, if it was counted."""
+        user_id = scope.pop(_OPEN_FOR, None)
+        if user_id is None:
+            return
+        with self._open_lock:
+            self._open[user_id] -= 1
+            if not self._open[user_id]:
+                del self._open[user_id]
 
     def count_task(self, job_id: str) -> None:
         """Count a request of a running task.

@@ -235,6 +235,12 @@ class Settings(BaseSettings):
     user_requests_per_minute: int = Field(
         6000, ge=0, description="Requests with one token of a submitter; past it: 429."
     )
+    open_requests_per_user: int = Field(
+        1000,
+        ge=0,
+        description="Requests of one submitter that are under way at the same time, uploads and "
+        "followed logs included; past it: 429. Below max_connections, so that others are served.",
+    )
     trusted_requests_per_minute: int = Field(
         120_000,
         ge=0,

@@ -51,6 +51,7 @@ _SERVER = {
     "reserve_bytes": _Kind("bytes", 507),
     "ballast_bytes": _Kind("bytes", 507),
     "user_requests_per_minute": _Kind("requests a minute", 429),
+    "open_requests_per_user": _Kind("requests under way", 429),
     "trusted_requests_per_minute": _Kind("requests a minute", 429),
     "address_requests_per_minute": _Kind("requests a minute", 429),
     "failures_per_minute": _Kind("requests a minute", 429),
@@ -58,6 +59,7 @@ _SERVER = {
 _WHOSE = {
     "max_pending_total": "all users together",
     "user_requests_per_minute": "each token of a submitter",
+    "open_requests_per_user": "each submitter",
     "trusted_requests_per_minute": "each token of an operator, host or running task",
     "address_requests_per_minute": "each address",
     "failures_per_minute": "each address",

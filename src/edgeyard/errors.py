@@ -203,6 +203,17 @@ class TooManyLogins(RateLimited):
         self.args = (f"too many {what}: try again in {retry_after_s:.0f} s",)
 
 
+class TooManyOpenRequests(RateLimited):
+    """A user has more requests under way at the same time than they may."""
+
+    def __init__(self, value: int, whose: str) -> None:
+        super().__init__("open_requests_per_user", value, whose, 1.0)
+        self.args = (
+            f"open_requests_per_user of {whose} is {value}, and so many are under way: end some, "
+            "such as uploads that do not go on or logs that are followed",
+        )
+
+
 class Unavailable(EdgeyardError):
     """The service can't do this now, but is likely to later."""
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,6 +33,26 @@ def an_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         trusted_proxies=("127.0.0.1",),
     ) as found:
         yield found
+
+
+@contextlib.contextmanager
+def stalled_upload(api: Api) -> Iterator[socket.socket]:
+    """An upload of alice's whose body never comes."""
+    host, port = api.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(
+            f"POST /v1/files HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100000\r\n"
+            f"Authorization: Bearer {api.tokens['alice']}\r\n"
+            "Content-Type: multipart/form-data; boundary=b\r\n\r\n--b\r\n".encode()
+        )
+        yield connection
+
+
+def until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
 
 
 def statuses(client: httpx.Client, count: int, path: str = "/v1/me", **headers: str) -> list[int]:
@@ -165,3 +188,14 @@ def test_proxies_are_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEYARD_TRUSTED_PROXIES", "10.0.0.0/8, proxy.example")
     with pytest.raises(ConfigError, match="trusted_proxies"):
         Settings.load()
+
+
+def test_stalled_uploads_of_one_user_leave_room_for_others(tmp_path: Path) -> None:
+    with running(tmp_path, open_requests_per_user=3) as api, contextlib.ExitStack() as stack:
+        held = [stack.enter_context(stalled_upload(api)) for _ in range(3)]
+        until(lambda: api.as_().get("/v1/me").status_code == 429)
+        limited(api.as_().get("/v1/me"), "open_requests_per_user", "user alice", 3)
+        assert api.as_("bob").get("/v1/me").status_code == 200
+        assert api.as_("operator").get("/v1/me").status_code == 200
+        held[0].close()
+        until(lambda: api.as_().get("/v1/me").status_code == 200)
