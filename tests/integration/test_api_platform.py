@@ -123,9 +123,10 @@ def test_four_raw_files_become_one_dataset(api: Api) -> None:
         ({"input": config["input"] | {"shape": [2**50]}}, "/config/input/shape"),
         ({"input": config["input"] | {"dtype": "object"}}, "/config/input/dtype"),
         ({"input": config["input"] | {"dtype": "V8"}}, "/config/input/dtype"),
+        ({"input": config["input"] | {"dtype": ">f4"}}, ">f4 is big-endian"),
         ({"input": config["input"] | {"train_file": "nothing"}}, "no dataset that you uploaded"),
         ({"output": config["output"] | {"test_file": config["output"]["train_file"]}}, "rows"),
-        ({"learning_parameters": {"epochs": 0}}, "epochs"),
+        ({"learning_parameters": {"epochs": 0}}, "/config/learning_parameters/epochs"),
         ({"learning_parameters": {"epochs": 1, "optimizer": "adam"}}, "optimizer"),
         ({"learning_parameters": 7}, "/config/learning_parameters"),
     ]
@@ -133,6 +134,38 @@ def test_four_raw_files_become_one_dataset(api: Api) -> None:
         refused = train(**changes)
         assert refused.status_code == 422, refused.text
         assert any(each in refused.json()["error"] for each in told.split("|")), refused.text
+        assert "odt_config" not in refused.text, "the client's user knows no such field"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"threads": -1}, "1 or more"),
+        ({"threads": 0}, "1 or more"),
+        ({"threads": True}, "a value of type integer"),
+        ({"batch_size": 4}, "there is none"),
+        ({"preprocessing": {"resize": 224}}, "there is none"),
+    ],
+)
+def test_parameters_without_an_effect_or_out_of_range_are_refused(
+    api: Api, values: dict[str, object], said: str
+) -> None:
+    refused = start(api, parameters=json.dumps(values))
+    assert refused.status_code == 422
+    assert f"/parameters/{next(iter(values))}" in refused.json()["error"]
+    assert said in refused.json()["error"]
+
+
+def test_a_batch_size_goes_with_a_dataset(api: Api) -> None:
+    reference = dataset(api, b"\0" * 64)
+    asked = {"device": "rpi5", "engine": "ort", "dataset_name": reference}
+    for size, status in ((2, 200), (0, 422), (65_537, 422)):
+        answer = api.as_().post(
+            "/api/benchmarks/run",
+            data=asked | {"parameters": json.dumps({"batch_size": size})},
+            files={"model": ("m.onnx", MODEL)},
+        )
+        assert answer.status_code == status, answer.text
 
 
 def test_a_dataset_is_its_owner_s_and_its_hash_is_checked(api: Api) -> None:

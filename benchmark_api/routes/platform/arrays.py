@@ -145,4 +145,8 @@ def _dtype(name: object, pointer: str) -> np.dtype[np.generic]:
         dtype = None
     if dtype is None or dtype.kind not in "biuf" or dtype.shape or dtype.itemsize > 8:
         raise InvalidInput.at(f"{pointer}/dtype", "is no type of numbers", "e.g. float32 or int64")
+    if isinstance(name, str) and name[0] in ">!":
+        raise InvalidInput.at(
+            f"{pointer}/dtype", f"{name} is big-endian", f"little-endian rows, as {dtype.name}"
+        )
     return dtype.newbyteorder("<")

@@ -28,6 +28,9 @@ class Parameter:
         type: One of `TYPES`.
         default: As text; "": the engine decides.
         choices: Of an ``enum``.
+        min_value: Smallest number; None: none.
+        max_value: Largest number; None: none, or the board's.
+        of_dataset: It says how a dataset is read, and is nothing without one.
         engines: Those that take it.
     """
 
@@ -37,6 +40,9 @@ class Parameter:
     type: str
     default: str = ""
     choices: tuple[str, ...] = ()
+    min_value: int | None = None
+    max_value: int | None = None
+    of_dataset: bool = False
     engines: tuple[str, ...] = ("ort", "tflite")
 
     def as_json(self) -> JsonObject:
@@ -58,6 +64,10 @@ class Parameter:
             fits = False
         if not fits or (self.choices and value not in self.choices):
             return " or ".join(self.choices) or f"a value of type {self.type}"
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            low, high = self.min_value, self.max_value
+            if (low is not None and value < low) or (high is not None and value > high):
+                return f"{low} or more" if high is None else f"{low} to {high}"
         return None
 
 
@@ -67,6 +77,7 @@ BUILT_IN: Sequence[Parameter] = (
         display_name="Threads",
         description="Threads of the engine; at most and by default as many as the board allows.",
         type="integer",
+        min_value=1,
     ),
     Parameter(
         key="graph_optimization",
@@ -113,12 +124,16 @@ BUILT_IN: Sequence[Parameter] = (
         description="With a dataset: rows of one run.",
         type="integer",
         default="1",
+        min_value=1,
+        max_value=65_536,
+        of_dataset=True,
     ),
     Parameter(
         key="preprocessing",
         display_name="Preprocessing",
         description="With a dataset: how its rows become the model's input.",
         type="object",
+        of_dataset=True,
     ),
 )
 
@@ -128,14 +143,23 @@ def of_engine(engine: str) -> list[Parameter]:
     return [each for each in BUILT_IN if engine in each.engines]
 
 
-def problems(engine: str, values: Mapping[str, object]) -> list[FieldError]:
-    """What is wrong with parameters for an engine; nothing is known of engines of plugins."""
+def problems(engine: str, values: Mapping[str, object], *, dataset: bool) -> list[FieldError]:
+    """What is wrong with parameters for an engine; nothing is known of engines of plugins.
+
+    Args:
+        engine: Its name.
+        values: By key, as submitted.
+        dataset: The submission names a dataset.
+    """
     known = {each.key: each for each in of_engine(engine)}
     found = []
     for key, value in values.items() if known else ():
         if key not in known:
             reason = f"engine {engine} has no such parameter"
             found.append(FieldError(f"/parameters/{key}", reason, ", ".join(known)))
+        elif known[key].of_dataset and not dataset:
+            reason = "says how a dataset is read, and there is none"
+            found.append(FieldError(f"/parameters/{key}", reason, "dataset_name with it"))
         elif accepted := known[key].problem(value):
             found.append(FieldError(f"/parameters/{key}", "has a wrong value", accepted))
     return found

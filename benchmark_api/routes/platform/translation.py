@@ -12,7 +12,8 @@ import numpy as np
 
 from edgeyard.benchmark_api.routes.platform import parameters
 from edgeyard.benchmark_api.schemas.body import read_json
-from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.devices.runner import training
+from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.records import Report
 from edgeyard.scheduler.model.wire import JsonObject, failure_to_json, time_to_json, waiting_to_json
@@ -40,7 +41,7 @@ _NAMES = {
     "/runtime": "/engine",
     "/model_url": "/model_ref",
     "/dataset": "/dataset_name",
-    "/odt_config": "/config",
+    "/odt_config": "/config/learning_parameters",
     "/target_uid": "/target_uids",
     "/constraints/0": "/target_uids",
 }
@@ -49,9 +50,14 @@ _NAMES = {
 
 def as_client(error: InvalidInput) -> InvalidInput:
     """The same error with the names that the client's user knows."""
-    return InvalidInput(
-        [replace(each, pointer=_NAMES.get(each.pointer, each.pointer)) for each in error.errors]
-    )
+    return InvalidInput([_renamed(each) for each in error.errors])
+
+
+def _renamed(error: FieldError) -> FieldError:
+    for ours, theirs in _NAMES.items():
+        if error.pointer == ours or error.pointer.startswith(f"{ours}/"):
+            return replace(error, pointer=theirs + error.pointer.removeprefix(ours))
+    return error
 
 
 def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, object]:
@@ -81,7 +87,7 @@ def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, 
         tree["constraints"] = [constraint]
     given = _json(fields.get("parameters"), "/parameters", dict)
     values: Mapping[str, object] = given if isinstance(given, dict) else {}
-    if wrong := parameters.problems(engine, values):
+    if wrong := parameters.problems(engine, values, dataset=benchmark_type == "TYPE2"):
         raise InvalidInput(wrong)
     tree["parameters"] = dict(values)
     return tree
@@ -151,6 +157,12 @@ def training_of(text: str) -> tuple[JsonObject, Mapping[str, JsonObject]]:
                 "is no parameter that Edgeyard's engines train by",
                 ", ".join(known),
             )
+    try:
+        training.parse_config(learning)
+    except RunFailed as error:
+        where, _, reason = error.sentence.partition(": ")
+        pointer = "/config/learning_parameters" + where.removeprefix("odt_config")
+        raise InvalidInput.at(pointer, reason) from None
     return dict(learning), sections
 
 
