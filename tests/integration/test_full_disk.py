@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -129,12 +130,13 @@ def test_cancel_delete_prune_and_start_work_on_a_full_disk(larger_disk: Path) ->
     """Of a real server: what makes room needs some, which is kept for it."""
     data, environment = larger_disk / "data", {"EDGEYARD_RESERVE_BYTES": "1 MiB"}
     submitted = {"runtime": "ort", "benchmark_type": "TYPE1", "model": "net.onnx"}
+    later = {"start_time": (datetime.now(UTC) + timedelta(hours=1)).isoformat()}
     with edgeyard(data, environment) as server:
         ballast = data / "edgeyard.ballast"
         assert ballast.stat().st_size == 16 * 2**20
         file = upload(server, larger_disk / "net.onnx", 4 * 2**20)
         held = [
-            ended(server, "hold", server.call("POST", "/v1/benchmarks", {**submitted, **FAMILY}))
+            ended(server, "hold", server.call("POST", "/v1/benchmarks", submitted | FAMILY | later))
             for _ in range(3)
         ]
         made = server.call("POST", "/v1/users", {"user_id": "ann"})
