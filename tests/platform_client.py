@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import platformdirs
 import pytest
 
@@ -106,3 +107,35 @@ def client_of(server: Server, python: Path, folder: Path, user_id: str) -> Platf
     setup = _SETUP.format(port=server.port, email=email, password=PASSWORD)
     (folder / "setup.yaml").write_text(setup)
     return PlatformClient(python, folder)
+
+
+def write_training(folder: Path, dataset: Path) -> None:
+    """Write the four raw files of an on-device training, and ``odt.json``, which names them.
+
+    Args:
+        folder: The client's.
+        dataset: An ``.npz`` with ``x`` and ``y``.
+    """
+    rows = np.load(dataset)
+    x, y = rows["x"].astype(np.float32), rows["y"].astype(np.int64)
+    for name, part in (("train", slice(0, 300)), ("test", slice(300, 400))):
+        x[part].tofile(folder / f"{name}_x.bin")
+        y[part].tofile(folder / f"{name}_y.bin")
+    config = {
+        "learning_parameters": {"batch_size": 32, "epochs": 3, "learning_rate": 0.1},
+        "input": {
+            "name": "input",
+            "shape": list(x.shape[1:]),
+            "dtype": "float32",
+            "train_file": "train_x.bin",
+            "test_file": "test_x.bin",
+        },
+        "output": {
+            "name": "output",
+            "shape": [1],
+            "dtype": "int64",
+            "train_file": "train_y.bin",
+            "test_file": "test_y.bin",
+        },
+    }
+    (folder / "odt.json").write_text(json.dumps(config))

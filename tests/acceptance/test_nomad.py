@@ -20,7 +20,7 @@ from edgeyard.scheduler.hcl.cron import cron_of
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat
 from tests.nomad_cluster import clear, settings_of
-from tests.platform_client import client_of, client_python  # noqa: F401
+from tests.platform_client import client_of, client_python, write_training  # noqa: F401
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
 
@@ -448,8 +448,10 @@ def test_the_platform_s_own_client_works_on_a_real_nomad(
     tmp_path: Path,
 ) -> None:
     client = client_of(server, client_python, tmp_path / "client", "nomad-client")
-    for name in (MODEL.name, "digits_test.npz"):
+    for name in (MODEL.name, "digits_test.npz", "digits_new_head.onnx"):
         shutil.copy(MODEL.parent / name, client.folder)
+    (client.folder / "bad.onnx").write_bytes(b"this is no model")
+    write_training(client.folder, MODEL.parent / "digits_train.npz")
     found, _ = client.run(
         f"""
         api = dAIEdgeVLabAPI("setup.yaml")
@@ -458,9 +460,19 @@ def test_the_platform_s_own_client_works_on_a_real_nomad(
         id = api.startBenchmark("rpi4b", "ort", "digits.onnx", dataset="digits_test.npz")
         results["type2"] = api.waitBenchmarkResult(id, interval=1)
         results["deleted"] = [api.deleteBenchmark(id), api.deleteBenchmark(id)]
+        config = OnDeviceTrainingConfig("odt.json")
+        id = api.startOdtBenchmark("rpi4b", "ort", "digits_new_head.onnx", config)
+        results["type3"] = api.waitBenchmarkResult(id, "trained", interval=1)
+        id = api.startBenchmark("rpi4b", "ort", "bad.onnx")
+        results["bad"] = api.waitBenchmarkResult(id, interval=1)
         """
     )
-    type1, type2 = found["type1"], found["type2"]
+    type1, type2, type3 = found["type1"], found["type2"], found["type3"]
+    assert type3["report"]["benchmark_type"] == "TYPE3"
+    assert len(type3["report"]["loss_train"]["values"]) == 3
+    assert type3["model_output"].endswith("_trained.onnx")
+    assert found["bad"]["report"]["status"] == "failed"
+    assert found["bad"]["error_log"].startswith("user_model: ")
     assert type1["report"]["target_id"] == BOARD
     assert 0 < type1["report"]["inference_latency"]["mean"] < 1
     assert type1["user_log"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,13 @@ import numpy as np
 import pytest
 
 from deploy.process import Server
-from tests.platform_client import PASSWORD, PlatformClient, client_of, client_python  # noqa: F401
+from tests.platform_client import (
+    PASSWORD,
+    PlatformClient,
+    client_of,
+    client_python,  # noqa: F401
+    write_training,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 
@@ -30,29 +35,7 @@ def client(
     for name in ("digits.onnx", "digits.tflite", "digits_new_head.onnx", "digits_test.npz"):
         shutil.copy(DEMO / name, folder)
     (folder / "bad.onnx").write_bytes(b"this is no model")
-    rows = np.load(DEMO / "digits_train.npz")
-    x, y = rows["x"].astype(np.float32), rows["y"].astype(np.int64)
-    for name, part in (("train", slice(0, 300)), ("test", slice(300, 400))):
-        x[part].tofile(folder / f"{name}_x.bin")
-        y[part].tofile(folder / f"{name}_y.bin")
-    config = {
-        "learning_parameters": {"batch_size": 32, "epochs": 3, "learning_rate": 0.1},
-        "input": {
-            "name": "input",
-            "shape": list(x.shape[1:]),
-            "dtype": "float32",
-            "train_file": "train_x.bin",
-            "test_file": "test_x.bin",
-        },
-        "output": {
-            "name": "output",
-            "shape": [1],
-            "dtype": "int64",
-            "train_file": "train_y.bin",
-            "test_file": "test_y.bin",
-        },
-    }
-    (folder / "odt.json").write_text(json.dumps(config))
+    write_training(folder, DEMO / "digits_train.npz")
     return made
 
 
