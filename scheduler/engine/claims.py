@@ -247,13 +247,15 @@ class Claims:
             )
             return
         try:
-            self._store.transact(lambda uow: self._record(uow, attempt, report, stored))
-        except TooLarge as error:
-            logger.info(
-                "no result could be claimed",
-                extra={"event": "result.absent", "job_id": attempt.job_id, "reason": str(error)},
-            )
-            return
+            try:
+                self._store.transact(lambda uow: self._record(uow, attempt, report, stored))
+            except TooLarge as error:
+                logger.info(
+                    "the files of a claimed result are too large; its report is kept alone",
+                    extra={"event": "result.files", "job_id": attempt.job_id, "reason": str(error)},
+                )
+                alone = {name: file for name, file in stored.items() if name == REPORT}
+                self._store.transact(lambda uow: self._record(uow, attempt, report, alone))
         except Conflict:
             return  # the task itself, or another attempt, was quicker
         logger.info(
@@ -288,9 +290,10 @@ class Claims:
                     received_at=now,
                 )
             )
-        owner = uow.benchmarks.get(current.benchmark_id).user_id
-        allowed = quotas.of_account(uow, owner, self._defaults())
-        quotas.check_run(uow, current.benchmark_id, current.number, owner, allowed)
+        if any(name != REPORT for name in stored):
+            owner = uow.benchmarks.get(current.benchmark_id).user_id
+            allowed = quotas.of_account(uow, owner, self._defaults())
+            quotas.check_run(uow, current.benchmark_id, current.number, owner, allowed)
         lifecycle.result_received(uow, current, report, now)
 
 

@@ -185,6 +185,17 @@ def test_a_run_uploads_no_more_files_and_bytes_than_it_may(api: Api) -> None:
     for number in range(4):
         assert result(api, other.job_id, f"{number}.npy", bytes([number])).status_code == 201
     refused(result(api, other.job_id, "4.npy", b"4"), 413, "max_run_files", whose)
+    assert result(api, other.job_id, "report.json", b'{"status": "ok"}').status_code == 201
+
+
+def test_a_run_keeps_its_numbers_where_there_is_no_room_for_its_files(api: Api) -> None:
+    attempts = [api.dispatched(api.submit()) for _ in range(2)]
+    send(api, "a", os.urandom(98 * KIB))
+    assert result(api, attempts[0].job_id, "raw.npy", os.urandom(19 * KIB)).status_code == 201
+    over = result(api, attempts[1].job_id, "raw.npy", os.urandom(19 * KIB))
+    refused(over, 413, "max_bytes")
+    report = result(api, attempts[1].job_id, "report.json", b'{"status": "ok"}')
+    assert report.status_code == 201, report.text
 
 
 def test_a_run_that_was_admitted_reports_although_its_user_is_full(api: Api) -> None:
