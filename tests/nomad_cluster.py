@@ -16,6 +16,7 @@ from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 
 ORT = {"ort": ["TYPE1", "TYPE2"]}
+ALL = {"ort": ["TYPE1", "TYPE2", "TYPE3"]}
 BOTH = {"ort": ["TYPE1"], "tflite": ["TYPE1", "TYPE3"]}
 GIB = 2**30
 
@@ -56,7 +57,7 @@ HOSTS: tuple[Mapping[str, Sequence[Mapping[str, object]]], ...] = (
     {
         "rpi4b": [entry("rpi4b-0001-0001"), entry("rpi4b-0001-0002", BOTH)],
         "rpi5": [entry("rpi5-0001-0001", ram_bytes=8 * GIB)],
-        "x86": [entry("x86-0001-0001")],
+        "x86": [entry("x86-0001-0001", ALL)],
     },
     {"rpi5": [entry(f"rpi5-0002-{number:04}") for number in range(1, 5)]},
     {"jetsonorinnano": [entry(f"jetsonorinnano-0003-{number:04}", BOTH) for number in range(1, 5)]},
