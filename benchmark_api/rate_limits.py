@@ -187,9 +187,7 @@ class RateLimits:
         Raises:
             RateLimited: There were too many from its address.
         """
-        if "address_requests_per_minute" in self._items:
-            address = self.address(scope)
-            self._count("address_requests_per_minute", address, f"the address {address}")
+        self._count_address("address_requests_per_minute", scope)
 
     def count_failure(self, scope: Scope) -> None:
         """Count a request without a good token.
@@ -197,9 +195,7 @@ class RateLimits:
         Raises:
             RateLimited: There were too many from its address.
         """
-        if "failures_per_minute" in self._items:
-            address = self.address(scope)
-            self._count("failures_per_minute", address, f"the address {address}")
+        self._count_address("failures_per_minute", scope)
 
     def check_failures(self, scope: Scope) -> None:
         """Refuse a token that is not known to be good, where too many before were not.
@@ -228,6 +224,11 @@ class RateLimits:
         if isinstance(peer, ipaddress.IPv6Address):
             return str(ipaddress.ip_network((peer, 64), strict=False))
         return str(peer)
+
+    def _count_address(self, name: str, scope: Scope) -> None:
+        if name in self._items:  # without the limit the address is not looked up
+            address = self.address(scope)
+            self._count(name, address, f"the address {address}")
 
     def _count(self, name: str, key: str, whose: str) -> None:
         item = self._items.get(name)
