@@ -527,12 +527,12 @@ def limits(
 ) -> None:
     """Show the limits that hold for you, how much of each is used, and where its value is from."""
     if all_users:
-        told = _record(session.client.api.get("/v1/usage")).get("items")
-        emit(session.output, told if isinstance(told, list) else [], _USED_COLUMNS, "no users")
+        items = _record(session.client.api.get("/v1/usage")).get("items")
+        emit(session.output, items if isinstance(items, list) else [], _USED_COLUMNS, "no users")
         return
     params = {"user_id": user_id}
-    told = _record(session.client.api.get("/v1/limits", params)).get("items")
-    emit(session.output, told if isinstance(told, list) else [], _LIMIT_COLUMNS, "no limits")
+    items = _record(session.client.api.get("/v1/limits", params)).get("items")
+    emit(session.output, items if isinstance(items, list) else [], _LIMIT_COLUMNS, "no limits")
 
 
 def users_password(

@@ -315,13 +315,13 @@ def _facts(found: Results) -> Mapping[str, str]:
     return {name: value for name, value in facts.items() if value}
 
 
-def _sandbox(told: object) -> str:
+def _sandbox(confinement: object) -> str:
     """How the run was confined, and what was not."""
-    if not isinstance(told, Mapping):
+    if not isinstance(confinement, Mapping):
         return ""
-    left = told.get("not_confined")
+    left = confinement.get("not_confined")
     names = ", ".join(map(plain, left)) if isinstance(left, list) else ""
-    return plain(told.get("method")) + (f"; not confined: {names}" if names else "")
+    return plain(confinement.get("method")) + (f"; not confined: {names}" if names else "")
 
 
 def _training_facts(found: Results) -> Mapping[str, str]:
