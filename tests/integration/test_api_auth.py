@@ -16,6 +16,7 @@ from starlette.routing import Route
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.model.records import RegistrationKind
 from tests.builders.api import Api, description, running
 from tests.databases import database_in, stored_text
 
@@ -381,7 +382,14 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
 
 
 def _registrations(api: Api) -> dict[str, str]:
-    """A board, an engine and its parameter that alice registered."""
+    """A board, an engine and its parameter that alice registered, and nothing beside them.
+
+    A user may register only so many, fewer than the matrix has cells.
+    """
+    with api.store.write() as uow:
+        for kind in RegistrationKind:
+            for earlier in uow.lab.registrations(kind):
+                uow.lab.unregister(kind, earlier.name)
     client, mark = api.as_(), secrets.token_hex(4)
     board = client.post(
         "/api/targets/hardware-instances",
