@@ -18,7 +18,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api import problems
 from edgeyard.benchmark_api.auth import Authenticator
 from edgeyard.benchmark_api.metrics import Metrics
-from edgeyard.benchmark_api.middleware import Around
+from edgeyard.benchmark_api.middleware import RequestMiddleware
 from edgeyard.benchmark_api.passwords import LoginLimits, Passwords
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.benchmark_api.routes import (
@@ -29,11 +29,11 @@ from edgeyard.benchmark_api.routes import (
     files,
     health,
     inspection,
-    keeping,
     lab,
     limits,
     platform,
     policies,
+    reservations,
     results,
     schedules,
     scorers,
@@ -61,7 +61,7 @@ _ROUTERS = (
     files.router,
     tasks.router,
     lab.router,
-    keeping.router,
+    reservations.router,
     credits.router,
     limits.router,
     policies.router,
@@ -137,7 +137,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         app.add_middleware(
             TrustedHostMiddleware, allowed_hosts=list(services.settings.allowed_hosts)
         )
-    app.add_middleware(Around, metrics=metrics, rate_limits=app.state.rate_limits)
+    app.add_middleware(RequestMiddleware, metrics=metrics, rate_limits=app.state.rate_limits)
     return app
 
 

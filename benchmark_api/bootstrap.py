@@ -360,7 +360,7 @@ def build_cluster(
         with store.read() as uow:
             return {job_id for job_id in job_ids if _is_known(uow, job_id)}
 
-    def blank() -> bool:
+    def database_empty() -> bool:
         with store.read() as uow:
             return uow.attempts.none_yet()
 
@@ -369,7 +369,7 @@ def build_cluster(
         purge_age_s=settings.nomad_purge_age_s,
         ended=ended,
         known=known,
-        blank=blank,
+        database_empty=database_empty,
         now=clock.now,
     )
     return nomad, nomad.verify

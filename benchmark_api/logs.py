@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_MOST_CHARACTERS = 1000
+_MAX_CHARACTERS = 1000
 """Of one value: a user's text must not fill the disk."""
 
 
@@ -60,8 +60,8 @@ def extras(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _short(value: object) -> object:
-    if isinstance(value, str) and len(value) > _MOST_CHARACTERS:
-        return value[:_MOST_CHARACTERS] + "…"
+    if isinstance(value, str) and len(value) > _MAX_CHARACTERS:
+        return value[:_MAX_CHARACTERS] + "…"
     return value
 
 

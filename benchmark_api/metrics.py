@@ -100,7 +100,7 @@ class Metrics:
 
     def watch(self, services: Services) -> None:
         """Export what is asked for at each scrape; once an app."""
-        self.registry.register(_Scraped(services))
+        self.registry.register(_StoreMetrics(services))
 
     def text(self) -> bytes:
         """All figures in Prometheus' text format."""
@@ -124,7 +124,7 @@ class Metrics:
         return made
 
 
-class _Scraped(Collector):
+class _StoreMetrics(Collector):
     """Figures that the store and the twin know better than any counter."""
 
     def __init__(self, services: Services) -> None:

@@ -42,7 +42,7 @@ _SECURITY = [
 ]
 
 
-class Around:
+class RequestMiddleware:
     """ASGI middleware; written by hand, since Starlette's base class breaks streaming."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, rate_limits: RateLimits) -> None:

@@ -36,7 +36,7 @@ from edgeyard.scheduler.model.knowledge import HostLoad
 
 Options = Mapping[str, str | int | float | bool]
 
-_MOST_BUDGET_S = 60.0
+_MAX_BUDGET_S = 60.0
 _HEADER_BYTES = 1024
 _UNKNOWN = HostLoad(cpu=float("nan"), memory=float("nan"))
 
@@ -82,7 +82,7 @@ class RemoteScorer:
         """
         if self._asked is not None and not self._asked.done():
             raise TimeoutError("still busy with the last question")
-        budget_s = min(pairs.budget_s, _MOST_BUDGET_S)
+        budget_s = min(pairs.budget_s, _MAX_BUDGET_S)
         body = packed(batch, pairs)
         until_s = time.monotonic() + budget_s
         self._asked = self._thread.submit(self._ask, body, len(pairs), until_s)

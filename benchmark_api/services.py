@@ -71,7 +71,7 @@ class QueueOrder(Protocol):
         ...
 
 
-class EngineDoor(Protocol):
+class EngineQueries(Protocol):
     """What the API asks of the engine. Thread-safe; none of it waits for a cycle."""
 
     def leader(self) -> LeaderView:
@@ -182,7 +182,7 @@ class Services:
     store: Store
     files: FileStore
     cluster: Cluster
-    engine: EngineDoor
+    engine: EngineQueries
     clock: Clock
     settings: Settings
     inventory: Inventory

@@ -83,7 +83,7 @@ RELOADED_SETTINGS = frozenset(
 
 Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(duration_s)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+SpaceSeparated = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 
 
 _DAY_S = 86400.0
@@ -115,7 +115,7 @@ class Settings(BaseSettings):
         description="Base of every download and upload URL, as boards reach it; "
         "default: the bound address.",
     )
-    allowed_hosts: Words = Field(
+    allowed_hosts: SpaceSeparated = Field(
         (), description="Host headers to answer to, comma-separated; empty: any."
     )
     log_format: Literal["json", "text"] = Field("text", description="Form of the server's log.")
@@ -259,7 +259,7 @@ class Settings(BaseSettings):
         description="Requests from one address with a token, or a download's name, that is not "
         "good; past it: 429 to all such. Good tokens are not affected.",
     )
-    trusted_proxies: Words = Field(
+    trusted_proxies: SpaceSeparated = Field(
         (),
         description="Addresses or networks of proxies whose X-Forwarded-For names the client; "
         "empty: the header is ignored.",
@@ -269,12 +269,12 @@ class Settings(BaseSettings):
     trusted_network: bool = Field(
         False, description="Take results without a token: only where every host is trusted."
     )
-    allow_hosts: Words = Field(
+    allow_hosts: SpaceSeparated = Field(
         (),
         description="Hosts that model and dataset URLs may name although their address is "
         "private: names, *.names, addresses or networks, each with an optional :port.",
     )
-    webhook_hosts: Words = Field(
+    webhook_hosts: SpaceSeparated = Field(
         (),
         description="Hosts that users' webhooks may be at although their address is private; "
         "written as in allow_hosts.",
@@ -285,7 +285,7 @@ class Settings(BaseSettings):
         description="Key that the secrets of users' webhooks are made of, 32 characters at least; "
         "default: webhook.key in data_dir. Servers on one database need the same one.",
     )
-    scorer_hosts: Words = Field(
+    scorer_hosts: SpaceSeparated = Field(
         (),
         description="Hosts that scorers of policies may be asked at although their address is "
         "private; written as in allow_hosts.",
@@ -446,7 +446,9 @@ class Settings(BaseSettings):
     driver: Literal["docker", "raw_exec"] | None = Field(
         None, description="Task driver; default: raw_exec embedded, docker on Nomad."
     )
-    datacenters: Words = Field(("dc1",), description="Datacenters of jobs, comma-separated.")
+    datacenters: SpaceSeparated = Field(
+        ("dc1",), description="Datacenters of jobs, comma-separated."
+    )
     docker_image: str = Field(
         "daiedge-vlab-bootstrap", description="Image of the bootstrap container."
     )
@@ -460,7 +462,7 @@ class Settings(BaseSettings):
     docker_auth_password: SecretStr | None = Field(
         None, description="Password at the image's registry."
     )
-    raw_exec_command: Words = Field(
+    raw_exec_command: SpaceSeparated = Field(
         (),
         description="Command of the runner for raw_exec, comma-separated; default: on Nomad "
         "edgeyard-runner, as hosts' PATH finds it, else this server's own.",
@@ -630,12 +632,12 @@ def _with_sources(cls: type[Settings], below: Mapping[str, object]) -> type[Sett
             dotenv_settings: PydanticBaseSettingsSource,
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return init_settings, env_settings, _Given(settings_cls, below)
+            return init_settings, env_settings, _PresetSource(settings_cls, below)
 
     return Bound
 
 
-class _Given(PydanticBaseSettingsSource):
+class _PresetSource(PydanticBaseSettingsSource):
     """Values that were read before."""
 
     def __init__(self, settings_cls: type[BaseSettings], values: Mapping[str, object]) -> None:

@@ -59,7 +59,7 @@ TRACES = Path(__file__).parents[2] / "shared" / "traces"
 ALPHA = 1.0 - (HIGH - LOW)
 BLOCK = 500
 MOST = 20_000
-LEAST_RUNS = 5
+MIN_RUNS = 5
 BOARDS, QUEUE = 8, 64
 POLICY = replace(load_policy("default"), filters=("family",), scorers=(), fallback=None)
 _START = datetime(2020, 1, 1, tzinfo=UTC)
@@ -68,7 +68,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PastRunRow:
     """A run of a log.
 
     Attributes:
@@ -101,7 +101,7 @@ def run() -> list[Row]:
     return rows
 
 
-def _judged(name: str, seen: Sequence[Seen]) -> list[Row]:
+def _judged(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     if not seen:
         print(f"skipped: {name} is not in {TRACES}", file=sys.stderr)
         return []
@@ -136,7 +136,7 @@ def _rows(
     return rows
 
 
-def _queues(name: str, seen: Sequence[Seen]) -> list[Row]:
+def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
     """Ends of whole queues."""
     if not seen:
         return []
@@ -159,7 +159,7 @@ def _queues(name: str, seen: Sequence[Seen]) -> list[Row]:
             )
             for number, each in enumerate(_jobs(block))
         ]
-        known = Knowledge(runs=_history(past), most_run_s=1e8)
+        known = Knowledge(runs=_history(past), max_run_s=1e8)
         result = decide(
             CycleInput(snapshot=snapshot, pending=jobs, now=NOW, knowledge=known),
             POLICY,
@@ -219,7 +219,7 @@ def _width(x: Floats, low: Floats, high: Floats) -> float:
     return float(np.mean(high - low))
 
 
-def _ours(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
+def _ours(past: Sequence[PastRunRow], block: Sequence[PastRunRow]) -> Floats:
     """Shape (2, block), seconds."""
     uids = sorted({(each.uid, each.family) for each in block})
     jobs = _jobs(block)
@@ -236,7 +236,7 @@ def _ours(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
     )
 
 
-def _history(past: Sequence[Seen]) -> History:
+def _history(past: Sequence[PastRunRow]) -> History:
     return History(
         PastRun(
             benchmark_id=str(number),
@@ -252,7 +252,7 @@ def _history(past: Sequence[Seen]) -> History:
     )
 
 
-def _jobs(block: Sequence[Seen]) -> list[PendingBenchmark]:
+def _jobs(block: Sequence[PastRunRow]) -> list[PendingBenchmark]:
     return [
         pending(
             str(number),
@@ -266,18 +266,18 @@ def _jobs(block: Sequence[Seen]) -> list[PendingBenchmark]:
     ]
 
 
-def _alike(past: Sequence[Seen], one: Seen) -> list[float]:
+def _alike(past: Sequence[PastRunRow], one: PastRunRow) -> list[float]:
     """Past run times of the narrowest group that has enough."""
     for alike in (
         [each.run_s for each in past if each.kind == one.kind],
         [each.run_s for each in past if each.broader == one.broader],
     ):
-        if len(alike) >= LEAST_RUNS:
+        if len(alike) >= MIN_RUNS:
             return alike
     return [each.run_s for each in past]
 
 
-def _plain(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
+def _plain(past: Sequence[PastRunRow], block: Sequence[PastRunRow]) -> Floats:
     """Shape (2, block), seconds."""
     by_kind: dict[object, list[float]] = defaultdict(list)
     for each in past:
@@ -288,7 +288,7 @@ def _plain(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
     key: object = None
     for number, each in enumerate(block):
         for key in ((each.uid, each.kind), each.broader, None):
-            if len(by_kind[key]) >= LEAST_RUNS:
+            if len(by_kind[key]) >= MIN_RUNS:
                 break
         if key not in known:
             known[key] = np.quantile(by_kind[key], (LOW, HIGH))
@@ -296,7 +296,7 @@ def _plain(past: Sequence[Seen], block: Sequence[Seen]) -> Floats:
     return found
 
 
-def _swf(file: str) -> Iterator[Seen]:
+def _swf(file: str) -> Iterator[PastRunRow]:
     """Jobs of a log in the Standard Workload Format (Feitelson); those that ran at all."""
     path = TRACES / file
     if not path.is_file():
@@ -311,7 +311,7 @@ def _swf(file: str) -> Iterator[Seen]:
             user, program = int(field[11]), int(field[13])
             if not 1.0 <= run_s <= asked_s:
                 continue
-            yield Seen(
+            yield PastRunRow(
                 submit_s=submit_s,
                 end_s=submit_s + max(wait_s, 0.0) + run_s,
                 run_s=run_s,
@@ -331,7 +331,7 @@ def _swf(file: str) -> Iterator[Seen]:
                 return
 
 
-def _mlperf(file: str) -> Iterator[Seen]:
+def _mlperf(file: str) -> Iterator[PastRunRow]:
     """Single-stream latencies of edge systems, in a shuffled order that a seed fixes."""
     path = TRACES / file
     if not path.is_file():
@@ -344,7 +344,7 @@ def _mlperf(file: str) -> Iterator[Seen]:
         ]
     np.random.default_rng(0).shuffle(found)
     for number, each in enumerate(found):
-        yield Seen(
+        yield PastRunRow(
             submit_s=float(number),
             end_s=float(number),
             run_s=float(each["lat_mean_ns"]) / 1e9,

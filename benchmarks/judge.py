@@ -17,7 +17,7 @@ Fold = tuple[Examples, Array, Array, Examples]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgmentRow:
     """One line of a table."""
 
     case: str
@@ -37,7 +37,9 @@ class Judged:
         )
 
 
-def pinball_and_mape(case: str, folds: Sequence[Fold], quantiles: Sequence[float]) -> list[Judged]:
+def pinball_and_mape(
+    case: str, folds: Sequence[Fold], quantiles: Sequence[float]
+) -> list[JudgmentRow]:
     """Run times: mean pinball loss of ln seconds, MAPE of the median, coverage of the interval.
 
     All are judged on the same rows: those of which every one has something to say.
@@ -66,7 +68,7 @@ def pinball_and_mape(case: str, folds: Sequence[Fold], quantiles: Sequence[float
         over = y[:, None] - q
         level = np.array(quantiles)
         found.append(
-            Judged(
+            JudgmentRow(
                 case,
                 name,
                 len(y),
@@ -80,7 +82,7 @@ def pinball_and_mape(case: str, folds: Sequence[Fold], quantiles: Sequence[float
     return found
 
 
-def brier_and_auc(case: str, folds: Sequence[Fold]) -> list[Judged]:
+def brier_and_auc(case: str, folds: Sequence[Fold]) -> list[JudgmentRow]:
     """Failures: Brier score and area under the ROC curve."""
     said: dict[str, list[Array]] = {
         "learned": [],
@@ -101,7 +103,7 @@ def brier_and_auc(case: str, folds: Sequence[Fold]) -> list[Judged]:
         said["rate of all"].append(np.full(len(tested), rate))
     y = np.concatenate([tested.failed for tested, *_ in folds])
     return [
-        Judged(
+        JudgmentRow(
             case,
             name,
             len(y),

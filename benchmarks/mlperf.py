@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.examples import Run, examples
-from benchmarks.judge import Fold, Judged, pinball_and_mape
+from benchmarks.judge import Fold, JudgmentRow, pinball_and_mape
 from benchmarks.network import QUANTILES
 from benchmarks.train import COLUMNS, fit_run_time, inputs_for, seen
 from edgeyard.scheduler.learning.features import normalise
@@ -117,7 +117,7 @@ def read_runs(folder: Path) -> list[Run]:
     ]
 
 
-def judge(runs: Sequence[Run], folds: int = FOLDS, seed: int = 0) -> list[Judged]:
+def judge(runs: Sequence[Run], folds: int = FOLDS, seed: int = 0) -> list[JudgmentRow]:
     """On boards that were never seen, beside the median of the model and the plain history."""
     systems = np.random.default_rng(seed).permutation(sorted({run.system for run in runs}))
     found: list[Fold] = []

@@ -51,7 +51,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class SweepRow:
     """One run, a line of the CSV; empty where there is none.
 
     Attributes:
@@ -128,7 +128,7 @@ def main() -> int:
         wanted.out.open("a" if wanted.append else "w", newline="", encoding="utf-8") as file,
     ):
         models = _Models(Path(folder))
-        writer = csv.DictWriter(file, [each.name for each in fields(Measured)], lineterminator="\n")
+        writer = csv.DictWriter(file, [each.name for each in fields(SweepRow)], lineterminator="\n")
         if not wanted.append:
             writer.writeheader()
         done = 0
@@ -187,7 +187,7 @@ def _run(
     folder: Path,
     times: Sequence[float],
     rng: np.random.Generator,
-) -> Measured:
+) -> SweepRow:
     network = NETWORKS[int(rng.integers(len(NETWORKS)))]
     batch = int(rng.choice(BATCHES, p=[0.7, 0.2, 0.1]))
     nb_inference = int(np.exp(rng.uniform(np.log(4), np.log(40))))
@@ -237,7 +237,7 @@ def _run(
     report = json.loads((task / "results" / "report.json").read_text())
     latency = report.get("inference_latency") or {}
     conditions = report.get("conditions") or {}
-    return Measured(
+    return SweepRow(
         started_at=started_at.isoformat(timespec="milliseconds"),
         system=system.name,
         cores=len(system.cpus),

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.examples import Examples, Run, examples, joined, sweep_runs
-from benchmarks.judge import Judged, brier_and_auc, pinball_and_mape
+from benchmarks.judge import JudgmentRow, brier_and_auc, pinball_and_mape
 from benchmarks.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.scheduler.learning.features import Input, normalise
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
@@ -144,7 +144,7 @@ def fit_failure(rows: Examples, inputs: Sequence[Input]) -> Network:
     return merged(networks)
 
 
-def judge(runs: Sequence[Run], seed: int = 0) -> tuple[list[Judged], list[Judged]]:
+def judge(runs: Sequence[Run], seed: int = 0) -> tuple[list[JudgmentRow], list[JudgmentRow]]:
     """Both models on systems that they never saw, beside plain baselines.
 
     Each fold's systems are judged twice: ``new``, when nothing ever ran on them, and ``known``,

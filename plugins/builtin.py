@@ -49,7 +49,7 @@ from edgeyard.plugins.scorers.reliable import Reliable
 from edgeyard.plugins.scorers.seeded_random import SeededRandom
 from edgeyard.plugins.scorers.spread import Spread
 from edgeyard.plugins.scorers.tetris import Tetris
-from edgeyard.scheduler.framework.registry import Elsewhere, Factory, Kind, Registry
+from edgeyard.scheduler.framework.registry import Factory, Kind, OutOfProcessFactory, Registry
 
 BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
     Kind.QUEUE_POLICY: {
@@ -112,8 +112,8 @@ def registry(
     *,
     entry_points: bool = True,
     models: Path | None = None,
-    isolated: Elsewhere | None = None,
-    remote: Elsewhere | None = None,
+    isolated: OutOfProcessFactory | None = None,
+    remote: OutOfProcessFactory | None = None,
 ) -> Registry:
     """All built-in plugins and, unless told not to, those of installed distributions.
 

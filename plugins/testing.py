@@ -299,8 +299,8 @@ def sample_knowledge(
         ),
         quarantined={uid: "failed 4 of its last 5 runs" for uid in sorted(snapshot.uids)[1::7]},
         entitlements={
-            "user-1": Entitlement(credits_left=2000.0, most_running=5, running=2),
-            "user-2": Entitlement(usage_board_s=500.0, share=2.0, most_running=1),
+            "user-1": Entitlement(credits_left=2000.0, max_running=5, running=2),
+            "user-2": Entitlement(usage_board_s=500.0, share=2.0, max_running=1),
         },
         rates={"rpi4b": 2.0},
     )
@@ -434,7 +434,7 @@ class FilterContract:
                 never = [k for k, each in enumerate(plugin.refusals, start=1) if each.never]
                 boards = np.flatnonzero(np.isin(codes[row], never))
                 if len(boards):
-                    assert isinstance(plugin.nowhere(batch, row, boards), str)
+                    assert isinstance(plugin.explain_infeasible(batch, row, boards), str)
 
 
 class UserFilterContract(FilterContract):

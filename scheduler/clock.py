@@ -56,7 +56,7 @@ def _boot_id() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ClockReading:
     """Both clocks of a machine at one moment."""
 
     wall: datetime
@@ -93,7 +93,7 @@ class SteadyClock:
         monotonic_s: Callable[[], float] = _boottime_s,
         *,
         settle_s: float = SETTLE_S,
-        earlier: Reading | None = None,
+        earlier: ClockReading | None = None,
     ) -> None:
         """Read both clocks.
 
@@ -109,7 +109,7 @@ class SteadyClock:
         self._settle_s = settle_s
         self._lock = threading.Lock()
         self._agreed = earlier or self._read()  # the last reading at which both clocks agreed
-        self._stepped: Reading | None = None  # the first reading of the new time
+        self._stepped: ClockReading | None = None  # the first reading of the new time
         self._newest = self._agreed.wall
         self._off_s = 0.0
         self._stepped_s = 0.0
@@ -138,7 +138,7 @@ class SteadyClock:
         """See `edgeyard.scheduler.ports.Clock`."""
         return self.state().disagreement_s
 
-    def agreed(self) -> Reading:
+    def agreed(self) -> ClockReading:
         """Return the newest reading at which both clocks agreed."""
         with self._lock:
             self._look()
@@ -174,17 +174,17 @@ class SteadyClock:
         self._newest = max(steady, self._newest)
         return self._newest
 
-    def _agree(self, found: Reading, now: datetime) -> datetime:
+    def _agree(self, found: ClockReading, now: datetime) -> datetime:
         self._agreed, self._stepped, self._newest, self._off_s = found, None, now, 0.0
         return now
 
-    def _read(self) -> Reading:
+    def _read(self) -> ClockReading:
         """Both clocks at once: a thread that has to wait between them would see a step."""
         for _ in range(_READINGS):
             before_s, wall, after_s = self._monotonic_s(), self._wall(), self._monotonic_s()
             if after_s - before_s <= _ATOMIC_S:
                 break
-        return Reading(wall, after_s)
+        return ClockReading(wall, after_s)
 
 
 class SharedClock:
@@ -356,7 +356,7 @@ class ClockFile:
         self._path = path
         self._boot_id = boot_id()
 
-    def read(self) -> tuple[Reading, float] | None:
+    def read(self) -> tuple[ClockReading, float] | None:
         """Return what was written since the machine started; None where there is nothing.
 
         Returns:
@@ -367,7 +367,7 @@ class ClockFile:
             if not self._boot_id or written["boot_id"] != self._boot_id:
                 return None
             wall = datetime.fromisoformat(written["wall"])
-            reading = Reading(wall, float(written["monotonic_s"]))
+            reading = ClockReading(wall, float(written["monotonic_s"]))
             return (reading, float(written["correction_s"])) if wall.tzinfo else None
         except (OSError, ValueError, TypeError, KeyError):
             return None

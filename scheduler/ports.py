@@ -19,11 +19,11 @@ from edgeyard.devices.model import Host
 from edgeyard.scheduler.model.accounts import Balance, Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure, Status, WaitingReason
+from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, ExplainingCycle
 from edgeyard.scheduler.model.history import PastRunColumns
 from edgeyard.scheduler.model.knowledge import HostLoad, Lease
 from edgeyard.scheduler.model.quotas import Usage
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
-from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -32,8 +32,7 @@ from edgeyard.scheduler.model.records import (
     Delivery,
     DownloadGrant,
     Event,
-    KeptPolicy,
-    Lead,
+    LeaderLease,
     Login,
     PolicyActivation,
     PolicyOverride,
@@ -43,11 +42,12 @@ from edgeyard.scheduler.model.records import (
     Report,
     ResultFile,
     StoredFile,
+    StoredPolicy,
     User,
     UserFile,
     Webhook,
 )
-from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
+from edgeyard.scheduler.model.retention import Limits, PruneReport, RetentionClass
 
 
 class Clock(Protocol):
@@ -772,11 +772,11 @@ class Cycles(Protocol):
         """Cycles that were acted upon, of number ``since`` or higher, highest first."""
         ...
 
-    def explain(self, benchmark_id: str, explained: Explained) -> None:
+    def explain(self, benchmark_id: str, explained: ExplainingCycle) -> None:
         """Say which cycle explains a benchmark from now on."""
         ...
 
-    def explained(self, benchmark_id: str) -> Explained:
+    def explained(self, benchmark_id: str) -> ExplainingCycle:
         """Raises NotFound: no cycle has looked at it yet."""
         ...
 
@@ -792,7 +792,7 @@ class Cycles(Protocol):
         """The policies that operators put to work."""
         ...
 
-    def keep_policy(self, policy: KeptPolicy, *, anew: bool = False) -> None:
+    def keep_policy(self, policy: StoredPolicy, *, anew: bool = False) -> None:
         """Keep a policy's text by its name and version.
 
         Args:
@@ -804,7 +804,7 @@ class Cycles(Protocol):
         """
         ...
 
-    def policies(self) -> Sequence[KeptPolicy]:
+    def policies(self) -> Sequence[StoredPolicy]:
         """All that are kept, by name and version."""
         ...
 
@@ -912,11 +912,11 @@ class Webhooks(Protocol):
         """A user's deliveries whose time has come, oldest event first."""
         ...
 
-    def put_off(self, user_id: str, now: datetime, until: datetime, *, most_tries: int) -> int:
+    def put_off(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
         """Count a failed try of all of a user's that are due, and keep them until then.
 
         Returns:
-            How many were dropped, since they failed ``most_tries`` times.
+            How many were dropped, since they failed ``max_tries`` times.
         """
         ...
 
@@ -984,7 +984,7 @@ class Credits(Protocol):
         ...
 
 
-class Keeping(Protocol):
+class Reservations(Protocol):
     """Boards that are kept from the queue: leases and quarantine."""
 
     def add_lease(self, lease: Lease) -> None:
@@ -1053,11 +1053,11 @@ class Leadership(Protocol):
     leader raises: no two machines' clocks are compared.
     """
 
-    def current(self) -> Lead:
+    def current(self) -> LeaderLease:
         """Who leads, as the database has it."""
         ...
 
-    def take(self, seen: Lead, server_id: str, url: str, at: datetime) -> Lead | None:
+    def take(self, seen: LeaderLease, server_id: str, url: str, at: datetime) -> LeaderLease | None:
         """Begin the next epoch; None where the lease was renewed or taken since ``seen``.
 
         Waits for all transactions of the present epoch to end.
@@ -1133,7 +1133,7 @@ class UnitOfWork(Protocol):
     @property
     def credits(self) -> Credits: ...
     @property
-    def keeping(self) -> Keeping: ...
+    def reservations(self) -> Reservations: ...
     @property
     def scoring(self) -> Scoring: ...
     @property
@@ -1203,7 +1203,9 @@ class Store(Protocol):
         """
         ...
 
-    def prune(self, limits: Limits, *, dry_run: bool = False) -> Mapping[RetentionClass, Pruned]:
+    def prune(
+        self, limits: Limits, *, dry_run: bool = False
+    ) -> Mapping[RetentionClass, PruneReport]:
         """Delete what is past its limit and not needed; returns what went of each class."""
         ...
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
     from edgeyard.benchmark_api.sdk import Client
 
-MOST_CLOCK_DIFFERENCE_S = 30.0
+MAX_SERVER_CLOCK_DIFFERENCE_S = 30.0
 """Deadlines and start times are stated on one clock and kept on the other."""
-LEAST_FREE_BYTES = 2 * 2**30
+MIN_FREE_BYTES = 2 * 2**30
 LIMIT_WARNING = 0.9
 """Share of a limit that may be used before `doctor` warns."""
 _CLUSTER = "cluster"
@@ -187,7 +187,7 @@ def _settings(client: Client) -> Iterator[Finding]:
 
 def _disk_here() -> Finding:
     free = shutil.disk_usage(".").free
-    if free >= LEAST_FREE_BYTES:
+    if free >= MIN_FREE_BYTES:
         return Finding(check="disk", state="ok", found=f"{size(free)} free here")
     return Finding(
         check="disk",
@@ -235,7 +235,7 @@ def _clock(response: httpx.Response, before: datetime, after: datetime) -> Itera
         return
     # The header is cut to whole seconds.
     difference = max((before - at).total_seconds() - 1.0, (at - after).total_seconds(), 0.0)
-    if difference <= MOST_CLOCK_DIFFERENCE_S:
+    if difference <= MAX_SERVER_CLOCK_DIFFERENCE_S:
         yield Finding(check="clock", state="ok", found="agrees with the server's")
     else:
         yield Finding(

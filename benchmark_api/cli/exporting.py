@@ -13,7 +13,7 @@ from edgeyard.benchmark_api.cli.replaying import (
     Config,
     DataDir,
     Since,
-    Until,
+    StopRule,
     cycles_within,
     opened,
     utc,
@@ -35,7 +35,7 @@ Row = dict[str, object]
 def export(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made if need be.")],
     since: Since = None,
-    until: Until = None,
+    until: StopRule = None,
     data_dir: DataDir = None,
     config: Config = None,
     as_json: AsJson = False,

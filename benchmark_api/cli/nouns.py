@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli import keeping
+from edgeyard.benchmark_api.cli import reservations
 from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS
 from edgeyard.benchmark_api.cli.output import (
     Column,
@@ -652,11 +652,11 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "check": boards_check,
             "drain": boards_drain,
             "resume": boards_resume,
-            "lease": keeping.lease,
-            "leases": keeping.leases,
-            "release": keeping.release,
-            "quarantine": keeping.quarantine,
-            "unquarantine": keeping.unquarantine,
+            "lease": reservations.lease,
+            "leases": reservations.leases,
+            "release": reservations.release,
+            "quarantine": reservations.quarantine,
+            "unquarantine": reservations.unquarantine,
         },
     ),
     "files": (
@@ -679,13 +679,13 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
             "create": users_create,
             "update": users_update,
             "password": users_password,
-            "account": keeping.account,
-            "credit": keeping.credit,
+            "account": reservations.account,
+            "credit": reservations.credit,
         },
     ),
     "rates": (
         "What boards cost.",
-        {"list": keeping.rates_list, "set": keeping.rates_set},
+        {"list": reservations.rates_list, "set": reservations.rates_set},
     ),
     "campaigns": ("Benchmarks of one matrix.", {"show": campaigns_show}),
     "schedules": (

@@ -48,7 +48,7 @@ STATE_STYLE: Mapping[str, str] = {
 UNLIMITED_COLUMNS = 1_000_000
 """Wider than any row."""
 
-LEAST_ROOM = 5
+MIN_COLUMN_WIDTH = 5
 """Below it a shortened cell says nothing."""
 
 MARKS: Mapping[str, str] = {"suspect": "?", "invalid": "!"}
@@ -177,7 +177,7 @@ def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
         if column.always or any(line[position] for line in cells)
     ]
     room = _room([shown[n] for n in kept], [[line[n] for line in cells] for n in kept], width)
-    kept = [n for n in kept if not shown[n].shorten or room >= LEAST_ROOM]
+    kept = [n for n in kept if not shown[n].shorten or room >= MIN_COLUMN_WIDTH]
     for line in cells:
         for n in kept:
             if shown[n].shorten and len(line[n]) > room:

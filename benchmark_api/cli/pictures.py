@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from edgeyard.benchmark_api.sdk import Benchmark, BoardVerdict, Explanation
 
-MOST_BOARDS = 30
+MAX_BOARDS = 30
 """More are counted by their reason instead of listed."""
 
 OTHER_FAMILY = "no_such_family"
@@ -281,7 +281,7 @@ def _verdicts(
 def worth_listing(ranked: Sequence[BoardVerdict]) -> Sequence[BoardVerdict]:
     """Boards of the family that was asked for, where there are any, and not too many."""
     related = [one for one in ranked if one.reason != OTHER_FAMILY]
-    return (related or ranked)[:MOST_BOARDS]
+    return (related or ranked)[:MAX_BOARDS]
 
 
 _VERDICT_COLUMNS = (
@@ -341,9 +341,9 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
     if isinstance(boards, list):
         related = [row for row in boards if row.get("reason") != OTHER_FAMILY] or boards
         yield Text()
-        yield table(related[:MOST_BOARDS], _BOARD_COLUMNS, console().width)
-        if len(boards) > len(related[:MOST_BOARDS]):
-            more = len(boards) - len(related[:MOST_BOARDS])
+        yield table(related[:MAX_BOARDS], _BOARD_COLUMNS, console().width)
+        if len(boards) > len(related[:MAX_BOARDS]):
+            more = len(boards) - len(related[:MAX_BOARDS])
             yield Text(f"and {more} more, of other families or alike (-o csv lists them)", "dim")
 
 

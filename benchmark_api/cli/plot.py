@@ -20,7 +20,7 @@ COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f
 _HATCHES = {"suspect": "///", "invalid": "xxx"}
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest p50 from which a linear axis hides the small bars."""
-MOST_LABELS = 24
+MAX_LABELS = 24
 """More bars than that have no room for their numbers."""
 
 
@@ -149,7 +149,7 @@ def _bar(axes: Any, bar: Bar, x: float, colour: str) -> None:
 def _axes(
     axes: Any, bars: Sequence[Bar], models: Sequence[str], slots: Sequence[tuple[Bar, float]]
 ) -> None:
-    labelled = len(slots) <= MOST_LABELS
+    labelled = len(slots) <= MAX_LABELS
     axes.set_xticks([x for _, x in slots], [_label(bar) if labelled else "" for bar, _ in slots])
     axes.tick_params(axis="x", length=0, labelsize=8.5)
     for (bar, _), text in zip(slots, axes.get_xticklabels(), strict=True):

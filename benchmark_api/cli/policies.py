@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
-from edgeyard.benchmark_api.cli.replaying import Since, Until, utc
+from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
 from edgeyard.errors import InvalidInput
 
 _WHICH = "A name, NAME/VERSION, or a TOML file."
@@ -151,7 +151,7 @@ def policies_deactivate(
     )
 
 
-def policies_compare(session: Session, since: Since = None, until: Until = None) -> None:
+def policies_compare(session: Session, since: Since = None, until: StopRule = None) -> None:
     """Tell what the shadow policy decided otherwise.
 
     Of the newest 1,000 cycles that it decided too. "Expected" sums up how long the benchmarks that

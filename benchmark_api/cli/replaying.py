@@ -24,8 +24,8 @@ from edgeyard.benchmark_api.cli.output import (
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.settings import Settings
-    from edgeyard.scheduler.engine.replay import Replayed
-    from edgeyard.scheduler.model.record import CycleHead, CycleRecord
+    from edgeyard.scheduler.engine.replay import ReplayedCycle
+    from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
     from edgeyard.scheduler.ports import Store
 
 _PAGE = 200
@@ -41,7 +41,7 @@ Since = Annotated[
     datetime | None,
     typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Decided then or later (UTC)."),
 ]
-Until = Annotated[
+StopRule = Annotated[
     datetime | None,
     typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Decided before (UTC)."),
 ]
@@ -54,7 +54,7 @@ def replay(
         typer.Option(metavar="NAME|FILE", help="Another policy; left out: each cycle's own."),
     ] = None,
     since: Since = None,
-    until: Until = None,
+    until: StopRule = None,
     data_dir: DataDir = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -149,11 +149,11 @@ def _record(store: Store, seq: int) -> CycleRecord:
         return uow.cycles.get(seq)
 
 
-def _json(seq: int, each: Replayed) -> dict[str, object]:
+def _json(seq: int, each: ReplayedCycle) -> dict[str, object]:
     return {"seq": seq, **asdict(each), "decided_at": each.decided_at.isoformat()}
 
 
-def _show(found: list[tuple[int, Replayed]], *, own: bool) -> None:
+def _show(found: list[tuple[int, ReplayedCycle]], *, own: bool) -> None:
     same = sum(each.same for _, each in found)
     then = sum(each.placed_then for _, each in found)
     now = sum(each.placed_now for _, each in found)
@@ -187,7 +187,7 @@ def _show(found: list[tuple[int, Replayed]], *, own: bool) -> None:
             typer.echo(f"cycle {seq}: the same boards; {told}")
 
 
-def _elsewhere(each: Replayed, *, own: bool) -> str:
+def _elsewhere(each: ReplayedCycle, *, own: bool) -> str:
     """What differs, where no board does."""
     counts = {
         "preemptions": each.preemptions,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Benchmark, Results
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
-MOST_EPOCHS = 12
+MAX_EPOCHS = 12
 """More losses than that are told by the first and the last ones."""
 
 
@@ -345,8 +345,8 @@ def _losses(values: object) -> str:
     if not isinstance(values, list):
         return ""
     told = [three_digits(value) for value in values]
-    if len(told) > MOST_EPOCHS:
-        told = [*told[: MOST_EPOCHS // 2], "…", *told[-MOST_EPOCHS // 2 :]]
+    if len(told) > MAX_EPOCHS:
+        told = [*told[: MAX_EPOCHS // 2], "…", *told[-MAX_EPOCHS // 2 :]]
     return " ".join(told)
 
 

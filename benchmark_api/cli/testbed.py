@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from edgeyard.devices.testbed import Agent, LoopbackNomad
 
 CLIENTS, BOARDS = 3, 4
-MOST_CLIENTS, MOST_BOARDS = 20, 200
+MAX_CLIENTS, MAX_BOARDS = 20, 200
 
 Folder = Annotated[
     Path | None,
@@ -30,11 +30,11 @@ def up(
     session: Session,
     clients: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_CLIENTS, help=f"Hosts with boards; default {CLIENTS}."),
+        typer.Option(min=1, max=MAX_CLIENTS, help=f"Hosts with boards; default {CLIENTS}."),
     ] = None,
     boards: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_BOARDS, help=f"Boards of each host; default {BOARDS}."),
+        typer.Option(min=1, max=MAX_BOARDS, help=f"Boards of each host; default {BOARDS}."),
     ] = None,
     nomad: Annotated[
         Path | None,

@@ -137,7 +137,7 @@ def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
         context,
         caller,
         benchmark_id,
-        lambda uow, _, now: lifecycle.send_back(uow, benchmark_id, now, caller.user_id),
+        lambda uow, _, now: lifecycle.preempt_by_operator(uow, benchmark_id, now, caller.user_id),
     )
 
 

@@ -12,10 +12,10 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, StoreChecks, check
+from edgeyard.benchmark_api.routes.checking import CheckedRequest, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
 from edgeyard.benchmark_api.routes.documented import accepts_document, answers
-from edgeyard.benchmark_api.routes.submitting import IdempotencyKey, Once, started
+from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, IdempotencyKey, started
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import is_url
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
@@ -46,14 +46,14 @@ def submit(
 ) -> Response:
     """Submit every combination of a matrix: all of them, or none if one is wrong."""
     services = context.services
-    once = Once(idempotency_key, caller.user_id, body, "/v1/campaigns")
+    once = IdempotencyGuard(idempotency_key, caller.user_id, body, "/v1/campaigns")
     if (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
     asked = parse(CampaignIn, body.document())
     trees = list(_members(asked, services.settings.campaign_limit))
     offer = context.offers.now()
-    members: list[Asked] = []
+    members: list[CheckedRequest] = []
     wrong: dict[FieldError, None] = {}  # as an ordered set: members share their mistakes
     for tree in trees:
         try:

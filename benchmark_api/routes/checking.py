@@ -35,7 +35,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class CheckedRequest:
     """What a body asks for, checked but for its files.
 
     Attributes:
@@ -55,7 +55,7 @@ def check(
     offer: Offer,
     now: datetime,
     prefix: tuple[str, ...] = (),
-) -> Asked:
+) -> CheckedRequest:
     """Everything about a job description that needs no store.
 
     Args:
@@ -82,7 +82,7 @@ def check(
     if found:
         at = "".join(f"/{part}" for part in prefix)
         raise InvalidInput([replace(each, pointer=at + each.pointer) for each in found])
-    return Asked(
+    return CheckedRequest(
         description=description,
         benchmark_id=body.benchmark_id,
         names_model=body.model is not None and not is_url(body.model),
@@ -90,14 +90,14 @@ def check(
     )
 
 
-class Bearing:
+class AccountLimits:
     """What one user's account can bear at most, whatever is running now."""
 
     def __init__(self, uow: UnitOfWork, caller: Caller, services: Services) -> None:
         self._user = caller.user
         self._credits = uow.credits.balance(caller.user_id).credits
         self._uow = uow
-        self._most_run_s = services.settings.default_user_time_s
+        self._max_run_s = services.settings.default_user_time_s
 
     @cached_property
     def _rates(self) -> Mapping[str, float]:
@@ -119,17 +119,17 @@ class Bearing:
         rate = self._rates.get(asked.family, 1.0)
         if rate <= 0:
             return
-        least_s = _min_run_s(asked)
-        if asked.user_budget is not None and asked.user_budget / rate < least_s:
+        min_s = _min_run_s(asked)
+        if asked.user_budget is not None and asked.user_budget / rate < min_s:
             raise InvalidInput.at(
                 "/user_budget",
-                f"{asked.user_budget:g} credits pay for no run: the shortest takes {least_s:g} s "
+                f"{asked.user_budget:g} credits pay for no run: the shortest takes {min_s:g} s "
                 f"at {rate:g} credits a second",
-                f"at least {rate * least_s:g}",
+                f"at least {rate * min_s:g}",
             )
         if self._credits is None:
             return
-        bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, self._most_run_s)
+        bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, self._max_run_s)
         if round(rate * bound_s, 6) > self._credits:
             raise InvalidInput.at(
                 "/user_time",
@@ -152,7 +152,7 @@ class FileFinder:
     _known: dict[str, UserFile | StoredFile | None] = field(default_factory=dict)
 
     def files_of(
-        self, asked: Asked, kept: Sequence[BenchmarkFile] = ()
+        self, asked: CheckedRequest, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
         """The files that a description needs, and the description with its model's final name.
 
@@ -286,19 +286,19 @@ class StoreChecks:
     def __init__(self, uow: UnitOfWork, services: Services) -> None:
         self.uow = uow
         self._services = services
-        self._of: dict[Caller, tuple[Bearing, FileFinder]] = {}
+        self._of: dict[Caller, tuple[AccountLimits, FileFinder]] = {}
 
     def files_of(
-        self, asked: Asked, caller: Caller, kept: Sequence[BenchmarkFile] = ()
+        self, asked: CheckedRequest, caller: Caller, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
         """As `FileFinder.files_of`, of what the account can bear.
 
         Raises:
-            InvalidInput: As there and `Bearing.check`.
+            InvalidInput: As there and `AccountLimits.check`.
         """
         if caller not in self._of:
             self._of[caller] = (
-                Bearing(self.uow, caller, self._services),
+                AccountLimits(self.uow, caller, self._services),
                 FileFinder(self.uow, caller, self._services),
             )
         bearing, finder = self._of[caller]
@@ -361,20 +361,20 @@ def _run_problems(
     asked: JobDescription, now: datetime, default_user_time_s: float
 ) -> list[FieldError]:
     """Bounds that no run can keep, whatever the board: these are facts, no predictions."""
-    least_s = _min_run_s(asked)
+    min_s = _min_run_s(asked)
     found = []
     bound_s = default_user_time_s if asked.user_time_s is None else asked.user_time_s
-    if bound_s < least_s:
+    if bound_s < min_s:
         found.append(
             FieldError(
                 "/user_time" if asked.user_time_s is not None else "/nb_inference",
                 f"no board runs {_work(asked)} within {bound_s:g} s",
-                f"a user_time of at least {least_s:g} s" + _fewer(asked, bound_s),
+                f"a user_time of at least {min_s:g} s" + _fewer(asked, bound_s),
             )
         )
     begin = max(now, asked.start_time or now)
-    if asked.deadline is not None and now < asked.deadline < begin + timedelta(seconds=least_s):
-        soonest = begin + timedelta(seconds=math.ceil(least_s))
+    if asked.deadline is not None and now < asked.deadline < begin + timedelta(seconds=min_s):
+        soonest = begin + timedelta(seconds=math.ceil(min_s))
         found.append(
             FieldError(
                 "/deadline",

@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts_files, answers, content
 from edgeyard.benchmark_api.routes.receiving import (
-    Received,
+    ReceivedFile,
     UploadBudget,
     check_kept,
     receive_form,
@@ -53,7 +53,7 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Response:
 
 
 def name_file(
-    context: Context, caller: Caller, received: Received, pointer: str = "/file"
+    context: Context, caller: Caller, received: ReceivedFile, pointer: str = "/file"
 ) -> UserFile:
     """Give received content a name of its user's.
 
@@ -144,7 +144,7 @@ def upload_budget(context: Context, caller: Caller) -> UploadBudget | None:
 
 
 @contextmanager
-def removed_if_refused(context: Context, received: Iterable[Received]) -> Iterator[None]:
+def removed_if_refused(context: Context, received: Iterable[ReceivedFile]) -> Iterator[None]:
     """Remove at once what a request brought, if it is refused: nobody's quota counts it."""
     now = context.services.clock.now()
     try:

@@ -260,8 +260,8 @@ class _Kept:
 
     def __init__(self, context: Context, caller: Caller) -> None:
         with context.services.store.read() as uow:
-            leases = uow.keeping.leases(context.services.clock.now())
-            aside = uow.keeping.quarantines()
+            leases = uow.reservations.leases(context.services.clock.now())
+            aside = uow.reservations.quarantines()
         self._leases: dict[str, list[JsonObject]] = {}
         for each in leases:
             self._leases.setdefault(each.target_uid, []).append(shown_lease(each, caller))

@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
-from edgeyard.scheduler.engine.policies import KnownPolicy, Policies
+from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.records import Event, PolicyActivation, PolicyOverride, PolicySeat
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/policies", tags=["policies"])
 own = APIRouter(prefix="/v1/benchmarks", tags=["policies"])
 """Of a benchmark that is decided by a policy of its own."""
 
-MOST_CYCLES = 10_000
+MAX_CYCLES = 10_000
 
 
 @router.get("", responses=answers(200, shapes.Policies))
@@ -64,7 +64,7 @@ def comparison(
     context: Ctx,
     since: datetime | None = None,
     until: datetime | None = None,
-    limit: Annotated[int, Query(ge=1, le=MOST_CYCLES)] = 1000,
+    limit: Annotated[int, Query(ge=1, le=MAX_CYCLES)] = 1000,
 ) -> Response:
     """What shadow policies decided in recorded cycles, beside what was done; newest first."""
     try:
@@ -234,7 +234,7 @@ def _asked(body: Body, context: Context) -> tuple[str, Policy]:
         raise InvalidInput.at("/text", "; ".join(error.problems)) from error
 
 
-def _named(policies: Policies, uow: UnitOfWork, asked: str) -> KnownPolicy:
+def _named(policies: Policies, uow: UnitOfWork, asked: str) -> NamedPolicy:
     """``NAME`` or ``NAME/VERSION``: a server reads no file that a request names."""
     name, slash, version = asked.rpartition("/")
     try:

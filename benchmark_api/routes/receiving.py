@@ -35,7 +35,7 @@ MAX_FIELD_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Received:
+class ReceivedFile:
     """A file that is safe on disk, and the name that it came with."""
 
     name: str
@@ -89,7 +89,7 @@ class UploadBudget:
         self._taken = 0
 
 
-def check_kept(files: FileStore, received: Sequence[Received]) -> None:
+def check_kept(files: FileStore, received: Sequence[ReceivedFile]) -> None:
     """Check, in the unit of work that names received files, that they are still there.
 
     Raises:
@@ -109,7 +109,7 @@ async def receive_raw(
     *,
     urgent: bool = False,
     budget: UploadBudget | None = None,
-) -> Received:
+) -> ReceivedFile:
     """The body as one file.
 
     Args:
@@ -137,7 +137,7 @@ async def receive_raw(
         await _pump(request, write)
         if digest is not None and digest.hexdigest() != expected:
             raise BadRequest("the content does not have the SHA-256 that X-Content-SHA256 states")
-        return Received(name, await run_in_threadpool(_commit, writer))
+        return ReceivedFile(name, await run_in_threadpool(_commit, writer))
     except TooLarge as error:
         writer.abort()
         raise _named(error, limit) from None
@@ -158,7 +158,7 @@ async def receive_form(
     most: int = MAX_PARTS,
     urgent: bool = False,
     budget: UploadBudget | None = None,
-) -> list[Received]:
+) -> list[ReceivedFile]:
     """The files in the ``file`` fields of a form, in their order.
 
     Args:
@@ -188,7 +188,7 @@ async def receive_fields(
     limits: Mapping[str, int],
     limit: str,
     budget: UploadBudget | None = None,
-) -> tuple[Mapping[str, str], Mapping[str, Received]]:
+) -> tuple[Mapping[str, str], Mapping[str, ReceivedFile]]:
     """A form's texts and files, by the names of their fields; urlencoded, it has no files.
 
     Args:
@@ -206,7 +206,7 @@ async def receive_fields(
         ClientDisconnect: The client went away; nothing is left.
     """
     texts: dict[str, bytes] = {}
-    found: Mapping[str, Received] = {}
+    found: Mapping[str, ReceivedFile] = {}
     kind, _ = parse_options_header(request.headers.get("content-type", ""))
     if kind == b"application/x-www-form-urlencoded":
         _refuse_stated_size(request, MAX_FIELD_BYTES, "")
@@ -223,8 +223,8 @@ async def receive_fields(
             _add_text(texts, name, value)
     else:
         form = _Form(files, limits, len(limits), budget=budget, texts={})
-        most_bytes = sum(limits.values()) + 2 * MAX_FIELD_BYTES
-        found = await _parse(request, form, most_bytes, limit)
+        max_bytes = sum(limits.values()) + 2 * MAX_FIELD_BYTES
+        found = await _parse(request, form, max_bytes, limit)
         for key, content in (form.texts or {}).items():
             _add_text(texts, key, bytes(content))
     return _texts(texts), found
@@ -257,15 +257,15 @@ def _encoded(texts: Mapping[str, bytes]) -> Iterable[tuple[bytes, bytes]]:
 
 
 async def _parse(
-    request: Request, form: _Form, most_bytes: int, limit: str
-) -> Mapping[str, Received]:
+    request: Request, form: _Form, max_bytes: int, limit: str
+) -> Mapping[str, ReceivedFile]:
     """The form's files, by field where each has a field of its own."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get(b"boundary", b"")
     if kind != b"multipart/form-data" or not boundary:
         given = request.headers.get("content-type", "")
         raise WrongMediaType(given, "multipart/form-data with a boundary (curl: -F)")
-    _refuse_stated_size(request, most_bytes, limit)
+    _refuse_stated_size(request, max_bytes, limit)
     parser = MultipartParser(boundary, form.callbacks())
     try:
         try:
@@ -359,7 +359,7 @@ class _Form:
             "on_end": self._end,
         }
 
-    def commit(self) -> Mapping[str, Received]:
+    def commit(self) -> Mapping[str, ReceivedFile]:
         """All files, safe on disk: only a form that came to its end has any.
 
         By field where each has one of its own, otherwise by file name.
@@ -368,7 +368,7 @@ class _Form:
             raise BadRequest("the form ends before its last boundary")
         by_field = self.texts is not None
         return {
-            (where if by_field else name): Received(name, _commit(writer))
+            (where if by_field else name): ReceivedFile(name, _commit(writer))
             for where, name, writer in self._open
         }
 

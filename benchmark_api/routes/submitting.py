@@ -13,7 +13,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.checking import Asked, FileFinder, StoreChecks, check
+from edgeyard.benchmark_api.routes.checking import CheckedRequest, FileFinder, StoreChecks, check
 from edgeyard.benchmark_api.routes.context import (
     Body,
     Context,
@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.routes.context import (
     visible,
 )
 from edgeyard.benchmark_api.routes.documented import accepts_document, answers
-from edgeyard.benchmark_api.routes.receiving import Received, check_kept
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, check_kept
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, HclError, InvalidInput
@@ -68,7 +68,7 @@ def submit(
 ) -> Response:
     """Submit a benchmark, or ask what would happen to it (``dry_run``)."""
     services = context.services
-    once = Once(idempotency_key, caller.user_id, body, "/v1/benchmarks")
+    once = IdempotencyGuard(idempotency_key, caller.user_id, body, "/v1/benchmarks")
     if not dry_run and (earlier := once.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
@@ -87,7 +87,7 @@ def retry(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Run a benchmark that is at its end once more, as a new one."""
-    once = Once(idempotency_key, caller.user_id, body, f"retry/{benchmark_id}")
+    once = IdempotencyGuard(idempotency_key, caller.user_id, body, f"retry/{benchmark_id}")
     return _again(benchmark_id, {}, caller, context, once, retry_of=benchmark_id)
 
 
@@ -105,11 +105,11 @@ def clone(
     idempotency_key: IdempotencyKey = None,
 ) -> Response:
     """Submit a benchmark again with changes: the body holds the fields that differ."""
-    once = Once(idempotency_key, caller.user_id, body, f"clone/{benchmark_id}")
+    once = IdempotencyGuard(idempotency_key, caller.user_id, body, f"clone/{benchmark_id}")
     return _again(benchmark_id, body.document(), caller, context, once, retry_of=None)
 
 
-class Once:
+class IdempotencyGuard:
     """One POST's idempotency key: the same key and body get the same answer."""
 
     def __init__(self, key: str | None, user_id: str, body: RawBody | None, what: str) -> None:
@@ -195,7 +195,7 @@ def _again(
     changes: Mapping[str, object],
     caller: Caller,
     context: Context,
-    once: Once,
+    once: IdempotencyGuard,
     *,
     retry_of: str | None,
 ) -> Response:
@@ -238,10 +238,10 @@ def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
 
 
 def _stored(
-    asked: Asked,
+    asked: CheckedRequest,
     caller: Caller,
     context: Context,
-    once: Once,
+    once: IdempotencyGuard,
     now: datetime,
     *,
     kept: Sequence[BenchmarkFile] = (),
@@ -252,14 +252,14 @@ def _stored(
 
 
 def enqueue(
-    asked: Asked,
+    asked: CheckedRequest,
     caller: Caller,
     context: Context,
     now: datetime,
     *,
-    once: Once,
+    once: IdempotencyGuard,
     kept: Sequence[BenchmarkFile] = (),
-    received: Sequence[Received] = (),
+    received: Sequence[ReceivedFile] = (),
     retry_of: str | None = None,
 ) -> Response | JsonObject:
     """Put it into the queue, or its cron among the schedules.
@@ -360,7 +360,7 @@ def _merged(
 
 
 def _foretold(
-    asked: Asked, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
+    asked: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
 ) -> JsonObject | None:
     """When a submission is expected to start and end."""
 
@@ -372,7 +372,7 @@ def _foretold(
     return views.forecast(services, services.engine.foretell(candidate, caller.user_id))
 
 
-def _would(asked: Asked, caller: Caller, services: Services) -> JsonObject:
+def _would(asked: CheckedRequest, caller: Caller, services: Services) -> JsonObject:
     """A dry run's answer; files are looked up, nothing is stored."""
     with services.store.read() as uow:
         description, files = StoreChecks(uow, services).files_of(asked, caller)

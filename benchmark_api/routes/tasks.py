@@ -21,7 +21,7 @@ from edgeyard.benchmark_api.routes.documented import (
     content,
 )
 from edgeyard.benchmark_api.routes.receiving import (
-    Received,
+    ReceivedFile,
     UploadBudget,
     check_kept,
     receive_form,
@@ -139,7 +139,7 @@ async def upload_form(job: str, request: Request, context: Ctx) -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class _Door:
+class UploadAuthorizer:
     """Who knocks: with which token, and whether any network is trusted.
 
     Attributes:
@@ -214,7 +214,9 @@ def _is_open(attempt: Attempt) -> bool:
     return attempt.state in LIVE_ATTEMPTS or attempt.takes_late_result
 
 
-def _door(context: Context, job: str, token: str | None, attempt: Attempt | None) -> _Door:
+def _door(
+    context: Context, job: str, token: str | None, attempt: Attempt | None
+) -> UploadAuthorizer:
     """Make the door of a request for an attempt, outside of any unit of work.
 
     Raises:
@@ -223,7 +225,7 @@ def _door(context: Context, job: str, token: str | None, attempt: Attempt | None
     caller = None
     if token is not None and (attempt is None or not is_upload_token(attempt, token)):
         caller = context.authenticator.caller(token)
-    return _Door(job, token, caller, context.services.settings.trusted_network)
+    return UploadAuthorizer(job, token, caller, context.services.settings.trusted_network)
 
 
 def _find(context: Context, job: str) -> Attempt | None:
@@ -260,7 +262,7 @@ def _has(context: Context, attempt: Attempt, filename: str, sha256: str) -> bool
         )
 
 
-def _count(request: Request, door: _Door, attempt: Attempt) -> None:
+def _count(request: Request, door: UploadAuthorizer, attempt: Attempt) -> None:
     """Count a request of a task, or of the account that serves its board.
 
     Raises:
@@ -273,14 +275,14 @@ def _count(request: Request, door: _Door, attempt: Attempt) -> None:
         rate_limits.count_task(attempt.job_id)
 
 
-def _open_door(context: Context, job: str, token: str | None) -> tuple[_Door, Attempt]:
+def _open_door(context: Context, job: str, token: str | None) -> tuple[UploadAuthorizer, Attempt]:
     """The door of a request, and the attempt that it is admitted to."""
     found = _find(context, job)
     door = _door(context, job, token, found)
     return door, door.admit(found)
 
 
-def _note_progress(context: Context, door: _Door, job_id: str, body: RawBody) -> None:
+def _note_progress(context: Context, door: UploadAuthorizer, job_id: str, body: RawBody) -> None:
     told = parse(ProgressIn, body.tree())
     services = context.services
     phase = told.phase[:64]
@@ -298,7 +300,7 @@ def _note_progress(context: Context, door: _Door, job_id: str, body: RawBody) ->
 
 
 def _record(
-    context: Context, job: str, token: str | None, received: Sequence[Received]
+    context: Context, job: str, token: str | None, received: Sequence[ReceivedFile]
 ) -> Response:
     """Make received files results of the attempt: all of them or none; the report comes last."""
     services = context.services
@@ -367,7 +369,7 @@ def _budget(context: Context, attempt: Attempt) -> UploadBudget | None:
     return context.uploads.budget("max_run_bytes", allowed.max_run_bytes, whose)
 
 
-def _report(context: Context, received: Sequence[Received]) -> dict[str, object] | None:
+def _report(context: Context, received: Sequence[ReceivedFile]) -> dict[str, object] | None:
     """The parsed report among the files, if it is there.
 
     Raises:
@@ -386,7 +388,7 @@ def _report(context: Context, received: Sequence[Received]) -> dict[str, object]
 
 
 def _refuse_other_report(
-    stored: Sequence[ResultFile], attempt: Attempt, received: Sequence[Received]
+    stored: Sequence[ResultFile], attempt: Attempt, received: Sequence[ReceivedFile]
 ) -> None:
     """A final report stays what it is: other content under its name is refused, the rest too."""
     known = {file.name: file.sha256 for file in stored if file.attempt == attempt.number}

@@ -12,7 +12,7 @@ from edgeyard.scheduler.model.benchmark import TERMINAL
 
 PAUSE_S = 1.0
 """Between looks while there is nothing to follow, and after a cut connection."""
-MOST_CUTS = 30
+MAX_RECONNECTS = 30
 """Cut connections in a row without anything new, until it is given up."""
 SILENCE_S = 120.0
 """A stream that says nothing for so long is taken for dead and opened again."""
@@ -42,7 +42,7 @@ def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[R
                 yield item
         except ServerNotReached:
             cuts = 0 if after > before else cuts + 1
-            if cuts > MOST_CUTS:
+            if cuts > MAX_RECONNECTS:
                 raise
         else:
             if _ended(api, path):
@@ -102,7 +102,7 @@ def follow_logs(
                 raise
         except ServerNotReached:
             cuts = 0 if offset > begin else cuts + 1
-            if not follow or cuts > MOST_CUTS:
+            if not follow or cuts > MAX_RECONNECTS:
                 raise
         else:
             if not follow and offset > begin:

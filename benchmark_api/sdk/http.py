@@ -27,7 +27,7 @@ from edgeyard.errors import FieldError
 TRIES = 6
 """With the delays below about 12 s: a server that restarts is back by then."""
 FIRST_DELAY_S = 0.2
-LONGEST_DELAY_S = 5.0
+MAX_DELAY_S = 5.0
 MAX_WAIT_S = 30.0
 """Of all waits before further tries of one call: a server that asks for more is not waited for, and
 the caller gets its answer. One that has no room left (507) will not have it within that."""
@@ -261,7 +261,7 @@ def _retry_after_s(header: str | None) -> float | None:
 
 def _delay_s(number: int) -> float:
     """Doubles with each try; a random half of it keeps many clients apart."""
-    whole = min(LONGEST_DELAY_S, FIRST_DELAY_S * 2.0 ** (number - 1))
+    whole = min(MAX_DELAY_S, FIRST_DELAY_S * 2.0 ** (number - 1))
     return whole * (0.5 + random.random() / 2)
 
 

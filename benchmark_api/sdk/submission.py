@@ -15,7 +15,7 @@ JobDescription = dict[str, object]
 MATRIX_FIELDS = ("model", "target", "runtime")
 """Where these are lists, one benchmark is made for each combination."""
 
-LONGEST_JOB_FILE_BYTES = 4 * 2**20
+MAX_JOB_FILE_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,10 @@ def read_job_file(path: Path) -> JobDescription:
 
     try:
         with path.open("rb") as file:
-            data = file.read(LONGEST_JOB_FILE_BYTES + 1)
+            data = file.read(MAX_JOB_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidInput.at("", f"can't read {path}: {error.strerror}") from error
-    if len(data) > LONGEST_JOB_FILE_BYTES:
+    if len(data) > MAX_JOB_FILE_BYTES:
         raise InvalidInput.at("", f"{path} is too big for a job file", "at most 4 MiB")
     media = "application/json" if path.suffix.lower() == ".json" else "application/yaml"
     try:

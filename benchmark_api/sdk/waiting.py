@@ -16,15 +16,15 @@ from edgeyard.benchmark_api.sdk.errors import (
 )
 from edgeyard.benchmark_api.sdk.progress import ProgressView
 
-SHORTEST_LOOK_S = 0.2
-LONGEST_LOOK_S = 2.0
+MIN_POLL_INTERVAL_S = 0.2
+MAX_POLL_INTERVAL_S = 2.0
 """Looks grow rarer while nothing changes, and are frequent again after a change."""
 LOOK_GROWTH = 1.3
-LONGEST_OUTAGE_S = 600.0
+MAX_OUTAGE_S = 600.0
 """A server that is being restarted or updated doesn't end the wait."""
 
 
-class Looker(Protocol):
+class BenchmarkReader(Protocol):
     """Tells the state of benchmarks."""
 
     def look(self, benchmark_ids: Sequence[str], known: Mapping[str, Benchmark]) -> Benchmarks:
@@ -33,7 +33,7 @@ class Looker(Protocol):
 
 
 def wait_for_end(
-    looker: Looker,
+    looker: BenchmarkReader,
     benchmark_ids: Sequence[str],
     *,
     timeout_s: float | None,
@@ -45,11 +45,11 @@ def wait_for_end(
 
     Raises:
         WaitTimeout: With the last known states; the benchmarks go on.
-        ServerNotReached: No answer for `LONGEST_OUTAGE_S`.
+        ServerNotReached: No answer for `MAX_OUTAGE_S`.
     """
     begin = monotonic_s()
     known: dict[str, Benchmark] = {}
-    pause = SHORTEST_LOOK_S
+    pause = MIN_POLL_INTERVAL_S
     lost_at: float | None = None
     with view:
         while True:
@@ -58,13 +58,17 @@ def wait_for_end(
                 seen = looker.look(live, known)
             except ServerNotReached as error:
                 lost_at = monotonic_s() if lost_at is None else lost_at
-                if monotonic_s() - lost_at > LONGEST_OUTAGE_S:
+                if monotonic_s() - lost_at > MAX_OUTAGE_S:
                     raise
                 view.note(f"no answer ({error.reason}); the benchmark goes on, looking again")
             else:
                 lost_at = None
                 changed = any(_differs(known.get(one.benchmark_id), one) for one in seen)
-                pause = SHORTEST_LOOK_S if changed else min(LONGEST_LOOK_S, pause * LOOK_GROWTH)
+                pause = (
+                    MIN_POLL_INTERVAL_S
+                    if changed
+                    else min(MAX_POLL_INTERVAL_S, pause * LOOK_GROWTH)
+                )
                 known.update((one.benchmark_id, one) for one in seen)
                 states = [known[one] for one in benchmark_ids if one in known]
                 view.update(states)

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from typing import Dict
 
 _LEVELS = {"DEBUG": "debug", "INFO": "info", "WARNING": "warn", "ERROR": "error"}
-_MOST_TEXT = 4000
+_MAX_TEXT_CHARS = 4000
 """go-plugin reads lines of up to 64 KiB."""
 
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -23,14 +23,14 @@ class HclogFormatter(logging.Formatter):
         entry: Dict[str, object] = {
             "@level": _LEVELS.get(record.levelname, "error"),
             # hclog puts a colon behind it
-            "@message": record.getMessage()[:_MOST_TEXT].rstrip("."),
+            "@message": record.getMessage()[:_MAX_TEXT_CHARS].rstrip("."),
             "@module": record.name,
             "@timestamp": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         for key, value in vars(record).items():
             if key not in _OWN and value != "":
                 plain = isinstance(value, (int, float, bool)) or value is None
-                entry[key] = value if plain else str(value)[:_MOST_TEXT]
+                entry[key] = value if plain else str(value)[:_MAX_TEXT_CHARS]
         if record.exc_info:
-            entry["traceback"] = self.formatException(record.exc_info)[-_MOST_TEXT:]
+            entry["traceback"] = self.formatException(record.exc_info)[-_MAX_TEXT_CHARS:]
         return json.dumps(entry)

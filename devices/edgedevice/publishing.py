@@ -20,7 +20,7 @@ _POWER_STEP_W = 1.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class PublishedBoard:
     """A board as it is, or as Nomad was told.
 
     Attributes:
@@ -40,11 +40,13 @@ class Publisher:
     """Compares what is with what was told; no clock of its own."""
 
     def __init__(self) -> None:
-        self._told: Optional[Dict[str, Shown]] = None
+        self._told: Optional[Dict[str, PublishedBoard]] = None
         self._progress_at = -PROGRESS_EVERY_S
         self._facts_at = 0.0
 
-    def publish(self, now: float, current: Mapping[str, Shown]) -> Optional[Mapping[str, Shown]]:
+    def publish(
+        self, now: float, current: Mapping[str, PublishedBoard]
+    ) -> Optional[Mapping[str, PublishedBoard]]:
         """What to tell Nomad now; None when nothing has changed that may be told already.
 
         Args:
@@ -57,7 +59,7 @@ class Publisher:
             return dict(self._told)
         progress_due = now - self._progress_at >= PROGRESS_EVERY_S
         facts_due = now - self._facts_at >= FACTS_EVERY_S
-        told: Dict[str, Shown] = {}
+        told: Dict[str, PublishedBoard] = {}
         for uid, shown in current.items():
             before = self._told.get(uid)
             told[uid] = shown if before is None else _step(before, shown, progress_due, facts_due)
@@ -71,7 +73,9 @@ class Publisher:
         return dict(told)
 
 
-def _step(before: Shown, now: Shown, progress_due: bool, facts_due: bool) -> Shown:
+def _step(
+    before: PublishedBoard, now: PublishedBoard, progress_due: bool, facts_due: bool
+) -> PublishedBoard:
     ended = not now.board.busy
     moved = abs(now.percent - before.percent) >= PROGRESS_STEP or not before.board.busy
     if not (ended or (progress_due and moved)):
@@ -81,14 +85,14 @@ def _step(before: Shown, now: Shown, progress_due: bool, facts_due: bool) -> Sho
     return now
 
 
-def _went_on(before: Optional[Shown], now: Shown) -> bool:
+def _went_on(before: Optional[PublishedBoard], now: PublishedBoard) -> bool:
     """A step of progress, or a beginning; ends are told at once and don't hold up others."""
     if before is None or not now.board.busy:
         return False
     return (before.board.busy, before.percent) != (True, now.percent)
 
 
-def _moved(before: Shown, now: Shown) -> bool:
+def _moved(before: PublishedBoard, now: PublishedBoard) -> bool:
     return _far(before.temperature_c, now.temperature_c, _HEAT_STEP_C) or _far(
         before.power_w, now.power_w, _POWER_STEP_W
     )

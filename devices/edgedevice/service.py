@@ -15,8 +15,8 @@ from google.protobuf import timestamp_pb2, wrappers_pb2
 from edgeyard.devices.attributes import LAST_ERROR, POWER_W, TEMPERATURE_C, attributes_of
 from edgeyard.devices.edgedevice.config import PluginConfig, read_config, schema
 from edgeyard.devices.edgedevice.proto import base_pb2, device_pb2, values_pb2
-from edgeyard.devices.edgedevice.publishing import Shown
-from edgeyard.devices.edgedevice.watch import Picture, Watch
+from edgeyard.devices.edgedevice.publishing import PublishedBoard
+from edgeyard.devices.edgedevice.watch import HostBoards, Watch
 from edgeyard.devices.inventory import sandbox_of
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import ConfigError
@@ -32,8 +32,8 @@ _VERSION = "0.1.0"
 _LOOK_S = 1.0
 """How often a stream looks whether its caller is still there."""
 
-_MOST_STATS_S = 3600.0
-_MOST_TEXT = 1000
+_MAX_STATS_S = 3600.0
+_MAX_TEXT_CHARS = 1000
 
 
 class EdgeDevice:
@@ -83,7 +83,7 @@ class EdgeDevice:
             config = read_config(request.msgpack_config)
         except ConfigError as error:
             logger.error("The settings are refused.", extra={"problem": str(error)})
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_MOST_TEXT])
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error)[:_MAX_TEXT_CHARS])
         with self._lock:
             before, self._watch = self._watch, None
             self._config = config
@@ -116,10 +116,10 @@ class EdgeDevice:
         try:
             board, progress_file = self._watching(context).reserve(uid)
         except LookupError as error:
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error.args[0])[:_MOST_TEXT])
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error.args[0])[:_MAX_TEXT_CHARS])
         except OSError as error:
             reason = f"the progress file of {uid} can't be made: {error}"
-            context.abort(grpc.StatusCode.INTERNAL, reason[:_MOST_TEXT])
+            context.abort(grpc.StatusCode.INTERNAL, reason[:_MAX_TEXT_CHARS])
         folder = str(progress_file.parent)
         logger.info("A board is reserved.", extra={"event": "board_reserved", "target_uid": uid})
         return device_pb2.ReserveResponse(
@@ -138,7 +138,7 @@ class EdgeDevice:
     ) -> Iterator[device_pb2.StatsResponse]:
         """Progress, heat and power of each board, exactly and as often as Nomad asks."""
         asked = request.collection_interval
-        interval_s = min(_MOST_STATS_S, max(1.0, asked.seconds + asked.nanos / 1e9))
+        interval_s = min(_MAX_STATS_S, max(1.0, asked.seconds + asked.nanos / 1e9))
         while context.is_active() and not self._closed.is_set():
             boards = self._watching(context).now()
             at = timestamp_pb2.Timestamp(seconds=int(time.time()))
@@ -182,14 +182,14 @@ def _facts(board: Board, progress_file: str) -> Dict[str, object]:
     return facts
 
 
-def _fingerprint(picture: Picture) -> device_pb2.FingerprintResponse:
+def _fingerprint(picture: HostBoards) -> device_pb2.FingerprintResponse:
     groups = [_group(uid, shown) for uid, shown in picture.boards.items()]
     if picture.problem:
         groups.append(_problem(picture.problem))
     return device_pb2.FingerprintResponse(device_group=groups)
 
 
-def _group(uid: str, shown: Shown) -> device_pb2.DeviceGroup:
+def _group(uid: str, shown: PublishedBoard) -> device_pb2.DeviceGroup:
     board = shown.board
     attributes: Dict[str, AttributeValue] = dict(attributes_of(board))
     # a whole number: what is compared with "90" should not depend on how floats are written
@@ -220,7 +220,7 @@ def _problem(text: str) -> device_pb2.DeviceGroup:
         device_name="error",
         devices=[
             device_pb2.DetectedDevice(
-                ID="boards-file", healthy=False, health_description=text[:_MOST_TEXT]
+                ID="boards-file", healthy=False, health_description=text[:_MAX_TEXT_CHARS]
             )
         ],
     )
@@ -236,7 +236,9 @@ def _attribute(value: AttributeValue) -> values_pb2.Attribute:
     return values_pb2.Attribute(string_val=value)
 
 
-def _stats(uid: str, shown: Shown, at: timestamp_pb2.Timestamp) -> device_pb2.DeviceGroupStats:
+def _stats(
+    uid: str, shown: PublishedBoard, at: timestamp_pb2.Timestamp
+) -> device_pb2.DeviceGroupStats:
     progress = values_pb2.StatValue(
         int_numerator_val=wrappers_pb2.Int64Value(value=shown.percent),
         int_denominator_val=wrappers_pb2.Int64Value(value=100),

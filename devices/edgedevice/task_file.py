@@ -21,7 +21,7 @@ SILENT_S = 600.0
 """A task without a lock that wrote nothing for so long is over: loading a model takes less."""
 
 _NAME, _LOCK = "progress", "progress.lock"
-_MOST_BYTES = 64
+_MAX_BYTES = 64
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -97,7 +97,7 @@ def _percent(path: Path) -> Optional[Tuple[float, Tuple[int, int]]]:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             return None
-        percent = float(os.read(descriptor, _MOST_BYTES))
+        percent = float(os.read(descriptor, _MAX_BYTES))
     except (OSError, ValueError):
         return None
     finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, Dict, Mapping, Optional, Tuple
 
 from edgeyard.devices.edgedevice.config import PluginConfig
-from edgeyard.devices.edgedevice.publishing import Publisher, Shown
+from edgeyard.devices.edgedevice.publishing import PublishedBoard, Publisher
 from edgeyard.devices.edgedevice.task_file import TaskFiles
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.model import Board
@@ -40,7 +40,7 @@ _FileMark = Optional[Tuple[int, int, int]]
 
 
 @dataclass(frozen=True)
-class Picture:
+class HostBoards:
     """The boards of this host, as told to Nomad or as they are.
 
     Attributes:
@@ -49,7 +49,7 @@ class Picture:
     """
 
     version: int
-    boards: Mapping[str, Shown]
+    boards: Mapping[str, PublishedBoard]
     problem: str = ""
 
 
@@ -70,8 +70,8 @@ class Watch:
         self._publisher = Publisher()
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._told: Optional[Picture] = None
-        self._current: Dict[str, Shown] = {}
+        self._told: Optional[HostBoards] = None
+        self._current: Dict[str, PublishedBoard] = {}
         self._problem = ""
         self._mark: _FileMark = (-1, -1, -1)
         self._boards: Tuple[Board, ...] = ()
@@ -92,7 +92,7 @@ class Watch:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._thread.join(_JOIN_S)
 
-    def wait(self, seen: int, timeout_s: float) -> Optional[Picture]:
+    def wait(self, seen: int, timeout_s: float) -> Optional[HostBoards]:
         """What Nomad is to be told, once it is newer than ``seen``; None when it is not by then."""
         with self._changed:
             self._changed.wait_for(
@@ -100,7 +100,7 @@ class Watch:
             )
             return self._newer(seen)
 
-    def now(self) -> Mapping[str, Shown]:
+    def now(self) -> Mapping[str, PublishedBoard]:
         """The boards as they are, whatever Nomad was told."""
         with self._changed:
             return dict(self._current)
@@ -121,7 +121,7 @@ class Watch:
             raise LookupError(f"{target_uid} is unhealthy: {shown.board.health_reason}")
         return shown.board, self._files.prepare(target_uid)
 
-    def _newer(self, seen: int) -> Optional[Picture]:
+    def _newer(self, seen: int) -> Optional[HostBoards]:
         told = self._told
         return told if told is not None and told.version > seen else None
 
@@ -149,7 +149,7 @@ class Watch:
         before = self._told
         if boards is None and before is not None and before.problem == self._problem:
             return
-        told = Picture(
+        told = HostBoards(
             version=before.version + 1 if before else 1,
             boards=boards if boards is not None else before.boards if before else {},
             problem=self._problem,
@@ -233,11 +233,11 @@ class Watch:
             )
         self._found[uid] = found
 
-    def _shown(self, board: Board, now: float) -> Shown:
+    def _shown(self, board: Board, now: float) -> PublishedBoard:
         uid = board.target_uid
         found = self._found.get(uid, _NOT_YET)
         task = self._files.read(uid, now)
-        return Shown(
+        return PublishedBoard(
             board=replace(
                 board,
                 healthy=found.healthy,

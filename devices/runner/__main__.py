@@ -64,7 +64,7 @@ EXIT_STOPPED = 128 + signal.SIGTERM
 _LIVE_LOG = ".runner.log"
 """Written until the end; what is uploaded is a copy, whose hash holds."""
 
-_MOST_LOG_BYTES = 4 * 1024 * 1024
+_MAX_LOG_BYTES = 4 * 1024 * 1024
 """A child that floods its output must fill neither disk nor upload."""
 
 _TAIL_BYTES = 64 * 1024
@@ -108,7 +108,7 @@ def run(environ: Mapping[str, str]) -> int:
     try:
         spec = read_spec(environ, token)
     except RunFailed as error:
-        failure, spec = error, _least_spec(environ, token)
+        failure, spec = error, _minimal_spec(environ, token)
     try:
         board = read_board(environ)
         parent_pid = board.parent_pid or parent_pid
@@ -415,7 +415,7 @@ def _names(report: Mapping[str, object]) -> List[str]:
     return names
 
 
-def _least_spec(environ: Mapping[str, str], token: Optional[str]) -> RunSpec:
+def _minimal_spec(environ: Mapping[str, str], token: Optional[str]) -> RunSpec:
     """Enough to tell the server that the description can't be run."""
     url = environ.get("RESULTS_PUB_URL", "")
     job = url.rstrip("/").rpartition("/")[2]
@@ -436,7 +436,7 @@ class _Log:
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
-        self._left = max(0, _MOST_LOG_BYTES - path.stat().st_size)
+        self._left = max(0, _MAX_LOG_BYTES - path.stat().st_size)
         self.tail = b""
 
     def write(self, data: bytes) -> None:

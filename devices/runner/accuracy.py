@@ -94,7 +94,7 @@ def evaluate(
     progress: Progress,
     *,
     clock: Clock = time.perf_counter_ns,
-    longest_warmup_s: float = math.inf,
+    max_warmup_s: float = math.inf,
     outputs: Optional[IO[bytes]] = None,
 ) -> Accuracy:
     """Warm up on the first batch, then run every row once.
@@ -122,7 +122,7 @@ def evaluate(
     try:
         warmup = warm_up(
             warming(lambda count: timed_runs(session.run, first, count, clock), progress),
-            longest_warmup_s,
+            max_warmup_s,
         )
         progress(WARMED_PERCENT, "measuring")
         latencies: List[float] = []

@@ -13,7 +13,7 @@ from edgeyard.devices.runner import board
 _TICK_ERROR = 2
 """Ticks by which /proc/stat and our own CPU time may differ on each CPU: one at either end."""
 
-_SHORTEST_S = 0.1
+_MIN_TIME_S = 0.1
 """One lost time slice (4 ms) in a shorter series would look like a busy machine; it moves one of
 its runs, and no p50."""
 
@@ -207,5 +207,5 @@ class Watch:
         # more threads than CPUs wait for each other, which says nothing about others
         if after is None or self._queued is None or self._threads > len(self._cpus) or not wall_s:
             return None
-        span_s = max(wall_s, _SHORTEST_S)
+        span_s = max(wall_s, _MIN_TIME_S)
         return min(1.0, max(0.0, (after - self._queued) / (span_s * self._threads)))

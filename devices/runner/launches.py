@@ -32,7 +32,7 @@ from edgeyard.devices.runner.transports.local import Channel, Lines, die_with_pa
 from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
-    from edgeyard.devices.runner.measure import Measurement, Until
+    from edgeyard.devices.runner.measure import Measurement, StopRule
     from edgeyard.devices.runner.warmup import WarmUp
 
 LAUNCHES = 4
@@ -87,7 +87,7 @@ def measure_in_launches(
     progress: Progress,
     *,
     left_s: float,
-    longest_warmup_s: float,
+    max_warmup_s: float,
     confined: bool,
 ) -> "tuple[Report, Measurement]":
     """Launch the model until the number is known, at least a few times.
@@ -124,7 +124,7 @@ def measure_in_launches(
             "runs": spec.nb_inference,
             "precision": spec.precision,
             "left_s": rest_s,
-            "longest_warmup_s": longest_warmup_s,
+            "max_warmup_s": max_warmup_s,
             "numbers": len(launches[0].measurement.latencies_ms) if launches else None,
             "loops": launches[0].measurement.loops if launches else None,
             "confined": confined,
@@ -211,7 +211,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         lambda percent, phase: channel.send(
             {"kind": "progress", "percent": percent, "phase": phase}
         ),
-        longest_warmup_s=order["longest_warmup_s"],
+        max_warmup_s=order["max_warmup_s"],
         loops=order["loops"],
     )
     peak = machine.memory_bytes().get("VmHWM")
@@ -246,27 +246,27 @@ class _Plan:
         self._order, self._began = order, began
         self.alone = False
 
-    def until(self, warmup: "WarmUp") -> "Until":
-        from edgeyard.devices.runner.measure import MIN_MEASURING_S, Until
+    def until(self, warmup: "WarmUp") -> "StopRule":
+        from edgeyard.devices.runner.measure import MIN_MEASURING_S, StopRule
 
         order = self._order
         spent_s = time.monotonic() - self._began
-        longest_s = max(0.0, order["left_s"] - spent_s)
+        max_s = max(0.0, order["left_s"] - spent_s)
         if order["number"] > 0:
-            return Until(runs=order["numbers"])
+            return StopRule(runs=order["numbers"])
         self.alone = spent_s > MAX_PREPARATION_S or warmup.window == 1
         if self.alone:
-            return Until(
+            return StopRule(
                 runs=order["runs"],
                 precision=order["precision"],
-                longest_s=longest_s,
+                max_s=max_s,
                 min_s=MIN_MEASURING_S,
             )
         if order["precision"] is not None:
-            return Until(runs=_RUNS_FOR_PRECISION, longest_s=longest_s, min_s=_S_FOR_PRECISION)
-        return Until(
+            return StopRule(runs=_RUNS_FOR_PRECISION, max_s=max_s, min_s=_S_FOR_PRECISION)
+        return StopRule(
             runs=math.ceil(order["runs"] / LAUNCHES),
-            longest_s=longest_s / LAUNCHES,
+            max_s=max_s / LAUNCHES,
             min_s=_FIRST_SHARE * MIN_MEASURING_S / LAUNCHES,
         )
 

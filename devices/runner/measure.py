@@ -26,13 +26,13 @@ Clock = Callable[[], int]
 _CHUNK_S = 0.25
 """Progress is told and the machine looked at between chunks, never inside one."""
 
-_FEWEST_FOR_PRECISION = 20
+_MIN_RUNS_FOR_PRECISION = 20
 _MIN_EFFECTIVE = 30
 """Independent runs before a precision counts as reached. Looking again and again until an interval
 is narrow stops at intervals that are narrow by chance: with fewer, 88 % of them hold the median
 where runs depend on one another (autocorrelation 0.9), with these 93 %."""
 
-_MOST_RUNS = 10_000_000
+_MAX_RUNS = 10_000_000
 
 MIN_MEASURING_S = 0.5
 """Numbers taken in less say how the board was at that moment: twenty runs of a model of 10 µs are
@@ -47,19 +47,19 @@ WARMING_PERCENT, WARMED_PERCENT, MEASURED_PERCENT = 5.0, 15.0, 95.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Until:
-    """When a measurement ends: after ``runs``, or when the interval is narrow, or at ``longest_s``.
+class StopRule:
+    """When a measurement ends: after ``runs``, or when the interval is narrow, or at ``max_s``.
 
     Attributes:
         runs: Number of runs; not looked at when ``precision`` is given.
         precision: Relative half-width of the p50's interval.
-        longest_s: With ``precision`` or ``min_s``: no further chunk begins after this time.
+        max_s: With ``precision`` or ``min_s``: no further chunk begins after this time.
         min_s: Runs go on until they took so long together, also where there are enough of them.
     """
 
     runs: int
     precision: Optional[float] = None
-    longest_s: float = math.inf
+    max_s: float = math.inf
     min_s: float = 0.0
 
 
@@ -154,12 +154,12 @@ def timed_runs(
 def measure(
     session: Session,
     feeds: Feeds,
-    until: "Until | Callable[[WarmUp], Until]",
+    until: "StopRule | Callable[[WarmUp], StopRule]",
     watch: Watch,
     progress: Progress,
     *,
     clock: Clock = time.perf_counter_ns,
-    longest_warmup_s: float = math.inf,
+    max_warmup_s: float = math.inf,
     loops: Optional[int] = None,
 ) -> Measurement:
     """Warm up, measure and judge.
@@ -177,7 +177,7 @@ def measure(
     try:
         warmup = warm_up(
             warming(lambda count: timed_runs(session.run, feeds, count, clock), progress),
-            longest_warmup_s,
+            max_warmup_s,
         )
         progress(WARMED_PERCENT, "measuring")
         recent_ns = float(np.median(warmup.latencies_ms[-warmup.window :])) * 1e6
@@ -256,19 +256,19 @@ def summary(latencies_ms: NDArray[np.float64], verdict: Verdict) -> Mapping[str,
 def _series(
     session: Session,
     feeds: Feeds,
-    until: Until,
+    until: StopRule,
     watch: Watch,
     progress: Progress,
     clock: Clock,
     recent_ns: float,
     loops: int,
 ) -> NDArray[np.float64]:
-    most = until.runs if until.precision is None else _MOST_RUNS
+    most = until.runs if until.precision is None else _MAX_RUNS
     chunks: List[NDArray[np.float64]] = []
-    done, look_at = 0, _FEWEST_FOR_PRECISION
+    done, look_at = 0, _MIN_RUNS_FOR_PRECISION
     spent_ns = 0.0
-    min_ns = min(until.min_s, until.longest_s) * 1e9
-    while done < most or (spent_ns < min_ns and done < _MOST_RUNS):
+    min_ns = min(until.min_s, until.max_s) * 1e9
+    while done < most or (spent_ns < min_ns and done < _MAX_RUNS):
         number_ns = max(recent_ns, 1.0) * loops
         wanted = most - done if done < most else math.ceil((min_ns - spent_ns) / number_ns)
         count = max(1, min(wanted, int(_CHUNK_S * 1e9 / number_ns)))
@@ -282,7 +282,7 @@ def _series(
         watch.look()
         share = min(done / most, spent_ns / min_ns if min_ns > 0 else 1.0)
         if until.precision is not None:
-            share = spent_ns / 1e9 / until.longest_s
+            share = spent_ns / 1e9 / until.max_s
             if done >= look_at:
                 look_at = math.ceil(done * _LOOK_AGAIN)
                 interval = median_interval(np.concatenate(chunks))
@@ -291,7 +291,7 @@ def _series(
                     if enough and interval.half_width <= until.precision:
                         break
                     share = max(share, (until.precision / interval.half_width) ** 2)
-            if spent_ns >= until.longest_s * 1e9 and done >= _FEWEST_FOR_PRECISION:
+            if spent_ns >= until.max_s * 1e9 and done >= _MIN_RUNS_FOR_PRECISION:
                 break
         progress(
             WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * min(1.0, share), "measuring"

@@ -169,7 +169,7 @@ def inspect(model: "Path | bytes") -> OnnxFacts:
             claim more elements than the file can hold.
     """
     view = memoryview(model) if isinstance(model, bytes) else open_model(model)
-    census = _Census(file_bytes=len(view))
+    census = _ModelScan(file_bytes=len(view))
     opsets: dict[str, int] = {}
     ir_version, producer, graphs = 0, "", 0
     for number, _, value in fields_of(view):
@@ -200,7 +200,7 @@ def inspect(model: "Path | bytes") -> OnnxFacts:
 
 
 @dataclass
-class _Census:
+class _ModelScan:
     """Counts what is in a model, and stops at the first thing over a limit."""
 
     file_bytes: int

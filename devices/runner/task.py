@@ -30,7 +30,7 @@ RAW_OUTPUT = "raw_output.bin"
 _WARM_LOAD_UP_TO_S = 30.0
 """A model that loads for longer is not loaded twice."""
 
-_TOLD_EVERY_S = 0.5
+_PROGRESS_INTERVAL_S = 0.5
 _SHARE_OF_TIME = 0.8
 """Of the time limit: a measurement for a precision ends then, so that its result is told."""
 
@@ -132,7 +132,7 @@ class _Task:
     def progress(self, percent: float, phase: str) -> None:
         """Tell the parent, seldom enough to disturb nothing."""
         now = time.monotonic()
-        if now - self._told < _TOLD_EVERY_S and phase == self._phase:
+        if now - self._told < _PROGRESS_INTERVAL_S and phase == self._phase:
             return
         self._told, self._phase = now, phase
         self._channel.send({"kind": "progress", "percent": round(percent, 1), "phase": phase})
@@ -173,7 +173,7 @@ class _Task:
             self.engine_parameters,
             self.progress,
             left_s=left_s * _SHARE_OF_TIME,
-            longest_warmup_s=self._longest_warmup_s(),
+            max_warmup_s=self._max_warmup_s(),
             confined=self.confined,
         )
         self._add_measurement(report, found)
@@ -203,7 +203,7 @@ class _Task:
                 batch_size,
                 self._watch(),
                 self.progress,
-                longest_warmup_s=self._longest_warmup_s(),
+                max_warmup_s=self._max_warmup_s(),
                 outputs=file,
             )
         self._add_measurement(report, found.measurement, rows_a_run=batch_size)
@@ -289,7 +289,7 @@ class _Task:
 
         return Watch(threads=self.board.threads, wanted_cpus=self.board.cpus)
 
-    def _longest_warmup_s(self) -> float:
+    def _max_warmup_s(self) -> float:
         return self.spec.user_time_s * _WARMUP_SHARE
 
     def _dataset(self) -> Path:

@@ -32,7 +32,7 @@ OTHER_LOAD_INVALID = 0.60
 
 FREQUENCY_CHANGE = 0.05
 DRIFT = 0.05
-WIDEST_INTERVAL = 0.05
+MAX_INTERVAL_WIDTH = 0.05
 """Half-width of the p50's interval, relative: differences below 10 % could not be told apart."""
 
 ALIKE = 2.0
@@ -155,7 +155,7 @@ def _of_the_runs(
             sentence=f"Time was up at ±{interval.half_width:.1%} after {runs} runs; "
             f"±{precision:.1%} was asked for{_alike(runs, interval)}.",
         )
-    elif interval.half_width > WIDEST_INTERVAL:
+    elif interval.half_width > MAX_INTERVAL_WIDTH:
         yield Reason(
             code="wide_interval",
             sentence=f"The p50 is known to ±{interval.half_width:.1%} only"

@@ -20,7 +20,7 @@ from edgeyard.devices.runner.result import sha256_of
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 CALL_TIMEOUT_S = 60.0
 """Of one socket operation, not of the whole upload."""
 
@@ -97,7 +97,7 @@ class Uploader:
                 extra={"event": "upload_retry", "file": path.name, "wait_s": wait_s},
             )
             self.sleep(wait_s)
-            pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 2, MAX_PAUSE_S)
 
     def _once(self, path: Path, digest: str, size: int) -> "tuple[int, str, float]":
         with path.open("rb") as file:
@@ -204,4 +204,4 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 def _retry_after_s(headers: Optional[Message]) -> float:
     value = headers.get("Retry-After", "") if headers is not None else ""
-    return min(float(value), LONGEST_PAUSE_S) if value.isdigit() else 0.0
+    return min(float(value), MAX_PAUSE_S) if value.isdigit() else 0.0

@@ -26,8 +26,8 @@ RULE_OF_SLOW = "three consecutive runs after the first lie within 3 %, or the la
 
 TOLERANCE = 0.03
 WINDOWS = 3
-MOST_WINDOWS = 40
-LONGEST_S = 30.0
+MAX_WINDOWS = 40
+MAX_WARMUP_S = 30.0
 """A model of less than a second a run that is not steady after half a minute won't be."""
 
 SLOW_S = 1.0
@@ -76,27 +76,27 @@ class WarmUp:
         }
 
 
-def warm_up(timed: Timed, longest_s: float = math.inf) -> WarmUp:
+def warm_up(timed: Timed, max_s: float = math.inf) -> WarmUp:
     """Run until the latencies are steady, or a bound is reached.
 
     Args:
-        longest_s: No further window begins after this time. A model of less than a second a run
+        max_s: No further window begins after this time. A model of less than a second a run
             gets half a minute at most, and a slow one at least four runs.
     """
     first = list(timed(1))
     # the first run pays for allocations: how long a run takes is told by the ones after it
     trial = list(timed(1)) if first[0] >= SLOW_S * 1e9 else list(timed(_SMALLEST))
     if min(trial) >= SLOW_S * 1e9:
-        return _warm_up_slow(timed, first + trial, longest_s)
+        return _warm_up_slow(timed, first + trial, max_s)
     window = _window(min(trial) / 1e9)
     latencies = first + trial
     windows: List[NDArray[np.float64]] = []
     if len(trial) >= window:
         windows.append(np.array(trial, dtype=np.float64))
     spent_ns = sum(latencies)
-    bound_ns = min(LONGEST_S, longest_s) * 1e9
+    bound_ns = min(MAX_WARMUP_S, max_s) * 1e9
     settled = False
-    while not settled and len(windows) < MOST_WINDOWS and spent_ns < bound_ns:
+    while not settled and len(windows) < MAX_WINDOWS and spent_ns < bound_ns:
         taken = timed(window)
         latencies += taken
         spent_ns += sum(taken)
@@ -105,10 +105,10 @@ def warm_up(timed: Timed, longest_s: float = math.inf) -> WarmUp:
     return _result(latencies, window, settled, RULE)
 
 
-def _warm_up_slow(timed: Timed, latencies: List[int], longest_s: float) -> WarmUp:
+def _warm_up_slow(timed: Timed, latencies: List[int], max_s: float) -> WarmUp:
     settled = False
     while not settled and len(latencies) <= _MAX_RUNS_OF_SLOW:
-        if len(latencies) > _RUNS_OF_SLOW and sum(latencies) >= longest_s * 1e9:
+        if len(latencies) > _RUNS_OF_SLOW and sum(latencies) >= max_s * 1e9:
             break
         latencies += timed(1)
         warm = np.array(latencies[1:], dtype=np.float64)

@@ -15,7 +15,7 @@ VERSION = "1.11.3"
 """As pinned in ``deploy/nomad``."""
 
 _FITS = re.compile(r"Nomad v1\.11\.([0-9]+)(?![0-9])")
-_LEAST_PATCH = 2
+_MIN_PATCH = 2
 """Older ones have known bugs in dispatch and device accounting."""
 
 _ANSWER_S = 30.0
@@ -29,7 +29,7 @@ def find_nomad(given: Path | None = None) -> Path:
     """
     if given is not None:
         if not _fits(given):
-            raise ConfigError([f"--nomad: {given} is no Nomad 1.11.{_LEAST_PATCH} or newer 1.11"])
+            raise ConfigError([f"--nomad: {given} is no Nomad 1.11.{_MIN_PATCH} or newer 1.11"])
         return given.resolve()
     on_path = shutil.which("nomad")
     built = Path(platformdirs.user_cache_dir("edgeyard")) / "nomad" / f"nomad-{VERSION}"
@@ -38,7 +38,7 @@ def find_nomad(given: Path | None = None) -> Path:
             return found
     raise ConfigError(
         [
-            f"there is no Nomad 1.11 (1.11.{_LEAST_PATCH} or newer) on PATH: `make nomad` in a "
+            f"there is no Nomad 1.11 (1.11.{_MIN_PATCH} or newer) on PATH: `make nomad` in a "
             "checkout of Edgeyard builds one, once; or name one by --nomad PATH"
         ]
     )
@@ -52,4 +52,4 @@ def _fits(nomad: Path) -> bool:
     except (OSError, subprocess.TimeoutExpired):
         return False
     match = _FITS.match(told.stdout)
-    return match is not None and int(match[1]) >= _LEAST_PATCH
+    return match is not None and int(match[1]) >= _MIN_PATCH

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.framework.quick_runs import INFEASIBLE, quick_runs, trial_phrase
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 
 
@@ -56,8 +56,8 @@ class BudgetFilter:
             f"{trial_phrase(batch, row)}"
         )
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return (
             f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits pays for no "
             f"run; accepted: at least {_cost(batch, row, MIN_RUN_S):g}"
@@ -74,12 +74,12 @@ class _Credits:
         self._most = np.where(batch.probes, 0.0, np.round(most, 6))[batch.class_of_job]
         self._left = left
 
-    def refusal(self, job: int) -> Waiting | None:
+    def refusal(self, job: int) -> WaitReason | None:
         """See `Ledger.refusal`."""
         left, most = self._left.get(self._users[job]), float(self._most[job])
         if left is None or most <= left:
             return None
-        return Waiting(
+        return WaitReason(
             reason=WaitingReason.BUDGET,
             sentence=f"it may cost {most:g} credits, and your account has fewer left: waits for "
             "others of yours to end, or for more credits; a shorter user_time reserves less",

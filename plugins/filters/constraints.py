@@ -62,8 +62,8 @@ class ConstraintsFilter:
         ]
         return "misses " + " and ".join(missed)
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         for each in batch.constraints[row]:
             if not attribute_column(batch, each.attribute).meets(each)[boards].any():
                 values = sorted({_found(batch, int(board), each) for board in boards})

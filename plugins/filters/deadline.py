@@ -45,8 +45,8 @@ class DeadlineFilter:
             f"{trial_phrase(batch, row)}"
         )
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return f"no run can end by {_due(batch, row)} any more"
 
 

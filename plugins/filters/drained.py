@@ -27,8 +27,8 @@ class DrainedFilter:
         reason = batch.snapshot.reasons[board]
         return f"is drained ({reason})" if reason else "is drained"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 

@@ -27,8 +27,8 @@ class EngineFilter:
         """See `Filter.phrase`."""
         return f"has no engine {batch.engines[row]}"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         had = sorted(
             name for name, column in batch.snapshot.engines.items() if column[boards].any()
         )

@@ -27,8 +27,8 @@ class FamilyFilter:
         """See `Filter.phrase`."""
         return f"is of family {batch.snapshot.families[board]}, not {batch.families[row]}"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         snapshot = batch.snapshot
         known = {
             family

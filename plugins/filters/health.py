@@ -33,8 +33,8 @@ class HealthFilter:
         reason = batch.snapshot.reasons[board]
         return f"is {state} ({reason})" if reason else f"is {state}"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 

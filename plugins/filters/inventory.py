@@ -26,8 +26,8 @@ class InventoryFilter:
         """See `Filter.phrase`."""
         return "is not on the inventory, so it is never used"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return "no board that hosts report is on the inventory"
 
 

@@ -55,7 +55,7 @@ class LeaseFilter:
             counts = [len(others) for others, _, _ in coming]
             rows = np.concatenate([others for others, _, _ in coming])
             columns = np.repeat(np.array([board for _, board, _ in coming], np.intp), counts)
-            late = _longest_s(batch, rows, columns) > np.repeat(
+            late = _max_s(batch, rows, columns) > np.repeat(
                 [left_s for _, _, left_s in coming], counts
             )
             late &= codes[rows, columns] == 0
@@ -77,8 +77,8 @@ class LeaseFilter:
             return f"is reserved until {_moment(lease.until)}{why}"
         return f"is reserved from {_moment(lease.since)}{why}, before this would be through"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 
@@ -89,9 +89,7 @@ def _others(batch: Batch, lease: Lease) -> NDArray[np.bool_]:
     return np.array([user != lease.user_id for user in batch.lease_users], dtype=np.bool_)
 
 
-def _longest_s(
-    batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]
-) -> NDArray[np.float64]:
+def _max_s(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> NDArray[np.float64]:
     """Shape (pairs,): how long each class may hold each board, as far as can be said."""
     predicted = run_times(batch, rows, boards, QUANTILE)
     return np.fmin(predicted, batch.time_limits_s[rows])

@@ -31,8 +31,8 @@ class ProgressFilter:
         """See `Filter.phrase`."""
         return "still tells of work under way"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 

@@ -33,8 +33,8 @@ class QuarantineFilter:
         reason = batch.knowledge.quarantined[batch.snapshot.uids[board]]
         return f"is in quarantine ({reason})" if reason else "is in quarantine"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 

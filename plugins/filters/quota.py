@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
 
 class QuotaFilter:
@@ -32,9 +32,9 @@ class QuotaFilter:
         if not known:
             return None
         most = {
-            user: known[user].most_running or 0
+            user: known[user].max_running or 0
             for user in sorted(set(batch.job_users) & known.keys())
-            if known[user].most_running is not None
+            if known[user].max_running is not None
         }
         return _Running(batch, most) if most else None
 
@@ -42,8 +42,8 @@ class QuotaFilter:
         """See `Filter.phrase`."""
         return "is not for users who have as many benchmarks on boards as they may"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 
@@ -57,14 +57,14 @@ class _Running:
         known = batch.knowledge.entitlements
         self._running = Counter({user: known[user].running for user in most})
 
-    def refusal(self, job: int) -> Waiting | None:
+    def refusal(self, job: int) -> WaitReason | None:
         """See `Ledger.refusal`."""
         user = self._users[job]
         most = self._most.get(user)
         if most is None or self._free[job] or self._running[user] < most:
             return None
         told = "no benchmark" if most == 0 else "1 benchmark" if most == 1 else f"{most} benchmarks"
-        return Waiting(
+        return WaitReason(
             reason=WaitingReason.QUOTA,
             sentence=f"your account may have {told} on boards at once: waits for one to end",
         )

@@ -28,8 +28,8 @@ class RamFilter:
         has = size_text(int(batch.snapshot.ram_bytes[board]))
         return f"has {has} of RAM, not {size_text(int(batch.ram_bytes[row]))}"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         most = int(batch.snapshot.ram_bytes[boards].max())
         return (
             f"no board that fits otherwise has {size_text(int(batch.ram_bytes[row]))} of RAM; "

@@ -34,8 +34,8 @@ class StalenessFilter:
             return "was not heard of yet"
         return f"was last heard of at {taken_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}, too long ago"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return ""
 
 

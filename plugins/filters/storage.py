@@ -28,8 +28,8 @@ class StorageFilter:
         has = size_text(int(batch.snapshot.storage_bytes[board]))
         return f"has {has} of storage, not {size_text(int(batch.storage_bytes[row]))}"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         most = int(batch.snapshot.storage_bytes[boards].max())
         return (
             f"no board that fits otherwise has {size_text(int(batch.storage_bytes[row]))} "

@@ -27,8 +27,8 @@ class TargetUidFilter:
         """See `Filter.phrase`."""
         return f"is not {batch.target_uids[row]}, which is asked for"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return f"no board {batch.target_uids[row]} is known"
 
 

@@ -28,8 +28,8 @@ class TypeFilter:
         """See `Filter.phrase`."""
         return f"doesn't support {batch.types[row]} with {batch.engines[row]}"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         engine = batch.engines[row]
         told = sorted(
             kind

@@ -43,8 +43,8 @@ class UserTimeFilter:
             f"{trial_phrase(batch, row)}"
         )
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.nowhere`."""
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        """See `Filter.explain_infeasible`."""
         return (
             f"no run ends within its {batch.user_times_s[row]:g} s of user_time; "
             f"accepted: at least {MIN_RUN_S:g} s"

@@ -13,8 +13,8 @@ from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.solvers.assignment import assign_now, prepare
 from edgeyard.scheduler.solvers.window import plan_scores, window_of
 
-MOST_JOBS = 2000
-MOST_CELLS = 4_000_000
+MAX_JOBS = 2000
+MAX_CELLS = 4_000_000
 
 
 class AssignmentScorer:
@@ -37,14 +37,14 @@ class AssignmentScorer:
         Raises:
             ConfigError: It is out of range.
         """
-        if not 1 <= window <= MOST_JOBS:
-            raise ConfigError([f"window: {window!r} is not from 1 to {MOST_JOBS}"])
+        if not 1 <= window <= MAX_JOBS:
+            raise ConfigError([f"window: {window!r} is not from 1 to {MAX_JOBS}"])
         prepare()
         self._window = window
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
-        window = window_of(batch, pairs, self.objective, self._window, MOST_CELLS)
+        window = window_of(batch, pairs, self.objective, self._window, MAX_CELLS)
         return plan_scores(window, assign_now(window.document), pairs)
 
 

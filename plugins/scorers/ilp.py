@@ -17,8 +17,8 @@ from edgeyard.scheduler.solvers.programmes import solve
 from edgeyard.scheduler.solvers.run import Limits, ready
 from edgeyard.scheduler.solvers.window import Window, plan_scores, window_of
 
-MOST_JOBS = 500
-MOST_CELLS = 20_000
+MAX_JOBS = 500
+MAX_CELLS = 20_000
 """Of the window's pairs: building a programme in Python takes some 10 microseconds for each."""
 
 _SHARE_OF_BUDGET = 0.6
@@ -59,8 +59,8 @@ class Ilp:
         problems = []
         if why := ready(solver):
             problems.append(f"solver: {why}")
-        if not 1 <= window <= MOST_JOBS:
-            problems.append(f"window: {window!r} is not from 1 to {MOST_JOBS}")
+        if not 1 <= window <= MAX_JOBS:
+            problems.append(f"window: {window!r} is not from 1 to {MAX_JOBS}")
         if not 0 < time_s <= 60 or not 0 <= gap < 1 or nodes < 1:
             problems.append("time_s is above 0 and up to 60, gap from 0 to below 1, nodes above 0")
         if problems:
@@ -73,8 +73,8 @@ class Ilp:
         return self.answer(batch, pairs)[0]
 
     def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Scores, and what there is to tell: see `TellingScorer.answer`."""
-        window = window_of(batch, pairs, self.objective, self._window, MOST_CELLS)
+        """Scores, and what there is to tell: see `DiagnosticScorer.answer`."""
+        window = window_of(batch, pairs, self.objective, self._window, MAX_CELLS)
         plan = self._plan(window, pairs.budget_s)
         told = {"planned": float((plan.board >= 0).sum()), "seconds": plan.solver_s}
         if not np.isnan(plan.gap):

@@ -29,7 +29,7 @@ class Locality:
 
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
-        warm = batch.knowledge.runs.derived(_LastModels).of
+        warm = batch.knowledge.runs.derived(_RecentModels).of
         known = np.array([uid in warm for uid in batch.snapshot.uids], dtype=np.bool_)
         having: dict[str, list[int]] = {}
         for board in np.flatnonzero(known).tolist():
@@ -45,7 +45,7 @@ class Locality:
         return score
 
 
-class _LastModels:
+class _RecentModels:
     """The models of each board's last runs that began: others never reached it."""
 
     def __init__(self, history: History) -> None:

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.ledgers import Ledgers
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
 
 NOBODY = -1
@@ -53,7 +53,7 @@ class Assignment:
     board_of_job: NDArray[np.intp]
     job_of_board: NDArray[np.intp]
     blocked_by: NDArray[np.intp]
-    withheld: Mapping[int, Waiting] = field(default_factory=dict)
+    withheld: Mapping[int, WaitReason] = field(default_factory=dict)
 
 
 def assign(
@@ -65,7 +65,7 @@ def assign(
     scores: NDArray[np.float32],
     ledgers: Ledgers,
     promised: Commitments,
-    joint_most: int = 0,
+    max_joint_jobs: int = 0,
 ) -> Assignment:
     """Give boards out.
 
@@ -78,7 +78,7 @@ def assign(
         scores: Shape (pairs,).
         ledgers: What users may still have; asked and told in the order of the queue.
         promised: Which boards are kept for whom, and who would come too late.
-        joint_most: Queues of up to so many get their boards jointly, if no boards share cores.
+        max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
     """
     boards = batch.shape[1]
     board_of_job = [NOBODY] * len(pending)
@@ -98,9 +98,9 @@ def assign(
     }
     resting = _resting(batch, pending)
     bounded = bool(ledgers)
-    withheld: dict[int, Waiting] = {}
+    withheld: dict[int, WaitReason] = {}
     planned: dict[int, int] = {}
-    if conflicts is None and 1 < len(queue) <= joint_most:
+    if conflicts is None and 1 < len(queue) <= max_joint_jobs:
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
     for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
         own = kept_for.get(job, NOBODY)
@@ -165,11 +165,11 @@ def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, 
     return {job: rows for job, rows in found.items() if rows}
 
 
-def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> Waiting:
+def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
     """Why a benchmark waits although a board is free: that one has just failed it."""
     uid = batch.snapshot.uids[board]
     until = dict(each.resting)[uid]
-    return Waiting(
+    return WaitReason(
         reason=WaitingReason.START_TIME,
         sentence=f"its last attempt on {uid} failed, and no other board is free: "
         f"it is tried there again at {until:%Y-%m-%dT%H:%M:%SZ}",

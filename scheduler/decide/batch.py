@@ -137,10 +137,10 @@ def _predictions_expired(
         ready = each.submit_time
         if each.start_time is not None:
             ready = max(ready, each.start_time)
-        longest_s = wait_s
+        max_s = wait_s
         if each.deadline is not None:
-            longest_s = min(longest_s, (each.deadline - ready).total_seconds() / 2)
-        expired[job] = (now - ready).total_seconds() >= longest_s
+            max_s = min(max_s, (each.deadline - ready).total_seconds() / 2)
+        expired[job] = (now - ready).total_seconds() >= max_s
     return expired
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import (
     attribute_column,
     has_engine,
@@ -56,7 +56,7 @@ def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: floa
 class AllowLists:
     """Allow-lists of one cycle's placements; what depends on the class alone is made once."""
 
-    def __init__(self, decided: Decided) -> None:
+    def __init__(self, decided: Decisions) -> None:
         """Nothing is asked yet."""
         self._decided, self._batch = decided, decided.batch
         self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}

@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 
-LEAST_SCORES = 30
+MIN_SCORES = 30
 """Fewer tell nothing of one in ten."""
 
 _NARROWEST, _WIDEST = 0.1, 16.0
-_LEAST_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same
+_MIN_WIDTH = 0.1  # of a side's logarithm: what looks nearly certain may be overtaken all the same
 _SOONEST = 1e-3  # of the median: a start that comes at once is so much sooner
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class IntervalScale:
     """Widths of a wait's sides, in units of those that were drawn, or of a tenth if that is more.
 
     Attributes:
@@ -45,7 +45,7 @@ class Stretch:
     early: float
 
 
-def score(told: Forecast, started_at: datetime, stretch: Stretch | None) -> float | None:
+def score(told: Forecast, started_at: datetime, stretch: IntervalScale | None) -> float | None:
     """How far off a start was: 1 is the upper end of the interval as it was drawn, -1 the lower.
 
     Args:
@@ -63,25 +63,25 @@ def score(told: Forecast, started_at: datetime, stretch: Stretch | None) -> floa
     if middle_s <= 0.0:
         return None
     off = math.log(max(wait_s / middle_s, _SOONEST))
-    by = stretch or Stretch(late=1.0, early=1.0)
+    by = stretch or IntervalScale(late=1.0, early=1.0)
     late = math.log(high_s / middle_s) / by.late
     early = -math.log(max(low_s / middle_s, _SOONEST**by.early)) / by.early
-    return off / max(late if off >= 0.0 else early, _LEAST_WIDTH)
+    return off / max(late if off >= 0.0 else early, _MIN_WIDTH)
 
 
-def stretch_of(scores: Sequence[float]) -> Stretch | None:
+def stretch_of(scores: Sequence[float]) -> IntervalScale | None:
     """By which one start in ten falls beyond each end; None where too few scores tell."""
-    if len(scores) < LEAST_SCORES:
+    if len(scores) < MIN_SCORES:
         return None
     # of so many and the next one, which is as likely in any place among them
     level = min(HIGH * (len(scores) + 1) / len(scores), 1.0)
     late, early = np.quantile([scores, np.negative(scores)], level, axis=1).tolist()
-    return Stretch(
+    return IntervalScale(
         late=min(max(late, _NARROWEST), _WIDEST), early=min(max(early, _NARROWEST), _WIDEST)
     )
 
 
-def stretched(starts: Floats, soonest_s: float, stretch: Stretch | None) -> Floats:
+def stretched(starts: Floats, soonest_s: float, stretch: IntervalScale | None) -> Floats:
     """Possible starts, so much further from their median, or nearer.
 
     Args:
@@ -101,4 +101,4 @@ def stretched(starts: Floats, soonest_s: float, stretch: Stretch | None) -> Floa
 
 
 def _factor(stretch: float, width: float) -> float:
-    return stretch * max(width, _LEAST_WIDTH) / width if width > 0.0 else 1.0
+    return stretch * max(width, _MIN_WIDTH) / width if width > 0.0 else 1.0

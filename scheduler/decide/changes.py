@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
-from edgeyard.scheduler.decide.calibration import Stretch
+from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.estimates import run_times
@@ -37,8 +37,8 @@ from edgeyard.scheduler.model.wire import time_to_json
 HIGHEST_PRIORITY = 10
 
 _SAMPLES = 32
-_MOST = 3
-_LEAST_GAIN_S = 1.0
+_MAX_CHANGES = 3
+_MIN_GAIN_S = 1.0
 _FEW = 3  # values that are tried of one thing: the nearest ones
 _THROUGH = 0.9  # quantile of the run time that a longer bound is to allow
 
@@ -119,13 +119,13 @@ class _Expected:
 
 
 def what_would_change(
-    then: Decided,
+    then: Decisions,
     benchmark_id: str,
     *,
     bounds: Bounds | None = None,
     now: datetime | None = None,
     foretold: Forecast | None = None,
-    stretch: Stretch | None = None,
+    stretch: IntervalScale | None = None,
     left_s: Callable[[], float] | None = None,
 ) -> Changes:
     """Try what a user could change.
@@ -153,7 +153,7 @@ def what_would_change(
     untried: list[ChangeKind] = []
     watch = _Watch(left_s)
     for kind, candidates in _candidates(then, own, bounds, reachable):
-        if len(found) == _MOST:
+        if len(found) == _MAX_CHANGES:
             break
         if not watch.has_time:
             untried.append(kind)
@@ -177,18 +177,18 @@ class _Watch:
 
     def __init__(self, left_s: Callable[[], float] | None) -> None:
         self._look = left_s or (lambda: math.inf)
-        self._left_s, self._longest_s = self._look(), 0.0
+        self._left_s, self._max_s = self._look(), 0.0
 
     @property
     def has_time(self) -> bool:
         """The next one is expected to take as long as the longest so far."""
-        return self._left_s > self._longest_s
+        return self._left_s > self._max_s
 
     def look(self) -> None:
         """One has ended."""
         before_s, self._left_s = self._left_s, self._look()
         if math.isfinite(before_s):
-            self._longest_s = max(self._longest_s, before_s - self._left_s)
+            self._max_s = max(self._max_s, before_s - self._left_s)
 
 
 class _Told:
@@ -257,7 +257,7 @@ _Candidate = tuple[str | int | None, PendingBenchmark]
 
 
 def _candidates(
-    then: Decided, own: PendingBenchmark, bounds: Bounds, reachable: datetime | None
+    then: Decisions, own: PendingBenchmark, bounds: Bounds, reachable: datetime | None
 ) -> Iterator[tuple[ChangeKind, Sequence[_Candidate]]]:
     """By kind, each kind's smallest change first."""
     raised = range(own.user_priority + 1, bounds.priority + 1)
@@ -311,7 +311,7 @@ def _candidates(
         )
 
 
-def _refusing(then: Decided, own: PendingBenchmark, row: int) -> Mapping[str, NDArray[np.intp]]:
+def _refusing(then: Decisions, own: PendingBenchmark, row: int) -> Mapping[str, NDArray[np.intp]]:
     """Boards of its family by the filter that refuses them."""
     boards = np.flatnonzero(np.equal(then.batch.board_families, own.family))
     codes = then.feasibility.codes[row, boards]
@@ -325,7 +325,7 @@ def _refusing(then: Decided, own: PendingBenchmark, row: int) -> Mapping[str, ND
 
 
 def _times(
-    then: Decided, own: PendingBenchmark, row: int, refusing: Mapping[str, NDArray[np.intp]]
+    then: Decisions, own: PendingBenchmark, row: int, refusing: Mapping[str, NDArray[np.intp]]
 ) -> list[int]:
     """Other bounds on its run time: longer where runs would be stopped, else shorter.
 
@@ -343,7 +343,7 @@ def _times(
     return [math.ceil(shorter)] if shorter + 1.0 < then.batch.time_limits_s[row] else []
 
 
-def _through(then: Decided, row: int, boards: NDArray[np.intp]) -> float:
+def _through(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
     """Seconds within which nine of ten runs end on the quickest of these boards; NaN: unknown."""
     rows = np.full(len(boards), row, dtype=np.intp)
     if not len(boards) or not len(then.batch.knowledge.runs):
@@ -351,7 +351,7 @@ def _through(then: Decided, row: int, boards: NDArray[np.intp]) -> float:
     return float(np.fmin.reduce(run_times(then.batch, rows, boards, _THROUGH)))
 
 
-def _other_families(then: Decided, own: PendingBenchmark) -> list[str]:
+def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
     """Those with boards that could run it: the ones with most boards free come first."""
     snapshot = then.snapshot
     supports = snapshot.supports.get((own.engine, own.benchmark_type.value))
@@ -389,7 +389,7 @@ def _change(kind: ChangeKind, candidate: _Candidate, again: _Again, told: _Told)
         return None
     start = told.start_of(found, changed)
     gain_s = None if told.start is None else (told.start - start).total_seconds()
-    if gain_s is not None and gain_s < _LEAST_GAIN_S and kind is not ChangeKind.DEADLINE:
+    if gain_s is not None and gain_s < _MIN_GAIN_S and kind is not ChangeKind.DEADLINE:
         return None
     return Change(kind=kind, value=value, start=start, gain_s=gain_s)
 
@@ -416,7 +416,9 @@ class _Part:
 class _Again:
     """A cycle, to be decided again with one benchmark changed."""
 
-    def __init__(self, then: Decided, own: PendingBenchmark, stretch: Stretch | None) -> None:
+    def __init__(
+        self, then: Decisions, own: PendingBenchmark, stretch: IntervalScale | None
+    ) -> None:
         self._then = then
         self._stretch = stretch
         self._own = then.row_of_id[own.benchmark_id]
@@ -424,8 +426,8 @@ class _Again:
         self._known: dict[PendingBenchmark, _Expected | None] = {}
         queued = int(np.count_nonzero(then.ready))
         # The part may be as short as a queue that gets its boards jointly: it still is no such.
-        jointly = then.policy.joint_most if queued <= then.policy.joint_most else 0
-        self._policy = replace(then.policy, joint_most=jointly)
+        jointly = then.policy.max_joint_jobs if queued <= then.policy.max_joint_jobs else 0
+        self._policy = replace(then.policy, max_joint_jobs=jointly)
 
     def expected(self, changed: PendingBenchmark) -> _Expected | None:
         """When it starts and ends, so changed; None: not in sight."""
@@ -496,7 +498,7 @@ class _Again:
         known = then.batch.knowledge
         entitlements = self._entitlements(users, ~kept)
         uids = {then.snapshot.uids[board] for board in boards.tolist()}
-        bounded = {user for user, each in entitlements.items() if each.most_running is not None}
+        bounded = {user for user, each in entitlements.items() if each.max_running is not None}
 
         def counts(holder: BoardHolder) -> bool:
             return holder.target_uid in uids or holder.user_id in bounded

@@ -15,7 +15,7 @@ same rule holds for a board that is leased to somebody else from some time on.
 A benchmark that has waited for the policy's ``guard_s`` gets a *reservation* of its own: the
 earliest time at which a board that it could use is surely free for as long as its run may take. So
 starts that are promised one after the other, each too soon after the last, can't push it back for
-ever, and neither can runs that take turns on boards that share its cores. Reservations and promises
+ever, and neither can runs that take turns on boards that share its cores. Keeping and promises
 are given in the order in which they are claimed: a benchmark claims when its guard time is over, a
 stated start when it is submitted, but no sooner than the policy's ``promise_ahead_s`` before it.
 Hence a benchmark starts at the latest ``guard_s`` and ``promise_ahead_s`` after it could have
@@ -44,11 +44,11 @@ from edgeyard.scheduler.decide.resting import rests_s
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.knowledge import Lease
 
-_MOST_LOOKS = 10_000
+_MAX_STEPS = 10_000
 """Looks at boards in a cycle to exchange them; after that only boards without a promise are kept.
 
 A look takes about ten microseconds.
@@ -57,11 +57,11 @@ A look takes about ten microseconds.
 _LOOKS_EACH = 2_000
 """For one benchmark."""
 
-_MOST_MOVED = 100
+_MAX_REORDERED = 100
 """Others that change their boards for one benchmark, at most."""
 
 _MAX_RESERVATIONS = 10
-"""Reservations of a family's benchmarks that have waited for ``guard_s``.
+"""Keeping of a family's benchmarks that have waited for ``guard_s``.
 
 While more of them wait, whoever claims later is promised none of the boards that they could use.
 """
@@ -161,25 +161,25 @@ class Commitments:
         )
         return left, scores[kept]
 
-    def waiting_for_own(self, job: int) -> Waiting | None:
+    def waiting_for_own(self, job: int) -> WaitReason | None:
         """Return why a benchmark waits for a reservation that comes later; None if it has none."""
         own = self.reservations.get(job)
         if own is None or own.stated or own.start <= self.batch.now:
             return None
         uid = self.batch.snapshot.uids[own.board]
         minute = own.start.astimezone(UTC) + timedelta(seconds=59)
-        return Waiting(
+        return WaitReason(
             reason=WaitingReason.RESERVED,
             promised=True,
             sentence=f"it has waited long enough to have a reservation: {uid} from "
             f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is promised there",
         )
 
-    def waiting(self, board: int) -> Waiting:
+    def waiting(self, board: int) -> WaitReason:
         """Why who would come too late waits although the board is free."""
         uid = self.batch.snapshot.uids[board]
         start = self.starts[board].astimezone(UTC)
-        return Waiting(
+        return WaitReason(
             reason=WaitingReason.RESERVED,
             promised=True,
             sentence=f"{uid} is promised from {start:%Y-%m-%dT%H:%M:%SZ} on, "
@@ -230,7 +230,7 @@ def commitments(
     for own in reservations.values():
         if not own.stated and own.start <= batch.now:
             continue  # it is the first to choose in this cycle, and may choose another board
-        for each in _beside(batch, own.board):
+        for each in _conflict_group(batch, own.board):
             promised[each] = min(own.start, promised.get(each, own.start))
     return Commitments(batch=batch, policy=policy, reservations=reservations, promised=promised)
 
@@ -321,7 +321,7 @@ class _Keeper:
         self._earliest_s: dict[int, float] = {}
         self._options: dict[tuple[int, float], NDArray[np.intp]] = {}
         self._in_vain: set[tuple[int, float]] = set()
-        self._looks = _MOST_LOOKS
+        self._looks = _MAX_STEPS
         self._reserved: Counter[str] = Counter()
         self._closed = np.zeros(batch.shape[1], dtype=np.bool_)
         self._closed_for: set[int] = set()
@@ -369,7 +369,7 @@ class _Keeper:
         """Seconds from now until the board is kept for nobody for so long."""
         spans = [
             self._span(other)
-            for near in _beside(self._batch, board)
+            for near in _conflict_group(self._batch, board)
             for other in self._on.get(near, ())
         ]
         at_s = float(self._free_s[board])
@@ -408,7 +408,7 @@ class _Keeper:
         """Find them all boards; who sits there is moved, but none of those that were already."""
         if not homeless:
             return True
-        if len(moved) > _MOST_MOVED:
+        if len(moved) > _MAX_REORDERED:
             return False
         job, others = homeless[0], homeless[1:]
         found: list[tuple[int, int, int, list[int]]] = []
@@ -458,7 +458,7 @@ class _Keeper:
         start_s, end_s = self._span(job)
         found = []
         for other in (
-            each for near in _beside(self._batch, board) for each in self._on.get(near, ())
+            each for near in _conflict_group(self._batch, board) for each in self._on.get(near, ())
         ):
             its_start_s, its_end_s = self._span(other)
             if start_s < its_end_s and its_start_s < end_s:
@@ -468,7 +468,7 @@ class _Keeper:
     def _put(self, job: int, board: int) -> None:
         self.kept[job] = board
         self._on.setdefault(board, []).append(job)
-        self._used[_beside(self._batch, board)] = True
+        self._used[_conflict_group(self._batch, board)] = True
 
     def _remove(self, job: int) -> int:
         board = self.kept.pop(job)
@@ -488,7 +488,7 @@ def _free_s(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> NDA
         board = row_of_uid.get(each.target_uid)
         if board is None:
             continue
-        limit_s = each.time_limit_s or batch.knowledge.most_run_s
+        limit_s = each.time_limit_s or batch.knowledge.max_run_s
         if each.ending:
             limit_s = 0.0
         elif each.started_at is not None:
@@ -496,7 +496,7 @@ def _free_s(batch: Batch, holders: Sequence[BoardHolder], policy: Policy) -> NDA
         left_s = max(limit_s, 0.0) + policy.cool_down_s
         # What has no time left is nearly over, not gone.
         left_s = max(left_s, np.finfo(np.float64).tiny)
-        near = _beside(batch, board)
+        near = _conflict_group(batch, board)
         held_s[near] = np.maximum(held_s[near], left_s)
     free_s = np.where(batch.snapshot.busy & (rests <= 0.0), np.inf, rests)
     return np.where(held_s > 0.0, held_s, free_s)
@@ -519,7 +519,7 @@ def _leases(batch: Batch) -> list[tuple[int, Lease, NDArray[np.bool_]]]:
     ]
 
 
-def _beside(batch: Batch, board: int) -> list[int]:
+def _conflict_group(batch: Batch, board: int) -> list[int]:
     """The board, and those that must not measure while it does."""
     conflicts = batch.snapshot.conflicts
     if conflicts is None:

@@ -17,7 +17,7 @@ from edgeyard.scheduler.decide.assign import NOBODY, assign
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
 from edgeyard.scheduler.decide.commitments import commitments, reserve
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
@@ -31,7 +31,7 @@ from edgeyard.scheduler.framework.batch import Batch, pairs_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
-from edgeyard.scheduler.model.benchmark import Binding, Waiting
+from edgeyard.scheduler.model.benchmark import Binding, WaitReason
 from edgeyard.scheduler.model.decision import (
     DECIDED_ELSEWHERE,
     CycleInput,
@@ -59,10 +59,10 @@ class CycleResult:
         decided: The arrays that all this comes from.
     """
 
-    def __init__(self, decided: Decided) -> None:
+    def __init__(self, decided: Decisions) -> None:
         self.decided = decided
         self._explainer = Explainer(decided)
-        self.waiting: Mapping[str, Waiting] = WaitingReasons(decided)
+        self.waiting: Mapping[str, WaitReason] = WaitingReasons(decided)
         self.placements: tuple[Placement, ...] = _placements(decided)
         self.preemptions: tuple[Preemption, ...] = decided.preempted.preemptions
         self.faults: tuple[Fault, ...] = tuple(decided.runner.faults)
@@ -187,20 +187,20 @@ def decide(
         scores.combined,
         ledgers,
         promised,
-        policy.joint_most,
+        policy.max_joint_jobs,
     )
     preempted = preempt(
         batch,
         pending,
         _may_stop_others(pending, order, ready & (assignment.board_of_job == NOBODY), ledgers),
         points.values,
-        given.holders if policy.most_preemptions else (),
+        given.holders if policy.max_preemptions else (),
         policy,
         fits,
         promised.late_of,
     )
     return CycleResult(
-        Decided(
+        Decisions(
             now=now,
             policy=policy,
             plugins=plugins,
@@ -236,7 +236,7 @@ def _may_stop_others(
     return rows[[ledgers.refusal(job) is None for job in rows.tolist()]]
 
 
-def _placements(decided: Decided) -> tuple[Placement, ...]:
+def _placements(decided: Decisions) -> tuple[Placement, ...]:
     pending, bindings, allowed = decided.pending, decided.bindings, AllowLists(decided)
     uids, families = decided.snapshot.uids, decided.snapshot.families
     order, strict = decided.order, Binding.STRICT

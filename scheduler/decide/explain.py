@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
-from edgeyard.scheduler.decide.decided import Decided
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.decide.decisions import Decisions
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import Explanation, Placement, ScorerPart, Verdict
 
 
 class Explainer:
     """Explains one cycle; the verdicts that a class shares are made once."""
 
-    def __init__(self, decided: Decided) -> None:
+    def __init__(self, decided: Decisions) -> None:
         self._decided = decided
         self._verdicts: dict[int, tuple[Verdict, ...]] = {}
 
     def explain(
-        self, job: int, placement: Placement | None, waiting: Waiting | None
+        self, job: int, placement: Placement | None, waiting: WaitReason | None
     ) -> Explanation:
         """Of one benchmark, with what became of it."""
         decided = self._decided

@@ -6,7 +6,7 @@ that comes free would take hours: from first to last in the queue, each benchmar
 boards that its filters would let it use were they free, the one that comes free first (of those
 free at the same time the one with the best score). With all benchmarks ready that is what the
 cycle does, step by step: nobody further back ever delays it. Before a promised start or a lease
-only those get the board who are surely through by then (`edgeyard.scheduler.decide.stretches`).
+only those get the board who are surely through by then (`edgeyard.scheduler.decide.time_slots`).
 
 Each *sample* is one possible future. A run's time is drawn from its predictive law
 (`edgeyard.scheduler.framework.estimates`): what is not known of a kind on a board is drawn once a
@@ -32,12 +32,12 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.batch import build_batch
-from edgeyard.scheduler.decide.calibration import Stretch, stretched
+from edgeyard.scheduler.decide.calibration import IntervalScale, stretched
 from edgeyard.scheduler.decide.commitments import holds_s
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.resting import rests_s
-from edgeyard.scheduler.decide.stretches import stretches
+from edgeyard.scheduler.decide.time_slots import stretches
 from edgeyard.scheduler.framework.batch import Batch, Pairs, pairs_of
 from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts
 from edgeyard.scheduler.framework.runner import PluginRunner
@@ -48,7 +48,7 @@ from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
 SAMPLES = 64
 """Futures: quantiles at 10 % and 90 % are then off by 0.04 of probability at most times."""
 
-MOST_PAIRS = 1_000_000
+MAX_PAIRS = 1_000_000
 """(class, board) pairs that are looked at; who is behind those in the queue gets no forecast."""
 
 _UNKNOWN_SHARE = 0.25
@@ -61,7 +61,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Rolled:
+class WaitSamples:
     """Possible futures; times are seconds from now, inf where it never starts.
 
     Attributes:
@@ -83,7 +83,7 @@ class Rolled:
 
 
 def forecasts(
-    decided: Decided, *, samples: int = SAMPLES, stretch: Stretch | None = None
+    decided: Decisions, *, samples: int = SAMPLES, stretch: IntervalScale | None = None
 ) -> dict[str, Forecast]:
     """Of all that run or wait, by id.
 
@@ -127,11 +127,11 @@ def forecasts(
 
 
 def forecast_of(
-    decided: Decided,
+    decided: Decisions,
     benchmark_id: str,
     *,
     samples: int = SAMPLES,
-    stretch: Stretch | None = None,
+    stretch: IntervalScale | None = None,
 ) -> Forecast | None:
     """Of one that waits, or was placed now: nobody behind it in the queue is looked at.
 
@@ -159,11 +159,11 @@ def forecast_of(
 
 
 def roll(
-    decided: Decided,
+    decided: Decisions,
     *,
     samples: int = SAMPLES,
     last: str | None = None,
-) -> Rolled:
+) -> WaitSamples:
     """Draw futures; the same arguments give the same ones.
 
     Args:
@@ -194,7 +194,7 @@ def roll(
         lab.hold(job, places[choice], ends)
         starts[number], finishes[number] = begins, ends
         grounded[number] = runs.known[taken].all()
-    return Rolled(
+    return WaitSamples(
         jobs=jobs,
         starts=starts,
         finishes=finishes,
@@ -207,7 +207,7 @@ def roll(
 class _Lab:
     """Boards in virtual time: when each of their stretches comes free, in each sample."""
 
-    def __init__(self, decided: Decided, samples: int, rng: np.random.Generator) -> None:
+    def __init__(self, decided: Decisions, samples: int, rng: np.random.Generator) -> None:
         self._decided = decided
         holders = decided.holders
         self.samples = np.arange(samples)
@@ -274,7 +274,7 @@ class _Lab:
         _, first = np.unique(rows, return_index=True)
         sizes = np.zeros(len(order), dtype=np.int64)
         sizes[first] = np.diff(self.pairs.starts)[rows[first]]
-        return order[np.cumsum(sizes) <= MOST_PAIRS]
+        return order[np.cumsum(sizes) <= MAX_PAIRS]
 
     def keep_for_those_left_out(self, jobs: NDArray[np.intp]) -> None:
         """What is promised to a benchmark that is not rolled (it is held) is closed to all."""
@@ -464,7 +464,7 @@ def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
     )
 
 
-def _if_free(decided: Decided, held: list[int]) -> NDArray[np.bool_]:
+def _if_free(decided: Decisions, held: list[int]) -> NDArray[np.bool_]:
     """Shape (classes, boards): what the filters would say, were all that runs over.
 
     And were the cluster heard: it will be, and until then the last that is known of it holds.
@@ -490,13 +490,13 @@ def _if_free(decided: Decided, held: list[int]) -> NDArray[np.bool_]:
 
 
 def _slots(
-    decided: Decided, holders: Sequence[BoardHolder], ends: Floats, samples: int
+    decided: Decisions, holders: Sequence[BoardHolder], ends: Floats, samples: int
 ) -> dict[str, Floats]:
     """Shape (samples, most at once) by user: when each place of a user's comes free."""
     slots = {}
     for user, entitlement in decided.batch.knowledge.entitlements.items():
-        if entitlement.most_running is not None and entitlement.most_running > 0:
-            slots[user] = np.zeros((samples, entitlement.most_running))
+        if entitlement.max_running is not None and entitlement.max_running > 0:
+            slots[user] = np.zeros((samples, entitlement.max_running))
     for holder, end in zip(holders, ends, strict=True):
         own = slots.get(holder.user_id)
         if own is not None:
@@ -505,7 +505,7 @@ def _slots(
 
 
 def _ends(
-    decided: Decided, holders: Sequence[BoardHolder], samples: int, rng: np.random.Generator
+    decided: Decisions, holders: Sequence[BoardHolder], samples: int, rng: np.random.Generator
 ) -> Floats:
     """Shape (holders, samples): seconds until each ends, given that it has not ended yet."""
     from scipy.special import stdtr, stdtrit
@@ -520,7 +520,7 @@ def _ends(
         for number, each in enumerate(holders)
         if each.kind is not None and each.target_uid in row_of_uid
     ]
-    bound = decided.batch.knowledge.most_run_s
+    bound = decided.batch.knowledge.max_run_s
     bounds = np.array([each.time_limit_s or bound for each in holders], dtype=np.float64)
     law = _or_unknown(_nothing(len(holders)), bounds)
     if there:
@@ -587,9 +587,9 @@ def _forecast(
     each: PendingBenchmark,
     now: datetime,
     place: int,
-    rolled: Rolled,
+    rolled: WaitSamples,
     number: int,
-    stretch: Stretch | None,
+    stretch: IntervalScale | None,
 ) -> Forecast:
     starts = stretched(rolled.starts[number], float(rolled.soonest[number]), stretch)
     finishes = starts + (rolled.finishes[number] - rolled.starts[number])  # runs stay as drawn

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Filter, Ledger, UserFilter
 from edgeyard.scheduler.framework.runner import PluginRunner
-from edgeyard.scheduler.model.benchmark import Waiting
+from edgeyard.scheduler.model.benchmark import WaitReason
 
 
 class Ledgers:
@@ -20,7 +20,7 @@ class Ledgers:
         """Anybody is bounded."""
         return bool(self._ledgers)
 
-    def refusal(self, job: int) -> Waiting | None:
+    def refusal(self, job: int) -> WaitReason | None:
         """Why this benchmark gets no board now, whichever is free; None: it may."""
         for ledger in self._ledgers:
             waiting = ledger.refusal(job)

@@ -36,7 +36,7 @@ from edgeyard.scheduler.model.decision import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preempted:
+class PreemptionPlan:
     """The rule's answer.
 
     Attributes:
@@ -58,7 +58,7 @@ def preempt(
     rules: Policy,
     fits: Callable[[Batch], NDArray[np.bool_]],
     late: Callable[[int], NDArray[np.bool_]],
-) -> Preempted:
+) -> PreemptionPlan:
     """Choose whom to stop.
 
     Args:
@@ -72,7 +72,7 @@ def preempt(
         late: Shape (boards,), of a class: where it would come in the way of a promise or lease.
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
-        return Preempted()
+        return PreemptionPlan()
     row_of_uid = batch.row_of_uid
     held = {
         row_of_uid[each.target_uid]: _known_progress(batch, row_of_uid[each.target_uid], each)
@@ -80,7 +80,7 @@ def preempt(
         if each.target_uid in row_of_uid and (each.ending or each.preemptible)
     }
     if not held:
-        return Preempted()
+        return PreemptionPlan()
     open_boards = fits(cleared(batch, list(held)))
     candidate = np.zeros(batch.shape[1], dtype=np.bool_)
     candidate[list(held)] = True
@@ -113,7 +113,7 @@ def preempt(
             preemptions.append(_preemption(each, int(priorities[job]), held[board], rules))
         if not coming or held[board].preempted:
             makes_way[job] = board
-    return Preempted(preemptions=tuple(preemptions), makes_way=makes_way)
+    return PreemptionPlan(preemptions=tuple(preemptions), makes_way=makes_way)
 
 
 def cleared(batch: Batch, boards: list[int]) -> Batch:
@@ -142,7 +142,7 @@ def _may_stop(
         and holder.progress < each.job_completion_threshold
         and priority - holder.priority >= rules.preemption_margin
         and not (rules.spare_measuring and measures)
-        and _ran_s(holder, now) >= rules.least_run_s
+        and _ran_s(holder, now) >= rules.min_run_s
     )
 
 

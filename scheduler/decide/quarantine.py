@@ -120,16 +120,16 @@ def _telling(runs: Iterable[PastRun]) -> list[PastRun]:
     user's own, who could otherwise have a board quarantined by stating one that nothing can meet.
     """
     runs = [run for run in runs if run.failure is None or run.failure not in _SILENT]
-    longest_s: defaultdict[Hashable, float] = defaultdict(lambda: math.inf)
+    max_s: defaultdict[Hashable, float] = defaultdict(lambda: math.inf)
     for run in runs:
         if run.failure is None and run.run_s is not None:
-            known_s = longest_s.get(_workload(run), 0.0)
-            longest_s[_workload(run)] = max(known_s, run.run_s)
+            known_s = max_s.get(_workload(run), 0.0)
+            max_s[_workload(run)] = max(known_s, run.run_s)
     return [
         run
         for run in runs
         if run.failure != FailureCategory.TIMEOUT.value
-        or (run.run_s or 0.0) >= _MIN_STRETCH * longest_s[_workload(run)]
+        or (run.run_s or 0.0) >= _MIN_STRETCH * max_s[_workload(run)]
     ]
 
 

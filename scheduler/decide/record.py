@@ -24,9 +24,9 @@ from edgeyard.scheduler.decide.assign import Assignment
 from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.commitments import Reservation, commitments
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
-from edgeyard.scheduler.decide.preempt import Preempted
+from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.decide.scores import Scores
@@ -36,10 +36,10 @@ from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner, worth_of
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
+from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
-from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 
 _T = TypeVar("_T")
 
@@ -84,7 +84,7 @@ class _Outcome:
     absent: Mapping[str, str]
     reservations: Mapping[int, Reservation]
     assignment: Assignment
-    preempted: Preempted
+    preempted: PreemptionPlan
     faults: tuple[Fault, ...]
 
 
@@ -192,7 +192,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     by_name = {plugin.name: plugin for plugin in plugins.filters}
     ages, slacks = ages_s(given.pending, given.now), slacks_s(given.pending, given.now)
     return CycleResult(
-        Decided(
+        Decisions(
             now=given.now,
             policy=policy,
             plugins=plugins,
@@ -272,7 +272,7 @@ def faults_of(record: CycleRecord) -> tuple[Fault, ...]:
     return faults
 
 
-def _outcome(decided: Decided) -> _Outcome:
+def _outcome(decided: Decisions) -> _Outcome:
     return _Outcome(
         priorities=decided.priorities.values,
         priority_parts=tuple(decided.priorities.parts.items()),

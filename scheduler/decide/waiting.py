@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.runner import failed_filter_sentence
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
 _STATE_WORDS: Mapping[WaitingReason, str] = {
     WaitingReason.BOARD_BUSY: "busy",
@@ -34,13 +34,13 @@ _COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
 _COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
 
 
-class WaitingReasons(Mapping[str, Waiting]):
+class WaitingReasons(Mapping[str, WaitReason]):
     """Reasons of all benchmarks that wait, by id; each is put into words when it is asked for."""
 
-    def __init__(self, decided: Decided) -> None:
+    def __init__(self, decided: Decisions) -> None:
         self._decided = decided
-        self._by_class: dict[int, Waiting] = {}
-        self._first: dict[tuple[int, int, bool], Waiting] = {}
+        self._by_class: dict[int, WaitReason] = {}
+        self._first: dict[tuple[int, int, bool], WaitReason] = {}
         self._counts: dict[bool, dict[int, int]] = {True: {}, False: {}}
 
     def __len__(self) -> int:
@@ -52,13 +52,13 @@ class WaitingReasons(Mapping[str, Waiting]):
         for job in decided.order[waits].tolist():
             yield decided.pending[job].benchmark_id
 
-    def __getitem__(self, benchmark_id: str) -> Waiting:
+    def __getitem__(self, benchmark_id: str) -> WaitReason:
         job = self._decided.row_of_id[benchmark_id]
         if self._decided.placed(job):
             raise KeyError(benchmark_id)
         return self._of(job)
 
-    def _of(self, job: int) -> Waiting:
+    def _of(self, job: int) -> WaitReason:
         decided = self._decided
         row = int(decided.batch.class_of_job[job])
         each = decided.pending[job]
@@ -67,13 +67,13 @@ class WaitingReasons(Mapping[str, Waiting]):
         if each.not_ready is not None:
             return each.not_ready
         if each.start_time is not None and each.start_time > decided.now:
-            return Waiting(
+            return WaitReason(
                 reason=WaitingReason.START_TIME,
                 sentence=f"it is to start at {_moment(each.start_time)}, not before",
             )
         if job in decided.preempted.makes_way:
             board = decided.snapshot.uids[decided.preempted.makes_way[job]]
-            return Waiting(
+            return WaitReason(
                 reason=WaitingReason.BOARD_BUSY,
                 sentence=f"waits for {board}: the less urgent benchmark there makes way for it",
             )
@@ -87,16 +87,16 @@ class WaitingReasons(Mapping[str, Waiting]):
             return self._others_first(row, ahead, busy=True) if ahead else waiting
         return self._others_first(row, self._ahead(job, of_waiting=False), busy=False)
 
-    def _boards(self, row: int) -> Waiting:
+    def _boards(self, row: int) -> WaitReason:
         """What the class's boards lack; told of the ones that came furthest."""
         if row not in self._by_class:
             self._by_class[row] = _boards_sentence(self._decided, row)
         return self._by_class[row]
 
-    def _others_first(self, row: int, ahead: int, *, busy: bool) -> Waiting:
+    def _others_first(self, row: int, ahead: int, *, busy: bool) -> WaitReason:
         key = (row, _coarse(ahead), busy)
         if key not in self._first:
-            self._first[key] = Waiting(
+            self._first[key] = WaitReason(
                 reason=WaitingReason.PRIORITY,
                 sentence=_first_sentence(self._decided, row, key[1], busy=busy),
             )
@@ -155,7 +155,7 @@ def _kinds(table: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]
     return first, kind
 
 
-def _boards_sentence(decided: Decided, row: int) -> Waiting:
+def _boards_sentence(decided: Decisions, row: int) -> WaitReason:
     """Why no board does now, or ever."""
     found = decided.feasibility
     names = decided.snapshot.uids
@@ -164,7 +164,7 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
     if never:
         boards = decided.by_uid
     if not len(boards):
-        return Waiting(reason=WaitingReason.NO_SUCH_FAMILY, sentence="no board is known")
+        return WaitReason(reason=WaitingReason.NO_SUCH_FAMILY, sentence="no board is known")
     codes = found.codes[row, boards]
     places = np.array([-1, *(reason.place for reason in found.reasons)])[codes]
     nearest = int(boards[int(places.argmax())])
@@ -179,7 +179,7 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
         plugin = reason.plugin
         if plugin is not None:
             sentence = decided.runner.words(
-                plugin.name, lambda: plugin.nowhere(decided.batch, row, alike), sentence
+                plugin.name, lambda: plugin.explain_infeasible(decided.batch, row, alike), sentence
             )
     elif reason.plugin is None:
         sentence = failed_filter_sentence(reason.fault)
@@ -200,10 +200,10 @@ def _boards_sentence(decided: Decided, row: int) -> Waiting:
         sentence = f"its board {names[nearest]} {phrase}"
     else:
         sentence = f"waits for {names[nearest]}, which {phrase}"
-    return Waiting(reason=reason.refusal.reason, sentence=sentence)
+    return WaitReason(reason=reason.refusal.reason, sentence=sentence)
 
 
-def _first_sentence(decided: Decided, row: int, ahead: int, *, busy: bool) -> str:
+def _first_sentence(decided: Decisions, row: int, ahead: int, *, busy: bool) -> str:
     possible = decided.feasibility.possible[row]
     boards = int(np.count_nonzero(possible))
     only = decided.snapshot.uids[int(possible.argmax())]
@@ -217,7 +217,7 @@ def _first_sentence(decided: Decided, row: int, ahead: int, *, busy: bool) -> st
     return f"{first}; {state}" if busy else f"{first} for {which}"
 
 
-def _unreachable(decided: Decided) -> Waiting:
+def _unreachable(decided: Decisions) -> WaitReason:
     limit = f"nothing is placed on knowledge older than {decided.batch.twin_max_age_s:g} s"
     age = decided.snapshot.age_s
     if not np.isfinite(age) or decided.snapshot.taken_at is None:
@@ -228,7 +228,7 @@ def _unreachable(decided: Decided) -> Waiting:
             f"the last answer of the cluster is more than {_duration(coarse)} old "
             f"(of {_moment(decided.snapshot.taken_at)})"
         )
-    return Waiting(reason=WaitingReason.CLUSTER_UNREACHABLE, sentence=f"{told}; {limit}")
+    return WaitReason(reason=WaitingReason.CLUSTER_UNREACHABLE, sentence=f"{told}; {limit}")
 
 
 def _about(count: int) -> str:

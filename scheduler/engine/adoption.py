@@ -101,7 +101,7 @@ class Adopter:
                         target_uid=strays[job_id],
                     )
                     wanted.append((benchmark, attempt))
-        prepared = lifecycle.prepare(uow, wanted, now, most_run_s=self._max_run_s)
+        prepared = lifecycle.prepare(uow, wanted, now, max_run_s=self._max_run_s)
         ours = {attempt.job_id for _, attempt in prepared}
         for benchmark, attempt in prepared:
             uow.log.append(

@@ -27,7 +27,7 @@ def affordable(
     uow: UnitOfWork,
     wanted: Sequence[tuple[Benchmark, Attempt]],
     now: datetime,
-    most_run_s: float,
+    max_run_s: float,
 ) -> tuple[Sequence[Charge], Mapping[str, Balance]]:
     """What attempts that are made now would reserve; the accounts stay as they are until the end.
 
@@ -35,7 +35,7 @@ def affordable(
     can cost, or too many benchmarks on boards. What earlier ones take is not there for later ones.
 
     Args:
-        most_run_s: Of a benchmark that states no ``user_time``.
+        max_run_s: Of a benchmark that states no ``user_time``.
 
     Returns:
         The charges to `reserve`, and the balances by user.
@@ -47,7 +47,7 @@ def affordable(
     rates = uow.credits.rates()
     charges: list[Charge] = []
     for benchmark, attempt in wanted:
-        charge = _charge(benchmark, attempt, rates, now, most_run_s)
+        charge = _charge(benchmark, attempt, rates, now, max_run_s)
         user_id = charge.user_id
         if charge.reserved <= credits_left[user_id] and boards_left[user_id] >= 1:
             credits_left[user_id] = _exact(credits_left[user_id] - charge.reserved)
@@ -61,11 +61,11 @@ def _charge(
     attempt: Attempt,
     rates: Mapping[str, float],
     now: datetime,
-    most_run_s: float,
+    max_run_s: float,
 ) -> Charge:
     asked = benchmark.description
     rate = 0.0 if benchmark.user_id == PROBER else rates.get(attempt.family, 1.0)
-    bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, most_run_s)
+    bound_s = run_bound_s(asked.user_time_s, asked.user_budget, rate, max_run_s)
     return Charge(
         benchmark_id=attempt.benchmark_id,
         attempt=attempt.number,

@@ -15,7 +15,7 @@ from edgeyard.errors import ClusterUnreachable, ConcurrentUpdate, Conflict
 from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
@@ -24,7 +24,7 @@ from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.outages import Outages
 from edgeyard.scheduler.engine.pins import Pins, PinView
-from edgeyard.scheduler.engine.policies import Chosen, Policies
+from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key, recalled
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
@@ -37,9 +37,10 @@ from edgeyard.scheduler.model.benchmark import (
     FailureCategory,
     FileRole,
     Status,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
+from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.decision import (
     DECIDED_ELSEWHERE,
     BoardHolder,
@@ -50,7 +51,6 @@ from edgeyard.scheduler.model.decision import (
 )
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
 from edgeyard.scheduler.twin.twin import Twin
 
@@ -97,11 +97,11 @@ class _Live:
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _ShadowInput:
     """A cycle that a shadow is to decide too."""
 
     given: CycleInput
-    shadow: Chosen
+    shadow: LoadedPolicy
     seq: int
 
 
@@ -149,7 +149,7 @@ class Cycle:
         observe: Observe,
         start_lead_s: float = 0.0,
         pin_grace_s: float = 300.0,
-        most_run_s: float = lifecycle.MOST_RUN_S,
+        max_run_s: float = lifecycle.DEFAULT_MAX_RUN_S,
         past: PastRuns | None = None,
         policies: Policies | None = None,
     ) -> None:
@@ -159,7 +159,7 @@ class Cycle:
             start_lead_s: How long before its start time a benchmark may be handed to the cluster,
                 which then holds the start itself; 0: Edgeyard keeps it until it is due.
             pin_grace_s: See `edgeyard.scheduler.engine.pins`.
-            most_run_s: Bound on a run that states no ``user_time``.
+            max_run_s: Bound on a run that states no ``user_time``.
             past: Ended attempts; None: within the usual bounds.
             policies: Tells of another policy that is to decide; None: it stays this one.
         """
@@ -172,24 +172,24 @@ class Cycle:
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
         self._pins = Pins(pin_grace_s, clock)
-        self._most_run_s = most_run_s
+        self._max_run_s = max_run_s
         self._past = past or PastRuns()
         self._policies = policies
         self._live: dict[str, _Live] = {}
         self._attempts: Mapping[str, Attempt] = {}
-        self._explained: dict[str, tuple[Waiting, int]] = {}
+        self._explained: dict[str, tuple[WaitReason, int]] = {}
         self._recorder = Recorder()
         self._scorekeeper = Scorekeeper()
         self._recorded: dict[str, tuple[object, ...]] = {}
-        self._own: Mapping[str, Chosen] = {}
+        self._own: Mapping[str, LoadedPolicy] = {}
         self._last_seq: int | None = None
-        self._beside: _Beside | None = None
+        self._beside: _ShadowInput | None = None
         self._seed = 0
         self._waits: Stopwatches[str] = Stopwatches(clock)
         self._looking = threading.Lock()
         self._outages = Outages()
         self.queue = QueueView("", policy.name, ())
-        self.decided: Decided | None = None
+        self.decided: Decisions | None = None
         self.preempted: tuple[str, ...] = ()
 
     def look(self) -> None:
@@ -209,7 +209,7 @@ class Cycle:
         *,
         looked: bool = False,
     ) -> None:
-        """Decide once and commit. What a shadow would have decided is left to `decide_beside`.
+        """Decide once and commit. What a shadow would have decided is left to `decide_shadow`.
 
         Args:
             hand_over: Takes the job ids of attempts that are prepared, to be dispatched, before
@@ -228,14 +228,14 @@ class Cycle:
         self._beside = None
         for chosen in dict.fromkeys(self._own.values()):
             self._turn(chosen, now, hand_over)
-        main = Chosen(policy=self._policy, plugins=self._plugins)
+        main = LoadedPolicy(policy=self._policy, plugins=self._plugins)
         given, result = self._turn(main, now, hand_over)
         self.queue = QueueView(
             now.isoformat(), self._policy.name, tuple(result.order), result.never
         )
         self.decided = result.decided
         if shadow is not None and self._last_seq is not None:
-            self._beside = _Beside(given, shadow, self._last_seq)
+            self._beside = _ShadowInput(given, shadow, self._last_seq)
         if settles:
             self._store.transact(
                 lambda uow: self._scorekeeper.settle(uow, self._policy, self._plugins, now)
@@ -243,7 +243,7 @@ class Cycle:
         self._observe("cycle_seconds", self._clock.monotonic_s() - began, {})
 
     def _turn(
-        self, chosen: Chosen, now: datetime, hand_over: Callable[[Sequence[str]], object]
+        self, chosen: LoadedPolicy, now: datetime, hand_over: Callable[[Sequence[str]], object]
     ) -> tuple[CycleInput, CycleResult]:
         """Decide all that this policy is to decide, and commit.
 
@@ -263,14 +263,14 @@ class Cycle:
         with self._store.read() as uow:
             self._choose(uow)
             self._own = {} if self._policies is None else self._policies.own(uow)
-        _, result, _ = self._decide(Chosen(policy=self._policy, plugins=self._plugins), now)
+        _, result, _ = self._decide(LoadedPolicy(policy=self._policy, plugins=self._plugins), now)
         self.queue = QueueView(
             now.isoformat(), self._policy.name, tuple(result.order), result.never
         )
         self.decided = result.decided
 
     def _decide(
-        self, chosen: Chosen, now: datetime
+        self, chosen: LoadedPolicy, now: datetime
     ) -> tuple[CycleInput, CycleResult, Mapping[str, tuple[str, bool]]]:
         """Decide all that this policy is to decide.
 
@@ -311,7 +311,7 @@ class Cycle:
             held = {each.target_uid: each.ended_at for each in runs[-_RECENT_RUNS:]} | held
         self._twin.note_held(held)
 
-    def _choose(self, uow: UnitOfWork) -> Chosen | None:
+    def _choose(self, uow: UnitOfWork) -> LoadedPolicy | None:
         """Take up the policy that operators want; returns the one to decide beside it."""
         if self._policies is None:
             return None
@@ -324,7 +324,7 @@ class Cycle:
             self._policy, self._plugins = active.policy, active.plugins
         return shadow
 
-    def decide_beside(self) -> None:
+    def decide_shadow(self) -> None:
         """Record what the shadow would have decided in the last cycle; nothing comes of it.
 
         Apart from `run`, so that a shadow that takes long holds up no attempt of that cycle. It has
@@ -371,7 +371,7 @@ class Cycle:
             drained, holders = board_holds(uow)
             knowledge = self._gathered(uow, now)
             knowledge = recalled(uow, knowledge, self._policy, now)
-            active = Chosen(policy=self._policy, plugins=self._plugins)
+            active = LoadedPolicy(policy=self._policy, plugins=self._plugins)
             waiting_room = [*self._pending(uow, active), candidate]
             running = self._running(uow)
         return decide(
@@ -409,9 +409,7 @@ class Cycle:
 
     def _gathered(self, uow: UnitOfWork, now: datetime) -> Knowledge:
         runs = self._past.read(uow, now)
-        return gather(
-            uow, now, runs, self._most_run_s, self._twin.loads(now), self._clock.certain()
-        )
+        return gather(uow, now, runs, self._max_run_s, self._twin.loads(now), self._clock.certain())
 
     def _reload(self, uow: UnitOfWork) -> None:
         """Bring the cache of live benchmarks up to date: only what changed is read."""
@@ -445,12 +443,12 @@ class Cycle:
             _retry_at(benchmark, earlier),
         )
 
-    def _decides(self, chosen: Chosen, benchmark_id: str) -> bool:
+    def _decides(self, chosen: LoadedPolicy, benchmark_id: str) -> bool:
         """Whether this policy decides that benchmark: its own does, the active one the others."""
         own = self._own.get(benchmark_id)
         return chosen.policy is (self._policy if own is None else own.policy)
 
-    def _pending(self, uow: UnitOfWork, chosen: Chosen) -> list[PendingBenchmark]:
+    def _pending(self, uow: UnitOfWork, chosen: LoadedPolicy) -> list[PendingBenchmark]:
         """All that wait; whom another policy decides keeps its promises, but is not placed."""
         now = self._clock.now()
         found = [
@@ -530,7 +528,7 @@ class Cycle:
 
     def _spared(self, uow: UnitOfWork, attempt: Attempt) -> bool:
         """Whether it was preempted as often as may be."""
-        most = self._policy.most_preemptions
+        most = self._policy.max_preemptions
         if attempt.number <= most:  # most need no query
             return False
         before = [each.failure for each in uow.attempts.of(attempt.benchmark_id)]
@@ -546,12 +544,12 @@ class Cycle:
         given: CycleInput,
         result: CycleResult,
         overdue: Mapping[str, tuple[str, bool]],
-        chosen: Chosen,
+        chosen: LoadedPolicy,
         hand_over: Callable[[Sequence[str]], object],
     ) -> None:
         now = self._clock.now()
-        told: dict[str, tuple[Waiting, int]] = {}
-        missed: dict[str, Waiting] = {}
+        told: dict[str, tuple[WaitReason, int]] = {}
+        missed: dict[str, WaitReason] = {}
         since: dict[str, datetime | None] = {}
         for benchmark_id, found in result.waiting.items():
             if self._own and not self._decides(chosen, benchmark_id):
@@ -660,8 +658,8 @@ class Cycle:
         self,
         uow: UnitOfWork,
         result: CycleResult,
-        told: Mapping[str, tuple[Waiting, int]],
-        missed: Mapping[str, Waiting],
+        told: Mapping[str, tuple[WaitReason, int]],
+        missed: Mapping[str, WaitReason],
         since: Mapping[str, datetime | None],
         seq: int,
     ) -> Sequence[Benchmark]:
@@ -679,7 +677,7 @@ class Cycle:
         for benchmark in waiting_now:
             waiting, _ = told[benchmark.benchmark_id]
             own = waiting == result.waiting[benchmark.benchmark_id]
-            explained = Explained(seq=seq, waiting=None if own else waiting)
+            explained = ExplainingCycle(seq=seq, waiting=None if own else waiting)
             uow.cycles.explain(benchmark.benchmark_id, explained)
         for benchmark_id, waiting in missed.items():
             current = uow.benchmarks.get(benchmark_id)
@@ -697,9 +695,9 @@ class Cycle:
             benchmark = self._live[placement.benchmark_id].benchmark
             number = last_numbers.get(benchmark.benchmark_id, 0) + 1
             wanted.append((benchmark, _attempt(benchmark, placement, number, now)))
-        prepared = lifecycle.prepare(uow, wanted, now, most_run_s=self._most_run_s)
+        prepared = lifecycle.prepare(uow, wanted, now, max_run_s=self._max_run_s)
         for _, attempt in prepared:
-            uow.cycles.explain(attempt.benchmark_id, Explained(seq=seq))
+            uow.cycles.explain(attempt.benchmark_id, ExplainingCycle(seq=seq))
             logger.info(
                 "benchmark placed",
                 extra={
@@ -765,12 +763,14 @@ def pending_of(
     asked = benchmark.description
     not_ready = None
     if benchmark.held:
-        not_ready = Waiting(
+        not_ready = WaitReason(
             reason=WaitingReason.HELD, sentence="it is held: release it to let it go on"
         )
     elif missing := [file for file in benchmark.files if file.sha256 is None]:
         names = ", ".join(file.name for file in missing)
-        not_ready = Waiting(reason=WaitingReason.FETCHING, sentence=f"{names} is being downloaded")
+        not_ready = WaitReason(
+            reason=WaitingReason.FETCHING, sentence=f"{names} is being downloaded"
+        )
     start_time = asked.start_time
     if start_time is not None:
         # Who had a board has had its start: what is tried again waits like all others.
@@ -884,7 +884,7 @@ def _backing_off(benchmark: Benchmark, pending: PendingBenchmark, at: datetime) 
         )
     else:
         why = f"its last attempt on {pending.target_uid} failed; it is tried there again at"
-    waiting = Waiting(reason=WaitingReason.START_TIME, sentence=f"{why} {at:%Y-%m-%dT%H:%M:%SZ}")
+    waiting = WaitReason(reason=WaitingReason.START_TIME, sentence=f"{why} {at:%Y-%m-%dT%H:%M:%SZ}")
     return replace(pending, not_ready=pending.not_ready or waiting)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from edgeyard.errors import LeadershipLost
 from edgeyard.scheduler.clock import TOLERANCE_S, SharedClock
-from edgeyard.scheduler.model.records import Event, Lead
+from edgeyard.scheduler.model.records import Event, LeaderLease
 from edgeyard.scheduler.ports import Store
 
 logger = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class Election:
         self._candidate = candidate
         self._lease_s = lease_s
         self._lock = threading.Lock()  # guards all below
-        self._seen: Lead | None = None
+        self._seen: LeaderLease | None = None
         self._seen_s = -math.inf
         self._read_s = -math.inf
         self._epoch: int | None = None
@@ -111,7 +111,7 @@ class Election:
     def view(self) -> LeaderView:
         """Who leads, as far as this server knows."""
         with self._lock:
-            seen = self._seen or Lead(epoch=0, renewals=0, server_id="", url="")
+            seen = self._seen or LeaderLease(epoch=0, renewals=0, server_id="", url="")
             return LeaderView(
                 leads=self._epoch is not None,
                 epoch=seen.epoch,
@@ -177,7 +177,7 @@ class Election:
         if self._candidate and (over or lead.server_id in ("", self._server_id)):
             self._take(lead)
 
-    def _follow_time(self, lead: Lead) -> None:
+    def _follow_time(self, lead: LeaderLease) -> None:
         """Adopt the leader's time where it has shown it since the last look."""
         seen = self._seen
         if lead.at is None or (seen is not None and seen.at == lead.at):
@@ -189,7 +189,7 @@ class Election:
         else:
             self._clock.resume(lead.at)
 
-    def _take(self, lead: Lead) -> None:
+    def _take(self, lead: LeaderLease) -> None:
         now_s, ahead_s = self._clock.monotonic_s(), self._clock.ahead_s()
         with self._store.write() as uow:
             now = self._clock.now()

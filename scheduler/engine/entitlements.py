@@ -31,7 +31,7 @@ def entitlements(uow: UnitOfWork, now: datetime) -> Mapping[str, Entitlement]:
         user, balance = users.get(user_id), balances.get(user_id)
         found[user_id] = Entitlement(
             credits_left=None if balance is None else balance.credits_left,
-            most_running=None if user is None else user.max_running,
+            max_running=None if user is None else user.max_running,
             running=running[user_id],
             usage_board_s=held_s[user_id] + (0.0 if balance is None else balance.usage_s(now)),
             share=1.0 if user is None else user.share,

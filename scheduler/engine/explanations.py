@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.decide.calibration import Stretch
+from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import policy_of, result_of
 from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
@@ -35,7 +35,7 @@ class Explanations:
         store: Store,
         registry: Registry,
         clock: Clock,
-        newest: Callable[[], Decided | None] = lambda: None,
+        newest: Callable[[], Decisions | None] = lambda: None,
     ) -> None:
         """Nothing is read yet.
 
@@ -100,7 +100,7 @@ class Explanations:
         benchmark_id: str,
         bounds: Bounds | None = None,
         foretold: Forecast | None = None,
-        stretch: Stretch | None = None,
+        stretch: IntervalScale | None = None,
     ) -> Changes | None:
         """What would let it start sooner, by deciding again the newest cycle in which it waits.
 
@@ -135,7 +135,7 @@ class Explanations:
             left_s=lambda: until_s - self._clock.monotonic_s(),
         )
 
-    def _waiting_in(self, benchmark_id: str, since: int) -> Decided | None:
+    def _waiting_in(self, benchmark_id: str, since: int) -> Decisions | None:
         """The newest cycle that left it waiting, from the one that explains it on."""
         newest = self._newest()
         if newest is not None and _waits(newest, benchmark_id):
@@ -150,7 +150,7 @@ class Explanations:
         return None
 
 
-def _waits(decided: Decided, benchmark_id: str) -> bool:
+def _waits(decided: Decisions, benchmark_id: str) -> bool:
     """Whether the cycle decided it, and gave it no board."""
     job = decided.row_of_id.get(benchmark_id)
     if job is None or decided.placed(job):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 
-from edgeyard.scheduler.decide.calibration import Stretch, score, stretch_of
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.calibration import IntervalScale, score, stretch_of
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.cycle import Cycle, Observe
 from edgeyard.scheduler.model.benchmark import Status
@@ -33,10 +33,10 @@ class Forecaster:
         self._clock = clock
         self._observe = observe
         self.latest = Forecasts()
-        self.stretch: Stretch | None = None
+        self.stretch: IntervalScale | None = None
         self.coverage = Coverage()
-        self._seen: Decided | None = None
-        self._first: dict[str, tuple[Forecast, Stretch | None]] = {}
+        self._seen: Decisions | None = None
+        self._first: dict[str, tuple[Forecast, IntervalScale | None]] = {}
         self._held: deque[bool] = deque(maxlen=REMEMBERED)
         self._scores: deque[float] = deque(maxlen=REMEMBERED)
 
@@ -86,7 +86,7 @@ class Forecaster:
             if benchmark_id not in known:
                 del self._first[benchmark_id]
 
-    def _learn(self, told: Forecast, stretch: Stretch | None, started_at: datetime) -> None:
+    def _learn(self, told: Forecast, stretch: IntervalScale | None, started_at: datetime) -> None:
         """From one that waited and started; bounds of unknown kinds teach nothing."""
         found = score(told, started_at, stretch)
         if told.grounded and told.place is not None and found is not None:

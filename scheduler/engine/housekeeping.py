@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from edgeyard.errors import Unavailable
-from edgeyard.scheduler.model.retention import Pruned, RetentionClass
+from edgeyard.scheduler.model.retention import PruneReport, RetentionClass
 from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ Retention = Mapping[RetentionClass, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collected:
+class GarbageReport:
     """What went, or would go.
 
     Attributes:
@@ -28,8 +28,8 @@ class Collected:
         temporary: Uploads that were begun and left.
     """
 
-    pruned: Mapping[RetentionClass, Pruned]
-    content: Pruned
+    pruned: Mapping[RetentionClass, PruneReport]
+    content: PruneReport
     temporary: int = 0
 
 
@@ -40,7 +40,7 @@ def collect_garbage(
     retention: Retention,
     *,
     dry_run: bool = False,
-) -> Collected:
+) -> GarbageReport:
     """Prune the store once, then remove content that nothing names.
 
     While the clocks disagree nothing goes, because nobody knows how old it is.
@@ -53,7 +53,7 @@ def collect_garbage(
         dry_run: Only count: names that would go still count as names of their content.
     """
     if clock.disagreement_s():
-        return Collected(pruned={}, content=Pruned())
+        return GarbageReport(pruned={}, content=PruneReport())
     now = clock.certain()
     limits = {
         kind: now - timedelta(seconds=kept_s)
@@ -62,7 +62,7 @@ def collect_garbage(
     }
     temporary = 0 if dry_run else files.sweep_temporary()
     pruned = store.prune(limits, dry_run=dry_run)
-    content = Pruned()
+    content = PruneReport()
     for stored in files.contents():
         with store.read() as uow:
             if uow.files.referenced(stored.sha256):
@@ -74,7 +74,7 @@ def collect_garbage(
             partial(_removed, files, stored.sha256, None), makes_room=True
         ):
             continue
-        content += Pruned(1, stored.size_bytes)
+        content += PruneReport(1, stored.size_bytes)
     rows = sum(each.rows for each in pruned.values())
     if not dry_run and (rows or content.rows or temporary):
         logger.info(
@@ -87,7 +87,7 @@ def collect_garbage(
                 "files_bytes": content.size_bytes,
             },
         )
-    return Collected(pruned=pruned, content=content, temporary=temporary)
+    return GarbageReport(pruned=pruned, content=content, temporary=temporary)
 
 
 def release(store: Store, files: FileStore, named_at: Mapping[str, datetime]) -> None:

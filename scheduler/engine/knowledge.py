@@ -18,7 +18,7 @@ def gather(
     uow: UnitOfWork,
     now: datetime,
     runs: History,
-    most_run_s: float,
+    max_run_s: float,
     host_loads: Mapping[str, HostLoad],
     certain: datetime,
 ) -> Knowledge:
@@ -27,7 +27,7 @@ def gather(
     Args:
         now: The time that the cycle decides at.
         runs: The past.
-        most_run_s: Bound on runs that state none.
+        max_run_s: Bound on runs that state none.
         host_loads: By name of the host.
         certain: The time that has surely come: a lease that ends between it and ``now`` still
             holds, because the clocks disagree.
@@ -35,14 +35,14 @@ def gather(
     return Knowledge(
         runs=runs,
         host_loads=host_loads,
-        most_run_s=most_run_s,
+        max_run_s=max_run_s,
         entitlements=entitlements(uow, now),
         rates=uow.credits.rates(),
         leases=tuple(
             each if each.until > now else replace(each, until=now + _A_MOMENT)
-            for each in uow.keeping.leases(min(certain, now))
+            for each in uow.reservations.leases(min(certain, now))
         ),
         quarantined={
-            uid: each.reason for uid, each in uow.keeping.quarantines().items() if each.active
+            uid: each.reason for uid, each in uow.reservations.quarantines().items() if each.active
         },
     )

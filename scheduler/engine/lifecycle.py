@@ -34,8 +34,8 @@ from edgeyard.scheduler.model.benchmark import (
     IfUnavailable,
     JobDescription,
     Status,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.records import Event, Report
@@ -46,12 +46,12 @@ MAX_LOST_IN_A_ROW = 20
 because its task may be what kills them. A death of the server while the benchmark waits shows that
 others kill it, and the count begins again: see `reset_losses`."""
 
-MOST_RUN_S = 900.0
+DEFAULT_MAX_RUN_S = 900.0
 """As the setting ``default_user_time_s``, which the engine hands over."""
 
 MAX_PREEMPTED_ATTEMPTS = 10
 """Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
-before (``[preemption] most_preemptions`` of the policy); a cluster that preempts can't be told."""
+before (``[preemption] max_preemptions`` of the policy); a cluster that preempts can't be told."""
 
 OWN_TASK = "task"
 """Sender of what came with an attempt's own token."""
@@ -206,7 +206,7 @@ def prioritise(
 
 def wait(
     uow: UnitOfWork,
-    told: Sequence[tuple[Benchmark, Waiting, int]],
+    told: Sequence[tuple[Benchmark, WaitReason, int]],
     now: datetime,
 ) -> Sequence[Benchmark]:
     """Note why benchmarks wait, and their priorities.
@@ -242,7 +242,7 @@ def wait(
 
 
 def unavailable(
-    uow: UnitOfWork, benchmark: Benchmark, waiting: Waiting, now: datetime
+    uow: UnitOfWork, benchmark: Benchmark, waiting: WaitReason, now: datetime
 ) -> Benchmark:
     """The board that it is pinned to can't be had, and the grace time is over.
 
@@ -276,7 +276,7 @@ def prepare(
     wanted: Sequence[tuple[Benchmark, Attempt]],
     now: datetime,
     *,
-    most_run_s: float = MOST_RUN_S,
+    max_run_s: float = DEFAULT_MAX_RUN_S,
 ) -> Sequence[tuple[Benchmark, Attempt]]:
     """Commit to dispatches: each benchmark is scheduled, its attempt prepared and paid ahead.
 
@@ -285,14 +285,14 @@ def prepare(
 
     Args:
         wanted: Pending benchmarks, each with its next attempt; the first come first.
-        most_run_s: Bound on a run that states no ``user_time``.
+        max_run_s: Bound on a run that states no ``user_time``.
 
     Returns:
         As they are now.
     """
     unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _ in wanted])
     wanted = [each for each in wanted if each[0].benchmark_id in unchanged]
-    charges, balances = charging.affordable(uow, wanted, now, most_run_s)
+    charges, balances = charging.affordable(uow, wanted, now, max_run_s)
     charge_by_id = {charge.benchmark_id: charge for charge in charges}
     attempts = [
         replace(attempt, time_limit_s=charge_by_id[attempt.benchmark_id].time_limit_s)
@@ -333,7 +333,7 @@ def _tell_prepared(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now:
         _log(uow, benchmark, now, "benchmark.rescheduled", {**told, "from": pinned})
 
 
-def send_back(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
+def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
     """Have a running benchmark stopped by an operator's word, whatever its priority.
 
     It goes back into the queue, its age kept and no retry used up, when its task has ended.
@@ -442,7 +442,7 @@ def blocked(uow: UnitOfWork, told: Sequence[tuple[Benchmark, Attempt, str]], now
     waiting = [
         (
             benchmark,
-            Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why),
+            WaitReason(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why),
             attempt.priority,
         )
         for benchmark, attempt, why in told
@@ -647,15 +647,15 @@ def _reported_run_s(attempt: Attempt, report: Mapping[str, object], now: datetim
     """
     if attempt.started_at is None:
         return None
-    longest_s = max(0.0, (now - attempt.started_at).total_seconds())
+    max_s = max(0.0, (now - attempt.started_at).total_seconds())
     try:
         began, ended = (
             datetime.fromisoformat(str(report.get(name))) for name in ("started_at", "ended_at")
         )
         ran_s = (ended - began).total_seconds()
     except (ValueError, TypeError):
-        return longest_s
-    return min(ran_s, longest_s) if ran_s >= 0 else longest_s
+        return max_s
+    return min(ran_s, max_s) if ran_s >= 0 else max_s
 
 
 def task_ended(

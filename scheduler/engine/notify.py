@@ -197,7 +197,7 @@ class Notifier:
                 delivery.user_id,
                 now,
                 now + timedelta(seconds=wait_s),
-                most_tries=len(BACK_OFF_S) + 1,
+                max_tries=len(BACK_OFF_S) + 1,
             )
 
         dropped = self._store.transact(note)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from edgeyard.scheduler.clock import Stopwatches
-from edgeyard.scheduler.model.benchmark import Benchmark, IfUnavailable, Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import Benchmark, IfUnavailable, WaitingReason, WaitReason
 from edgeyard.scheduler.ports import Clock
 
 _GONE = frozenset(
@@ -39,7 +39,7 @@ class PinView:
         over: The grace time has run out, and ``if_unavailable`` is to be acted on.
     """
 
-    waiting: Waiting
+    waiting: WaitReason
     since: datetime | None = None
     over: bool = False
 
@@ -53,7 +53,7 @@ class Pins:
         self._absent: Stopwatches[str] = Stopwatches(clock)
         self._reported: set[str] = set()  # their owners know; asked for once in a process
 
-    def look(self, benchmark: Benchmark, waiting: Waiting) -> PinView:
+    def look(self, benchmark: Benchmark, waiting: WaitReason) -> PinView:
         """Judge a benchmark by the reason why it waits now."""
         asked = benchmark.description
         if asked.target_uid is None or benchmark.unpinned:

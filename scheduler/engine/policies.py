@@ -16,7 +16,7 @@ from edgeyard.scheduler.framework.policy import (
     read_policy,
 )
 from edgeyard.scheduler.framework.registry import Plugins, Registry
-from edgeyard.scheduler.model.records import KeptPolicy, PolicyActivation, PolicySeat
+from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat, StoredPolicy
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ BUILT_IN = "built-in"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Chosen:
+class LoadedPolicy:
     """A policy with its plugins, ready to decide."""
 
     policy: Policy
@@ -33,7 +33,7 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownPolicy:
+class NamedPolicy:
     """A policy that goes by its name and version.
 
     Attributes:
@@ -69,8 +69,8 @@ class Policies:
         self._registry = registry
         self._adjust = adjust
         self.configured = self._chosen(configured)
-        self._made: dict[PolicySeat, tuple[PolicyActivation, Chosen | None]] = {}
-        self._texts: dict[str, Chosen | None] = {}
+        self._made: dict[PolicySeat, tuple[PolicyActivation, LoadedPolicy | None]] = {}
+        self._texts: dict[str, LoadedPolicy | None] = {}
 
     def check(self, text: str, source: str) -> Policy:
         """A policy that could be activated.
@@ -89,10 +89,10 @@ class Policies:
         self._registry.resolve(policy)
         return policy
 
-    def known(self, uow: UnitOfWork) -> Mapping[tuple[str, int], KnownPolicy]:
+    def known(self, uow: UnitOfWork) -> Mapping[tuple[str, int], NamedPolicy]:
         """All that go by a name and a version, sorted; what we bring counts as it is now."""
         found = {
-            (each.name, each.version): KnownPolicy(
+            (each.name, each.version): NamedPolicy(
                 name=each.name,
                 version=each.version,
                 text=each.text,
@@ -103,12 +103,12 @@ class Policies:
         for name in built_in_policies():
             text = read_policy(name)
             version = parse_policy(text, source=name).version
-            found[name, version] = KnownPolicy(
+            found[name, version] = NamedPolicy(
                 name=name, version=version, text=text, source=BUILT_IN
             )
         return dict(sorted(found.items()))
 
-    def named(self, uow: UnitOfWork, name: str, version: int | None) -> KnownPolicy:
+    def named(self, uow: UnitOfWork, name: str, version: int | None) -> NamedPolicy:
         """The known policy of that name; of several versions the highest, unless one is stated.
 
         Raises:
@@ -143,7 +143,7 @@ class Policies:
             )
         text = text if same is None else same.text
         uow.cycles.keep_policy(
-            KeptPolicy(
+            StoredPolicy(
                 name=policy.name, version=policy.version, text=text, by_user_id=by_user_id, at=at
             ),
             anew=same is not None and same.source == BUILT_IN,
@@ -168,23 +168,23 @@ class Policies:
                 },
             )
         uow.cycles.keep_policy(
-            KeptPolicy(name=policy.name, version=policy.version, text=text, by_user_id="", at=at),
+            StoredPolicy(name=policy.name, version=policy.version, text=text, by_user_id="", at=at),
             anew=True,
         )
 
-    def current(self, uow: UnitOfWork) -> tuple[Chosen, Chosen | None]:
+    def current(self, uow: UnitOfWork) -> tuple[LoadedPolicy, LoadedPolicy | None]:
         """Who decides, and who decides beside it."""
         activated = uow.cycles.activated()
         active = self._of(PolicySeat.ACTIVE, activated) or self.configured
         return active, self._of(PolicySeat.SHADOW, activated)
 
-    def own(self, uow: UnitOfWork) -> Mapping[str, Chosen]:
+    def own(self, uow: UnitOfWork) -> Mapping[str, LoadedPolicy]:
         """Who decides benchmarks that wait and have a policy of their own; by benchmark.
 
         The same object for the same policy.
         """
-        found: dict[str, Chosen] = {}
-        texts: dict[str, Chosen | None] = {}
+        found: dict[str, LoadedPolicy] = {}
+        texts: dict[str, LoadedPolicy | None] = {}
         for benchmark_id, override in uow.cycles.overrides().items():
             if override.text not in texts:
                 texts[override.text] = (
@@ -200,7 +200,7 @@ class Policies:
 
     def _of(
         self, seat: PolicySeat, activated: Mapping[PolicySeat, PolicyActivation]
-    ) -> Chosen | None:
+    ) -> LoadedPolicy | None:
         activation = activated.get(seat)
         if activation is None:
             return None
@@ -210,7 +210,7 @@ class Policies:
             self._made[seat] = made = (activation, chosen)
         return made[1]
 
-    def _usable(self, name: str, text: str, seat: str) -> Chosen | None:
+    def _usable(self, name: str, text: str, seat: str) -> LoadedPolicy | None:
         try:
             return self._chosen(parse_policy(text, source=name))
         except ConfigError as error:
@@ -220,6 +220,6 @@ class Policies:
             )
             return None
 
-    def _chosen(self, policy: Policy) -> Chosen:
+    def _chosen(self, policy: Policy) -> LoadedPolicy:
         policy = self._adjust(policy)
-        return Chosen(policy=policy, plugins=self._registry.resolve(policy))
+        return LoadedPolicy(policy=policy, plugins=self._registry.resolve(policy))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from edgeyard.scheduler.decide.calibration import Stretch
+from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.engine.cycle import Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
@@ -40,14 +40,14 @@ logger = logging.getLogger(__name__)
 
 CANDIDATE_ID = "dry-run"
 
-FORETOLD_MOST = 100
+MAX_PREDICTED_QUEUE = 100
 """Benchmarks that run or wait; with more of them a submission is not foretold at once."""
 
-FORETELLING_SHARE = 0.05
+FORECAST_SHARE = 0.05
 """Of one core that forecasts of submissions take at most: half a millisecond of each submission
 where a hundred come in a second."""
 
-FORETOLD_AGE_S = 1.0
+MAX_FORECAST_AGE_S = 1.0
 """Oldest forecast that another submission of the same kind is told; a forecast states its age."""
 
 _NO_DOWNLOAD_YET = "made-at-dispatch"
@@ -67,14 +67,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class _Foretold:
+class _CachedForecast:
     """What was told last, of whom, and from which cycle's queue."""
 
     kind: object
     user_id: str
     forecast: Forecast | None
     at_s: float
-    decided: Decided | None
+    decided: Decisions | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def preview(
     files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
-    stretch: Stretch | None = None,
+    stretch: IntervalScale | None = None,
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
@@ -119,7 +119,7 @@ def preview(
     )
 
 
-class Foreteller:
+class SubmissionForecaster:
     """Tells of a submission at once when it is expected to start and end. Safe on any thread.
 
     It takes as long as a decision of the whole queue, so it is done for short queues alone, for one
@@ -129,7 +129,7 @@ class Foreteller:
     """
 
     def __init__(
-        self, cycle: Cycle, clock: Clock, stretch: Callable[[], Stretch | None] = lambda: None
+        self, cycle: Cycle, clock: Clock, stretch: Callable[[], IntervalScale | None] = lambda: None
     ) -> None:
         """Nothing is read before `of`.
 
@@ -141,7 +141,7 @@ class Foreteller:
         self._stretch = stretch
         self._lock = threading.Lock()
         self._next_s = -math.inf
-        self._last: _Foretold | None = None
+        self._last: _CachedForecast | None = None
 
     def of(self, candidate: Candidate, user_id: str) -> Forecast | None:
         """Of a benchmark that is about to be submitted.
@@ -155,7 +155,7 @@ class Foreteller:
             it, a cron; and where it is not told at once.
         """
         began_s = self._clock.monotonic_s()
-        if self._cycle.alive > FORETOLD_MOST:
+        if self._cycle.alive > MAX_PREDICTED_QUEUE:
             return None
         last = self._last
         if last is not None and self._holds(last, candidate, user_id, began_s):
@@ -167,9 +167,11 @@ class Foreteller:
         finally:
             self._lock.release()
 
-    def _holds(self, last: _Foretold, candidate: Candidate, user_id: str, now_s: float) -> bool:
+    def _holds(
+        self, last: _CachedForecast, candidate: Candidate, user_id: str, now_s: float
+    ) -> bool:
         return (
-            now_s - last.at_s <= FORETOLD_AGE_S
+            now_s - last.at_s <= MAX_FORECAST_AGE_S
             and last.decided is self._cycle.decided
             and last.user_id == user_id
             and last.kind == candidate.kind
@@ -184,8 +186,8 @@ class Foreteller:
             return None
         finally:
             took_s = self._clock.monotonic_s() - began_s
-            self._next_s = began_s + took_s / FORETELLING_SHARE
-        self._last = _Foretold(candidate.kind, user_id, forecast, began_s, decided)
+            self._next_s = began_s + took_s / FORECAST_SHARE
+        self._last = _CachedForecast(candidate.kind, user_id, forecast, began_s, decided)
         return forecast
 
     def _look(

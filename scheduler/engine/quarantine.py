@@ -42,7 +42,7 @@ PROBE_MODEL = Path(__file__).parent / "probe.onnx"
 PROBE_ENGINE = "ort"
 
 FIRST_PROBE = timedelta(minutes=1)
-LONGEST_PAUSE = timedelta(hours=6)
+MAX_PAUSE = timedelta(hours=6)
 
 _PROBE_TIME_S = 120.0
 _PROBE_WAIT_S = 3600.0  # for a board that is back, but busy or reserved
@@ -54,7 +54,7 @@ _RUNS = 5000
 Observe = Callable[[str, float, Mapping[str, str]], None]
 
 
-class Warden:
+class QuarantineController:
     """Watches over the boards' records. One thread."""
 
     def __init__(
@@ -84,7 +84,7 @@ class Warden:
         """Look once; True if something changed."""
         now = self._clock.now()
         with self._store.read() as uow:
-            known = uow.keeping.quarantines()
+            known = uow.reservations.quarantines()
             runs = self._past.read(uow, now)
             under_way = {
                 each.probe_id: each
@@ -118,9 +118,9 @@ class Warden:
         )
 
         def change(uow: UnitOfWork) -> bool:
-            if uow.keeping.quarantines().get(record.target_uid) != earlier:
+            if uow.reservations.quarantines().get(record.target_uid) != earlier:
                 return False  # an operator was quicker
-            set_aside(uow, made, now)
+            quarantine_board(uow, made, now)
             return True
 
         if not self._store.transact(change):
@@ -140,13 +140,13 @@ class Warden:
         """What a probe's end says."""
 
         def change(uow: UnitOfWork) -> bool:
-            if uow.keeping.quarantines().get(seen.target_uid) != seen:
+            if uow.reservations.quarantines().get(seen.target_uid) != seen:
                 return False
             if status is Status.COMPLETED:
-                let_back(uow, seen, now, by=None)
+                lift_quarantine(uow, seen, now, by=None)
                 return True
-            pause = min(LONGEST_PAUSE, FIRST_PROBE * 2.0**seen.probes)
-            uow.keeping.set_quarantine(replace(seen, next_probe_at=now + pause))
+            pause = min(MAX_PAUSE, FIRST_PROBE * 2.0**seen.probes)
+            uow.reservations.set_quarantine(replace(seen, next_probe_at=now + pause))
             data: dict[str, object] = {
                 "target_uid": seen.target_uid,
                 "probe_id": seen.probe_id,
@@ -179,11 +179,11 @@ class Warden:
         )
 
         def send(uow: UnitOfWork) -> Benchmark | None:
-            if uow.keeping.quarantines().get(seen.target_uid) != seen:
+            if uow.reservations.quarantines().get(seen.target_uid) != seen:
                 return None
             _open_account(uow, now)
             made = lifecycle.submit(uow, _description(view), PROBER, [model], now)
-            uow.keeping.set_quarantine(
+            uow.reservations.set_quarantine(
                 replace(
                     seen, probe_id=made.benchmark_id, probes=seen.probes + 1, next_probe_at=None
                 )
@@ -204,9 +204,9 @@ class Warden:
         return True
 
 
-def set_aside(uow: UnitOfWork, quarantine: Quarantine, now: datetime) -> None:
+def quarantine_board(uow: UnitOfWork, quarantine: Quarantine, now: datetime) -> None:
     """Put a board into quarantine; what runs on it goes on to its end."""
-    uow.keeping.set_quarantine(quarantine)
+    uow.reservations.set_quarantine(quarantine)
     data: dict[str, object] = {"target_uid": quarantine.target_uid, "reason": quarantine.reason}
     if quarantine.failure_rate is not None:
         data["failure_rate"] = round(quarantine.failure_rate, 3)
@@ -215,14 +215,16 @@ def set_aside(uow: UnitOfWork, quarantine: Quarantine, now: datetime) -> None:
     )
 
 
-def let_back(uow: UnitOfWork, quarantine: Quarantine, now: datetime, by: str | None) -> Quarantine:
+def lift_quarantine(
+    uow: UnitOfWork, quarantine: Quarantine, now: datetime, by: str | None
+) -> Quarantine:
     """End a quarantine; what the board did before no longer counts.
 
     Args:
         by: The operator; None: its probe went well.
     """
     ended = replace(quarantine, lifted_at=now, lifted_by=by, next_probe_at=None)
-    uow.keeping.set_quarantine(ended)
+    uow.reservations.set_quarantine(ended)
     if by is not None and quarantine.probe_id is not None:
         with suppress(Conflict, NotFound):  # it may have ended
             lifecycle.cancel(uow, quarantine.probe_id, now, by)

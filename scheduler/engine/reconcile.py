@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 RUN_TIME_MARGIN_S = 20.0
 """The runner holds ``user_time`` itself; the scheduler steps in this much later."""
 
-BLOCKED_TOLD_S = 5.0
+BLOCKED_REPORT_AFTER_S = 5.0
 """A job that the cluster does not start for so long is one whose owner is told why."""
 
 RESTART_S = 5.0
@@ -528,7 +528,7 @@ class Reconciler:
             return False
         told = benchmark.waiting
         waits_s = self._elapsed_s(attempt, "start", _due(attempt, benchmark))
-        return waits_s > BLOCKED_TOLD_S and (told is None or told.sentence != job.reason)
+        return waits_s > BLOCKED_REPORT_AFTER_S and (told is None or told.sentence != job.reason)
 
     def _start_overdue(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState

@@ -22,7 +22,7 @@ from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, Scorer, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins, Registry
 from edgeyard.scheduler.framework.runner import Fault, RecordedFaultError
-from edgeyard.scheduler.model.record import CycleRecord
+from edgeyard.scheduler.model.cycle_record import CycleRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed(Compared):
+class ReplayedCycle(Compared):
     """A cycle that was decided again.
 
     Attributes:
@@ -82,7 +82,7 @@ class Replayed(Compared):
     same: bool
 
 
-def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None) -> Replayed:
+def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None) -> ReplayedCycle:
     """Decide a recorded cycle again.
 
     Args:
@@ -103,7 +103,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     then = result_of(record, registry.resolve(own))
     plugins = recorded(record, then, registry.resolve(chosen))
     now = decide(given, chosen, plugins)
-    return Replayed(
+    return ReplayedCycle(
         **_compared(record, then, now),
         same=Recorder().record(given, now).digest == record.digest,
     )

@@ -17,7 +17,7 @@ says what becomes of the weights:
    model failed, somebody cancelled) and runs of which nothing was expected are passed over.
 
 A scorer that fails `BENCH_AFTER` times in a row is benched: not asked for `BENCH_S`, twice as long
-each further time, `MOST_BENCH_S` at most. Afterwards one more fault benches it again.
+each further time, `MAX_BENCH_S` at most. Afterwards one more fault benches it again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 BENCH_AFTER = 3
 BENCH_S = 300.0
-MOST_BENCH_S = 3600.0
+MAX_BENCH_S = 3600.0
 
 SETTLE_S = 5.0
 """Between two looks at what has ended: nothing waits for it."""
@@ -287,7 +287,7 @@ def _faulted(state: ScorerState, fault: Fault, now: datetime) -> ScorerState:
     )
     if in_row < BENCH_AFTER:
         return state
-    bench_s = min(BENCH_S * 2.0 ** min(state.benches, 10), MOST_BENCH_S)
+    bench_s = min(BENCH_S * 2.0 ** min(state.benches, 10), MAX_BENCH_S)
     return replace(state, benches=state.benches + 1, benched_until=now + timedelta(seconds=bench_s))
 
 

@@ -38,18 +38,18 @@ from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
+from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.engine.explanations import Explanations
-from edgeyard.scheduler.engine.figures import Figures
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.outages import Outages
-from edgeyard.scheduler.engine.pace import Pace
-from edgeyard.scheduler.engine.preview import Candidate, Foreteller, Preview, preview
-from edgeyard.scheduler.engine.quarantine import Warden
+from edgeyard.scheduler.engine.preview import Candidate, Preview, SubmissionForecaster, preview
+from edgeyard.scheduler.engine.quarantine import QuarantineController
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
@@ -144,9 +144,11 @@ class Engine:
         self._hints: Queue[str] = Queue()
         self._downloads = DownloadQueue(parts.downloads_per_user)
         self._threads: list[threading.Thread] = []
-        self._figures = Figures(parts.store, parts.observe)
-        self._warden = Warden(parts.store, parts.files, self.boards, parts.clock, parts.observe)
-        self._foreteller = Foreteller(
+        self._figures = EventMetrics(parts.store, parts.observe)
+        self._warden = QuarantineController(
+            parts.store, parts.files, self.boards, parts.clock, parts.observe
+        )
+        self._submission_forecaster = SubmissionForecaster(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
         )
         self._outages = Outages()
@@ -217,8 +219,8 @@ class Engine:
         return preview(parts.cycle, parts.render, description, files, user_id, now, stretch)
 
     def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """Of a benchmark that is about to be submitted; see `Foreteller`. Any thread."""
-        return self._foreteller.of(candidate, user_id)
+        """Of a benchmark that is about to be submitted; see `SubmissionForecaster`. Any thread."""
+        return self._submission_forecaster.of(candidate, user_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """The newest of a benchmark. Any thread.
@@ -263,7 +265,7 @@ class Engine:
         """Every board as the twin knows it now. Any thread."""
         with self._parts.store.read() as uow:
             drained, holders = board_holds(uow)
-            aside = uow.keeping.quarantines().values()
+            aside = uow.reservations.quarantines().values()
         return self._parts.twin.views(
             drained=drained,
             holders=holders,
@@ -311,7 +313,7 @@ class Engine:
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
     def _follow_loop(self) -> None:
-        pace = Pace()
+        pace = Throttle()
         while not self._stop.is_set():
             self._wake.wait(FOLLOW_S)
             self._wake.clear()
@@ -322,7 +324,7 @@ class Engine:
                 self._guarded("forecast", self._parts.forecaster.run)
 
     def _cycle_loop(self) -> None:
-        pace = Pace()
+        pace = Throttle()
         while not self._stop.is_set():
             self._wake.wait(TICK_S)
             self._wake.clear()
@@ -344,7 +346,7 @@ class Engine:
             self._hints.put(job_id)
         self._downloads.replace(self._parts.cycle.fetching())
         self._figures.catch_up()
-        self._guarded("shadow", self._parts.cycle.decide_beside)
+        self._guarded("shadow", self._parts.cycle.decide_shadow)
 
     def _hand_over(self, job_ids: Sequence[str]) -> None:
         """To the dispatcher, who is let go first."""
@@ -384,7 +386,7 @@ class Engine:
             self._hints.put(job_id)
 
     def _repair_loop(self) -> None:
-        pace = Pace()
+        pace = Throttle()
         while (hint := self._next(self._hints)) is not None:
             hints = {hint}
             while not self._hints.empty():

@@ -131,8 +131,8 @@ class Batch:
 
         As `edgeyard.scheduler.model.accounts.run_bound_s`.
         """
-        most_s = np.where(np.isnan(self.user_times_s), self.knowledge.most_run_s, self.user_times_s)
-        return np.fmin(most_s, self.budget_times_s)
+        max_s = np.where(np.isnan(self.user_times_s), self.knowledge.max_run_s, self.user_times_s)
+        return np.fmin(max_s, self.budget_times_s)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

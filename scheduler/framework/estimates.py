@@ -55,7 +55,7 @@ _LOOSE = 1.0
 _CLOSE = 0.01
 """As `_LOOSE`, for boards of one family and for runs of one kind on one board: 10 %."""
 
-_MOST_CELLS = 16_000_000
+_MAX_CELLS = 16_000_000
 """A table of pairs up to this size (64 MB) is filled; beyond, each pair is looked for."""
 
 OF_THE_BOARD = frozenset(
@@ -577,7 +577,7 @@ def _own_groups(pairs: PastPairs, groups: _Groups) -> Rows:
     cells = (len(rows) + 1) * pairs.shape[1]
     kind_of_row = np.full(pairs.shape[0], -1, dtype=np.int64)
     kind_of_row[pairs.row] = pairs.kind
-    if cells > _MOST_CELLS:
+    if cells > _MAX_CELLS:
         return groups.find(_key(pairs.board[pairs.boards], kind_of_row[pairs.rows]))
     line_of_kind = np.zeros(int(max(kinds.max(), pairs.kind.max())) + 2, dtype=np.intp)
     wanted = np.unique(pairs.kind[rows])

@@ -19,9 +19,9 @@ _T = TypeVar("_T")
 _NOMAD_GAP = 10
 """Nomad preempts only across a difference of priority of at least this."""
 
-_MOST_PREEMPTIONS = 3
+_MAX_PREEMPTIONS = 3
 
-_LEAST_RUN_S = 10.0
+_MIN_RUN_S = 10.0
 """Work that is thrown away at once helps nobody."""
 
 _GUARD_S = 86400.0
@@ -36,7 +36,7 @@ _PREDICTION_WAIT_S = 300.0
 _BUDGET_S = 1.0
 """Of a scorer: boards idle while it thinks."""
 
-MOST_JOINT = 1000
+MAX_JOINT = 1000
 """Benchmarks that are ever assigned jointly: 1,000 to 1,000 boards take a tenth of a second."""
 
 _BUILT_IN = Path(__file__).parent / "policies"
@@ -103,13 +103,13 @@ class Policy:
         fallback: Scorer that answers when no other does; None: all boards are equal then.
         preemption_margin: Least difference of priority between a benchmark and its victim.
         preempting_types: Types whose benchmarks shall be able to preempt those of others.
-        most_preemptions: A benchmark that was preempted this often is not preempted again by the
+        max_preemptions: A benchmark that was preempted this often is not preempted again by the
             scheduler; 0: the scheduler preempts nobody.
         guard_s: See `edgeyard.scheduler.framework.batch.Queue`.
-        least_run_s: Nobody is preempted before it ran for so long (10 s unless the policy says
+        min_run_s: Nobody is preempted before it ran for so long (10 s unless the policy says
             otherwise); time that it waited for files on its board counts.
         spare_measuring: Nobody is preempted while it measures, unless its description allows it.
-        joint_most: Queues of up to so many benchmarks get their boards all at once, see
+        max_joint_jobs: Queues of up to so many benchmarks get their boards all at once, see
             `edgeyard.scheduler.decide.assign`; 0: always one after the other.
         hold_quantile: Of predicted run times: for so long a board counts as taken when a promised
             start is near; 1: for as long as the run may take.
@@ -138,11 +138,11 @@ class Policy:
     evaluator: str | None = None
     preemption_margin: int = _NOMAD_GAP
     preempting_types: Mapping[BenchmarkType, frozenset[BenchmarkType]] = field(default_factory=dict)
-    most_preemptions: int = _MOST_PREEMPTIONS
+    max_preemptions: int = _MAX_PREEMPTIONS
     guard_s: float = _GUARD_S
-    least_run_s: float = _LEAST_RUN_S
+    min_run_s: float = _MIN_RUN_S
     spare_measuring: bool = True
-    joint_most: int = 0
+    max_joint_jobs: int = 0
     hold_quantile: float = 1.0
     cool_down_s: float = 0.0
     promise_ahead_s: float = _PROMISE_AHEAD_S
@@ -340,9 +340,9 @@ def _policy(table: _Table) -> Policy:
         table.wrong("scorers", "no weight is above 0")
     priority = _priority(table.table("priority"))
     preemption = table.table("preemption")
-    least_run_s = preemption.number("least_run_s", 0.0, default=_LEAST_RUN_S)
+    min_run_s = preemption.number("min_run_s", 0.0, default=_MIN_RUN_S)
     spare_measuring = preemption.flag("spare_measuring", default=True)
-    margin, preempting, most_preemptions = _preemption(preemption, priority.types)
+    margin, preempting, max_preemptions = _preemption(preemption, priority.types)
     assignment = table.table("assignment") if table.has("assignment") else _Table({}, "", [])
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
     fresh_age_s = table.number("fresh_age_s", 0.0)
@@ -370,11 +370,11 @@ def _policy(table: _Table) -> Policy:
         evaluator=table.text("evaluator") if table.has("evaluator") else None,
         preemption_margin=margin,
         preempting_types=preempting,
-        most_preemptions=most_preemptions,
+        max_preemptions=max_preemptions,
         guard_s=_queue(table.table("queue")) if table.has("queue") else _GUARD_S,
-        least_run_s=least_run_s,
+        min_run_s=min_run_s,
         spare_measuring=spare_measuring,
-        joint_most=assignment.whole("joint_most", 0, MOST_JOINT, 0),
+        max_joint_jobs=assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0),
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
         promise_ahead_s=assignment.number(
@@ -416,7 +416,7 @@ def _preemption(
     table: _Table, points: Mapping[BenchmarkType, int]
 ) -> tuple[int, Mapping[BenchmarkType, frozenset[BenchmarkType]], int]:
     margin = table.whole("margin", _NOMAD_GAP, 99)
-    most = table.whole("most_preemptions", 0, 100, _MOST_PREEMPTIONS)
+    most = table.whole("max_preemptions", 0, 100, _MAX_PREEMPTIONS)
     found: dict[BenchmarkType, frozenset[BenchmarkType]] = {}
     victims_of = table.by_type("types", _Table.texts) if table.has("types") else {}
     for name, victims in victims_of.items():

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
 
 class QueuePolicy(Protocol):
@@ -92,7 +92,7 @@ class Filter(Protocol):
         """
         ...
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         """That no board will ever do, and what would be accepted, in a sentence.
 
         Args:
@@ -110,7 +110,7 @@ class Filter(Protocol):
 class Ledger(Protocol):
     """What one cycle has given to each user so far, and whom that stops."""
 
-    def refusal(self, job: int) -> Waiting | None:
+    def refusal(self, job: int) -> WaitReason | None:
         """Why this benchmark gets no board in this cycle, whichever is free; None: it may.
 
         The same state gives the same words: no clock times that pass, no ages.
@@ -180,7 +180,7 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
-class TellingScorer(Scorer, Protocol):
+class DiagnosticScorer(Scorer, Protocol):
     """A scorer that has more to tell than scores: an optimality gap, what it planned."""
 
     def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
@@ -198,7 +198,7 @@ class Proposal:
         scores: Shape (pairs,), as it gave them.
         worth: Shape (pairs,): spread over 0 to 1 within each class; a half where all are equal,
             NaN where it abstained.
-        facts: What a `TellingScorer` told beside its scores.
+        facts: What a `DiagnosticScorer` told beside its scores.
     """
 
     scorer: str

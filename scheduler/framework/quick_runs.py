@@ -34,12 +34,12 @@ class QuickRuns:
     Attributes:
         rows: Shape (pairs,): classes.
         boards: Shape (pairs,).
-        least_s: Shape (pairs,), seconds; NaN where too little is known.
+        min_s: Shape (pairs,), seconds; NaN where too little is known.
     """
 
     rows: NDArray[np.intp]
     boards: NDArray[np.intp]
-    least_s: NDArray[np.float64]
+    min_s: NDArray[np.float64]
 
     def codes(self, batch: Batch, bounds_s: NDArray[np.float64]) -> NDArray[np.uint8]:
         """Return where a bound is too short, and whether that is certain.
@@ -52,7 +52,7 @@ class QuickRuns:
             Shape (classes, boards): `INFEASIBLE` where no run can be so short, `TOO_SLOW` where
             even a quick run is predicted to take longer; (1, boards) of zeros where nothing is.
         """
-        slow = self.least_s > bounds_s[self.rows]
+        slow = self.min_s > bounds_s[self.rows]
         infeasible = np.flatnonzero(bounds_s < MIN_RUN_S)
         if not slow.any() and not len(infeasible):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
@@ -86,9 +86,9 @@ def _quick_runs(batch: Batch) -> QuickRuns:
     found = [of_family[batch.families[row]] for row in np.flatnonzero(bounded).tolist()]
     if not found:
         none = np.zeros(0, dtype=np.intp)
-        return QuickRuns(rows=none, boards=none, least_s=np.zeros(0))
+        return QuickRuns(rows=none, boards=none, min_s=np.zeros(0))
     rows = np.repeat(np.flatnonzero(bounded), [len(each) for each in found])
     boards = np.concatenate(found)
-    least_s = run_times(batch, rows, boards, QUANTILE)
-    least_s = np.where(run_counts(batch, rows, boards) >= MIN_RUNS, least_s, np.nan)
-    return QuickRuns(rows=rows, boards=boards, least_s=least_s)
+    min_s = run_times(batch, rows, boards, QUANTILE)
+    min_s = np.where(run_counts(batch, rows, boards) >= MIN_RUNS, min_s, np.nan)
+    return QuickRuns(rows=rows, boards=boards, min_s=min_s)

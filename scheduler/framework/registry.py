@@ -31,7 +31,7 @@ class Kind(StrEnum):
 
 _MEMBERS: Mapping[Kind, tuple[str, ...]] = {
     Kind.QUEUE_POLICY: ("order", "reason"),
-    Kind.FILTER: ("refusals", "admit", "phrase", "nowhere"),
+    Kind.FILTER: ("refusals", "admit", "phrase", "explain_infeasible"),
     Kind.SCORER: ("objective", "kind", "score"),
     Kind.EVALUATOR: ("evaluate",),
     Kind.AGGREGATOR: ("combine", "learn"),
@@ -77,7 +77,7 @@ class Plugins:
 
 Options = Mapping[str, str | int | float | bool]
 
-Elsewhere = Callable[[str, str, Options], Scorer]
+OutOfProcessFactory = Callable[[str, str, Options], Scorer]
 """``(name, where, options)`` to a scorer that runs outside of this process."""
 
 
@@ -85,7 +85,10 @@ class Registry:
     """Names to factories. Filled at start, read afterwards."""
 
     def __init__(
-        self, *, isolated: Elsewhere | None = None, remote: Elsewhere | None = None
+        self,
+        *,
+        isolated: OutOfProcessFactory | None = None,
+        remote: OutOfProcessFactory | None = None,
     ) -> None:
         """Nothing is known yet.
 
@@ -238,7 +241,7 @@ class Registry:
         return _elsewhere(elsewhere, choice.name, where), where
 
 
-def _elsewhere(run: Elsewhere, name: str, where: str) -> Factory:
+def _elsewhere(run: OutOfProcessFactory, name: str, where: str) -> Factory:
     def make(**options: str | int | float | bool) -> object:
         return run(name, where, options)
 

@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue, by_class
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
+    DiagnosticScorer,
     Evaluator,
     Filter,
     Ledger,
     Proposal,
     QueuePolicy,
-    TellingScorer,
     UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Seat
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
 _T = TypeVar("_T")
 
@@ -65,19 +65,21 @@ def failed_filter_sentence(fault: str) -> str:
     )
 
 
-class _Shut:
-    """The ledger of a filter that failed: whom it would have stopped is unknown."""
+class DenyAllLedger:
+    """The ledger of a filter that failed: it refuses every job, because nobody knows which ones the
+    filter would have refused."""
 
     def __init__(self, fault: str) -> None:
-        self._waiting = Waiting(
+        self._waiting = WaitReason(
             reason=WaitingReason.FILTER_FAILED, sentence=failed_filter_sentence(fault)
         )
 
-    def refusal(self, job: int) -> Waiting | None:
+    def refusal(self, job: int) -> WaitReason | None:
+        """Return the same reason for every job."""
         return self._waiting
 
     def place(self, job: int) -> None:
-        pass
+        """Do nothing: no job is placed."""
 
 
 class _NonsenseError(Exception):
@@ -129,7 +131,7 @@ class PluginRunner:
         failed = len(self.faults)
         ledger = self._run(plugin.name, lambda: plugin.ledger(batch), lambda _: None)
         if len(self.faults) > failed:
-            return _Shut(str(self.faults[-1]))
+            return DenyAllLedger(str(self.faults[-1]))
         return ledger
 
     def score(self, seat: Seat, weight: float, batch: Batch, pairs: Pairs) -> Proposal | None:
@@ -145,7 +147,7 @@ class PluginRunner:
         facts: dict[str, float] = {}
 
         def ask() -> NDArray[np.float32]:
-            if not hasattr(scorer, "answer") or not isinstance(scorer, TellingScorer):
+            if not hasattr(scorer, "answer") or not isinstance(scorer, DiagnosticScorer):
                 return scorer.score(batch, asked)
             scores, told = scorer.answer(batch, asked)
             facts.update(told)

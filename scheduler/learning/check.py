@@ -48,7 +48,7 @@ DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckedModel:
     """What was found out of a file that may be used.
 
     Attributes:
@@ -67,7 +67,7 @@ class Checked:
 
 
 @lru_cache(maxsize=8)
-def check_model(data: bytes, inputs: int, outputs: int) -> Checked:
+def check_model(data: bytes, inputs: int, outputs: int) -> CheckedModel:
     """Check a model's bytes; once a process, since the same bytes get the same answer.
 
     Args:
@@ -98,7 +98,7 @@ def check_model(data: bytes, inputs: int, outputs: int) -> Checked:
         for domain in sorted(facts.opsets.keys() - DOMAINS):
             raise _refused(f"it uses operators of {domain!r}; only ONNX's own are allowed")
         told = _try(file.name, inputs, outputs)
-    return Checked(
+    return CheckedModel(
         input_name=str(told["input"]),
         output_name=str(told["output"]),
         nodes=facts.nodes,

@@ -31,7 +31,7 @@ _LIMIT = 8.0
 """Normalised values are cut here: a model is not asked far outside of what it has seen."""
 
 
-class Along(StrEnum):
+class ColumnAxis(StrEnum):
     """What a column has a value for."""
 
     CLASS = "class"
@@ -72,7 +72,7 @@ class Column:
         read: Shape (classes,), (boards,) or (pairs,); NaN where missing.
     """
 
-    along: Along
+    along: ColumnAxis
     meaning: str
     read: Callable[[View], Floats]
 
@@ -136,59 +136,61 @@ def _log(values: NDArray[np.generic]) -> Floats:
 
 COLUMNS: Mapping[str, Column] = {
     "log_nb_inference": Column(
-        Along.CLASS,
+        ColumnAxis.CLASS,
         "ln of the runs asked for",
         lambda view: _log(np.array([each.nb_inference for each in view.batch.kinds])),
     ),
     "log_user_time_s": Column(
-        Along.CLASS,
+        ColumnAxis.CLASS,
         "ln of the bound on the run time, seconds; missing without one",
         lambda view: _log(view.batch.user_times_s),
     ),
     "log_asked_ram_bytes": Column(
-        Along.CLASS,
+        ColumnAxis.CLASS,
         "ln of the RAM asked for, bytes; missing where none was",
         lambda view: _log(view.batch.ram_bytes),
     ),
     "log_model_bytes": Column(
-        Along.CLASS,
+        ColumnAxis.CLASS,
         "ln of the model file's size, bytes; missing until it is fetched",
         lambda view: _log(view.batch.model_bytes),
     ),
-    "engine_ort": Column(Along.CLASS, "1 for ONNX Runtime", _engine("ort")),
-    "engine_tflite": Column(Along.CLASS, "1 for TensorFlow Lite", _engine("tflite")),
-    "type_1": Column(Along.CLASS, "1 for TYPE1", _type("TYPE1")),
-    "type_2": Column(Along.CLASS, "1 for TYPE2", _type("TYPE2")),
-    "type_3": Column(Along.CLASS, "1 for TYPE3", _type("TYPE3")),
+    "engine_ort": Column(ColumnAxis.CLASS, "1 for ONNX Runtime", _engine("ort")),
+    "engine_tflite": Column(ColumnAxis.CLASS, "1 for TensorFlow Lite", _engine("tflite")),
+    "type_1": Column(ColumnAxis.CLASS, "1 for TYPE1", _type("TYPE1")),
+    "type_2": Column(ColumnAxis.CLASS, "1 for TYPE2", _type("TYPE2")),
+    "type_3": Column(ColumnAxis.CLASS, "1 for TYPE3", _type("TYPE3")),
     "log_board_ram_bytes": Column(
-        Along.BOARD,
+        ColumnAxis.BOARD,
         "ln of the board's RAM, bytes",
         lambda view: _log(view.batch.snapshot.ram_bytes),
     ),
     "log_board_threads": Column(
-        Along.BOARD, "log2 of the attribute cpu.threads; missing where it is not told", _threads
+        ColumnAxis.BOARD,
+        "log2 of the attribute cpu.threads; missing where it is not told",
+        _threads,
     ),
     "host_cpu": Column(
-        Along.BOARD,
+        ColumnAxis.BOARD,
         "load of the host's CPUs, 0-1; missing where it told none lately",
         _host_load("cpu"),
     ),
     "host_memory": Column(
-        Along.BOARD, "load of the host's memory, 0-1; missing as before", _host_load("memory")
+        ColumnAxis.BOARD, "load of the host's memory, 0-1; missing as before", _host_load("memory")
     ),
-    "host_busy": Column(Along.BOARD, "share of the host's boards that are busy", _host_busy),
+    "host_busy": Column(ColumnAxis.BOARD, "share of the host's boards that are busy", _host_busy),
     "log_history_s": Column(
-        Along.PAIR,
+        ColumnAxis.PAIR,
         "ln of the seconds that the history expects; missing where it knows nothing",
         lambda view: view.law[0],
     ),
     "history_spread": Column(
-        Along.PAIR,
+        ColumnAxis.PAIR,
         "scale of the history's law of ln seconds",
         lambda view: view.law[1],
     ),
     "failure_rate": Column(
-        Along.PAIR,
+        ColumnAxis.PAIR,
         "chance of a failure by the history, 0-1",
         lambda view: view.past.failure_rates(),
     ),
@@ -208,7 +210,7 @@ class Encoder:
         self._rows, self._boards = rows, boards
         view = View(batch, rows, boards)
         values: dict[str, Floats] = {}
-        self._columns: list[tuple[Along, NDArray[np.float32]]] = []
+        self._columns: list[tuple[ColumnAxis, NDArray[np.float32]]] = []
         for each in inputs:
             name = each.column.removesuffix("?")
             column = COLUMNS[name]
@@ -224,9 +226,9 @@ class Encoder:
             rows, boards = self._rows[part], self._boards[part]
             out = np.empty((len(rows), len(self._columns)), dtype=np.float32)
             for index, (along, ready) in enumerate(self._columns):
-                if along is Along.CLASS:
+                if along is ColumnAxis.CLASS:
                     out[:, index] = ready[rows]
-                elif along is Along.BOARD:
+                elif along is ColumnAxis.BOARD:
                     out[:, index] = ready[boards]
                 else:
                     out[:, index] = ready[part]
@@ -240,9 +242,9 @@ def raw(batch: Batch, rows: Rows, boards: Rows, columns: Sequence[str]) -> Mappi
     for name in columns:
         column = COLUMNS[name]
         values = column.read(view)
-        if column.along is Along.CLASS:
+        if column.along is ColumnAxis.CLASS:
             values = values[rows]
-        elif column.along is Along.BOARD:
+        elif column.along is ColumnAxis.BOARD:
             values = values[boards]
         found[name] = values
     return found

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.learning.check import CHUNK, MAX_FILE_BYTES, Checked, check_model
+from edgeyard.scheduler.learning.check import CHUNK, MAX_FILE_BYTES, CheckedModel, check_model
 from edgeyard.scheduler.learning.features import Encoder
 from edgeyard.scheduler.learning.manifest import MAX_BYTES, Manifest, parse_manifest
 
@@ -31,7 +31,7 @@ class Model:
     """A model ready to be asked; `predict` may be called on any thread."""
 
     manifest: Manifest
-    checked: Checked
+    checked: CheckedModel
     _session: onnxruntime.InferenceSession
 
     def predict(

@@ -122,11 +122,11 @@ class Quarantine:
 
 
 def run_bound_s(
-    user_time_s: float | None, budget: float | None, rate: float, most_s: float
+    user_time_s: float | None, budget: float | None, rate: float, max_s: float
 ) -> float:
     """Longest that an attempt may run, seconds.
 
-    ``user_time`` (else ``most_s``), and no longer than ``user_budget`` pays for.
+    ``user_time`` (else ``max_s``), and no longer than ``user_budget`` pays for.
     """
-    bound_s = most_s if user_time_s is None else user_time_s
+    bound_s = max_s if user_time_s is None else user_time_s
     return bound_s if budget is None or rate <= 0 else min(bound_s, budget / rate)

@@ -253,7 +253,7 @@ class BenchmarkFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitReason:
     """Why a benchmark waits: a stable code and a sentence for people.
 
     Attributes:
@@ -301,7 +301,7 @@ class Benchmark:
     status: Status = Status.PENDING
     campaign_id: str | None = None
     files: tuple[BenchmarkFile, ...] = ()
-    waiting: Waiting | None = None
+    waiting: WaitReason | None = None
     failure: Failure | None = None
     priority: int | None = None
     phase: str | None = None

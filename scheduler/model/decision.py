@@ -14,8 +14,8 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
@@ -55,7 +55,7 @@ class PendingBenchmark:
     start_time: datetime | None = None
     user_time_s: float | None = None
     binding: Binding | None = None
-    not_ready: Waiting | None = None
+    not_ready: WaitReason | None = None
     campaign_id: str | None = None
     campaign_started: bool = False
     tried_uids: frozenset[str] = frozenset()
@@ -73,7 +73,7 @@ class PendingBenchmark:
         return frozenset(uid for uid, until in self.resting if now < until)
 
 
-DECIDED_ELSEWHERE = Waiting(
+DECIDED_ELSEWHERE = WaitReason(
     reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
 )
 """Why a benchmark is not ready in cycles of policies that do not decide it."""
@@ -297,7 +297,7 @@ class Explanation:
     priority_parts: Mapping[str, float]
     verdicts: tuple[Verdict, ...]
     placement: Placement | None = None
-    waiting: Waiting | None = None
+    waiting: WaitReason | None = None
     never: bool = False
     never_ahead: int = 0
     scorers: tuple[ScorerPart, ...] = ()

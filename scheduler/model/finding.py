@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-MOST_NAMED = 20
+MAX_NAMED = 20
 """Of one kind in one sentence: further ones are counted."""
 
 
@@ -29,8 +29,8 @@ class Finding:
 
 def named(names: Sequence[str]) -> str:
     """In a sentence: ``a, b and 3 more``."""
-    more = len(names) - MOST_NAMED
-    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def by_reason(told: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[str]]:

@@ -112,7 +112,7 @@ def past_run(outcome: Outcome) -> PastRun:
     )
 
 
-class Numbered(Generic[_Name]):
+class NameIndex(Generic[_Name]):
     """Names and their numbers, from 0 in the order in which they came; only ever grows."""
 
     def __init__(self) -> None:
@@ -140,11 +140,11 @@ class Numbered(Generic[_Name]):
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    boards: Numbered[str]
-    families: Numbered[str]
-    kinds: Numbered[RunKind]
-    users: Numbered[str]
-    failures: Numbered[str]
+    boards: NameIndex[str]
+    families: NameIndex[str]
+    kinds: NameIndex[RunKind]
+    users: NameIndex[str]
+    failures: NameIndex[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -174,7 +174,7 @@ class History(Sequence[PastRun]):
     """
 
     def __init__(self, runs: Iterable[PastRun] | PastRunColumns = ()) -> None:
-        self.names = _Names(Numbered(), Numbered(), Numbered(), Numbered(), Numbered())
+        self.names = _Names(NameIndex(), NameIndex(), NameIndex(), NameIndex(), NameIndex())
         self.columns = _columns(self.names, runs)
         self._derived: dict[Callable[[History], object], object] = {}
         self._settled: History | None = None

@@ -38,7 +38,7 @@ class Entitlement:
 
     Attributes:
         credits_left: Not yet spent nor reserved; None: no account of credits is kept.
-        most_running: Benchmarks that may hold boards at once; None: no bound.
+        max_running: Benchmarks that may hold boards at once; None: no bound.
         running: Benchmarks that hold boards now.
         usage_board_s: Board-seconds used, each halved per half-life since; those of running
             attempts as far as they have run.
@@ -46,7 +46,7 @@ class Entitlement:
     """
 
     credits_left: float | None = None
-    most_running: int | None = None
+    max_running: int | None = None
     running: int = 0
     usage_board_s: float = 0.0
     share: float = 1.0
@@ -73,7 +73,7 @@ class Knowledge:
         runs: Ended attempts, oldest first: `History((run, ...))`.
         entitlements: By user id; who is missing is bounded by nothing.
         rates: Credits a board-second, by family; 1 for others.
-        most_run_s: Bound on a run that states no user_time.
+        max_run_s: Bound on a run that states no user_time.
         leases: Present and future ones.
         quarantined: By target_uid, why it is set aside.
         host_loads: By host; those that did not tell lately are missing.
@@ -84,7 +84,7 @@ class Knowledge:
     runs: History = field(default_factory=History)
     entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
-    most_run_s: float = 900.0
+    max_run_s: float = 900.0
     leases: tuple[Lease, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)

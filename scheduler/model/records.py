@@ -247,7 +247,7 @@ class PolicyActivation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPolicy:
+class StoredPolicy:
     """A policy that was at work once; its name and version stand for this text for good.
 
     Attributes:
@@ -329,7 +329,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lead:
+class LeaderLease:
     """The leader's lease, as the database has it.
 
     Attributes:

@@ -25,7 +25,7 @@ Limits = Mapping[RetentionClass, datetime]
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class PruneReport:
     """What went of a class, or would go.
 
     Attributes:
@@ -35,5 +35,5 @@ class Pruned:
     rows: int = 0
     size_bytes: int = 0
 
-    def __add__(self, other: Pruned) -> Pruned:
-        return Pruned(self.rows + other.rows, self.size_bytes + other.size_bytes)
+    def __add__(self, other: PruneReport) -> PruneReport:
+        return PruneReport(self.rows + other.rows, self.size_bytes + other.size_bytes)

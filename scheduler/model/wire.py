@@ -25,7 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     IfUnavailable,
     JobDescription,
-    Waiting,
+    WaitReason,
 )
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
@@ -239,7 +239,7 @@ def failure_to_json(failure: Failure | None) -> JsonObject | None:
     return {"category": failure.category.value, "sentence": failure.sentence}
 
 
-def waiting_to_json(waiting: Waiting | None) -> JsonObject | None:
+def waiting_to_json(waiting: WaitReason | None) -> JsonObject | None:
     """``{code, sentence}``, as a benchmark's ``waiting_reason``."""
     if waiting is None:
         return None

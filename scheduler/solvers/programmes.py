@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.solvers.document import Document, Plan, no_plan
 from edgeyard.scheduler.solvers.greedy import greedy
-from edgeyard.scheduler.solvers.run import Limits, Solved, run
+from edgeyard.scheduler.solvers.run import Limits, SolverResult, run
 
 if TYPE_CHECKING:
     import pulp
@@ -204,7 +204,7 @@ def fairness_costs(document: Document) -> list[NDArray[np.float64]]:
 
 
 def _plan(
-    solved: Solved,
+    solved: SolverResult,
     board: NDArray[np.intp],
     start_s: NDArray[np.float64],
     seconds: float,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SOLVERS = ("cbc", "highs")
 
 _BOUND = re.compile(r"^(?:Lower|Upper) bound:\s+(\S+)", re.MULTILINE)
-_SHORTEST_S = 0.05
+_MIN_TIME_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +40,11 @@ class Limits:
 
     def less(self, seconds: float) -> Limits:
         """With less time."""
-        return replace(self, time_s=max(_SHORTEST_S, self.time_s - seconds))
+        return replace(self, time_s=max(_MIN_TIME_S, self.time_s - seconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Solved:
+class SolverResult:
     """How it ended.
 
     Attributes:
@@ -76,7 +76,7 @@ def ready(solver: str) -> str:
     return ""
 
 
-def run(problem: pulp.LpProblem, limits: Limits) -> Solved:
+def run(problem: pulp.LpProblem, limits: Limits) -> SolverResult:
     """Solve; the values are in the problem's variables.
 
     PuLP's status says Optimal when a time limit stopped the solver: ``sol_status`` tells.
@@ -97,7 +97,7 @@ def run(problem: pulp.LpProblem, limits: Limits) -> Solved:
         gap = 0.0 if optimal else np.nan
     else:
         gap = abs(value - bound) / max(abs(value), 1e-12)
-    return Solved(
+    return SolverResult(
         found=found,
         optimal=found and (optimal or gap <= limits.gap),
         value=value,

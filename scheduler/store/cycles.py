@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, cast
 from sqlalchemy import Select, bindparam, delete, func, insert, select
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.benchmark import Status, Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import Status, WaitingReason, WaitReason
+from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, ExplainingCycle
 from edgeyard.scheduler.model.history import History, PastRunColumns
-from edgeyard.scheduler.model.record import CycleHead, CycleRecord, Explained
 from edgeyard.scheduler.model.records import (
-    KeptPolicy,
     PolicyActivation,
     PolicyOverride,
     PolicySeat,
+    StoredPolicy,
 )
 from edgeyard.scheduler.store.rows import PAST_RUN_COLUMNS, flat_row, past_runs_of
 from edgeyard.scheduler.store.tables import (
@@ -186,7 +186,7 @@ class SqlCycles:
         rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
-    def explain(self, benchmark_id: str, explained: Explained) -> None:
+    def explain(self, benchmark_id: str, explained: ExplainingCycle) -> None:
         """Say which cycle explains a benchmark from now on."""
         waiting = explained.waiting
         self._tx.add_explanation(
@@ -198,7 +198,7 @@ class SqlCycles:
             }
         )
 
-    def explained(self, benchmark_id: str) -> Explained:
+    def explained(self, benchmark_id: str) -> ExplainingCycle:
         """Which cycle explains a benchmark.
 
         Raises:
@@ -209,10 +209,10 @@ class SqlCycles:
             raise NotFound("explanation", benchmark_id)
         waiting = None
         if row["reason"] is not None:
-            waiting = Waiting(
+            waiting = WaitReason(
                 reason=WaitingReason(cast(str, row["reason"])), sentence=cast(str, row["sentence"])
             )
-        return Explained(seq=cast(int, row["seq"]), waiting=waiting)
+        return ExplainingCycle(seq=cast(int, row["seq"]), waiting=waiting)
 
     def activate(self, activation: PolicyActivation) -> None:
         """Put a policy to work; takes the place of the one of its seat."""
@@ -231,7 +231,7 @@ class SqlCycles:
         ]
         return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
 
-    def keep_policy(self, policy: KeptPolicy, *, anew: bool = False) -> None:
+    def keep_policy(self, policy: StoredPolicy, *, anew: bool = False) -> None:
         """Keep a policy's text by its name and version.
 
         Raises:
@@ -253,10 +253,10 @@ class SqlCycles:
             )
         self._tx.replace(policies, flat_row(policy))
 
-    def policies(self) -> Sequence[KeptPolicy]:
+    def policies(self) -> Sequence[StoredPolicy]:
         """All that are kept, by name and version."""
         rows = self._tx.rows(select(policies).order_by(policies.c.name, policies.c.version))
-        return [KeptPolicy(**row) for row in rows]  # type: ignore[arg-type]
+        return [StoredPolicy(**row) for row in rows]  # type: ignore[arg-type]
 
     def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
         """Have one benchmark decided by a policy of its own; None: no longer."""

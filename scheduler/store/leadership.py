@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, bindparam, func, select, update
 from sqlalchemy import cast as cast_to
 
 from edgeyard.errors import LeadershipLost
-from edgeyard.scheduler.model.records import Lead
+from edgeyard.scheduler.model.records import LeaderLease
 from edgeyard.scheduler.store.tables import leadership
 from edgeyard.scheduler.store.transaction import Transaction
 
@@ -38,7 +38,7 @@ class SqlLeadership:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def current(self) -> Lead:
+    def current(self) -> LeaderLease:
         """Who leads, as the database has it."""
         return _lead_of(self._tx.row(_WITH_AGE if self._has_clock else _LEAD))
 
@@ -46,11 +46,11 @@ class SqlLeadership:
     def _has_clock(self) -> bool:
         return self._tx.dialect == "postgresql"
 
-    def take(self, seen: Lead, server_id: str, url: str, at: datetime) -> Lead | None:
+    def take(self, seen: LeaderLease, server_id: str, url: str, at: datetime) -> LeaderLease | None:
         """Begin the next epoch, unless the lease has been renewed or taken since ``seen``."""
         if _lead_of(self._tx.row(_TO_TAKE)) != seen:
             return None
-        taken = Lead(
+        taken = LeaderLease(
             epoch=seen.epoch + 1, renewals=0, server_id=server_id, url=url, since=at, at=at
         )
         self._tx.run(
@@ -90,11 +90,11 @@ class SqlLeadership:
             raise LeadershipLost(epoch)
 
 
-def _lead_of(row: object) -> Lead:
+def _lead_of(row: object) -> LeaderLease:
     values = dict(cast("dict[str, Any]", row))
     if values.get("age_s") is not None:
         values["age_s"] = float(values["age_s"])
-    return Lead(**values)
+    return LeaderLease(**values)
 
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     JobDescription,
     Status,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
 from edgeyard.scheduler.model.history import PastRunColumns
 from edgeyard.scheduler.model.records import CronSchedule, Event, Report
@@ -79,7 +79,9 @@ def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
     r = cast("Mapping[str, Any]", row)
     waiting = None
     if r["waiting_reason"] is not None:
-        waiting = Waiting(reason=WaitingReason(r["waiting_reason"]), sentence=r["waiting_sentence"])
+        waiting = WaitReason(
+            reason=WaitingReason(r["waiting_reason"]), sentence=r["waiting_sentence"]
+        )
     return Benchmark(
         benchmark_id=r["benchmark_id"],
         user_id=r["user_id"],

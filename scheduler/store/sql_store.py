@@ -34,7 +34,7 @@ from edgeyard.errors import (
 )
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.retention import Limits, Pruned, RetentionClass
+from edgeyard.scheduler.model.retention import Limits, PruneReport, RetentionClass
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.ballast import Ballast
@@ -42,18 +42,18 @@ from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
 from edgeyard.scheduler.store.contents import SqlFiles
 from edgeyard.scheduler.store.credits import SqlCredits
 from edgeyard.scheduler.store.cycles import RunCache, SqlCycles
-from edgeyard.scheduler.store.keeping import SqlKeeping
 from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.leadership import SqlLeadership
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
 from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
 from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
+from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
-from edgeyard.scheduler.store.turns import Turns
 from edgeyard.scheduler.store.usage import SqlUsage
 from edgeyard.scheduler.store.webhooks import SqlWebhooks
+from edgeyard.scheduler.store.write_queue import WriteQueue
 
 logger = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class SqlUnitOfWork:
         self.lab = SqlLab(tx)
         self.webhooks = SqlWebhooks(tx)
         self.credits = SqlCredits(tx)
-        self.keeping = SqlKeeping(tx)
+        self.reservations = SqlReservations(tx)
         self.scoring = SqlScoring(tx)
         self.leadership = SqlLeadership(tx)
         self.usage = SqlUsage(tx)
@@ -142,7 +142,7 @@ class SqlStore:
         self._runs = RunCache()
         self._progress = ProgressBuffer(self._write_ticks)
         parsed = _parsed(url)
-        self._turns = Turns(wait_s) if parsed.get_backend_name() == "sqlite" else None
+        self._turns = WriteQueue(wait_s) if parsed.get_backend_name() == "sqlite" else None
         self._ballast = Ballast(Path(parsed.database or "db").with_suffix(".ballast"), 0)
         if self._turns is not None:
             path = Path(parsed.database or "").with_suffix(".ballast")
@@ -271,7 +271,9 @@ class SqlStore:
         with translated(), self._reader.connect() as connection:
             connection.execute(text("SELECT 1 FROM event_counter"))
 
-    def prune(self, limits: Limits, *, dry_run: bool = False) -> Mapping[RetentionClass, Pruned]:
+    def prune(
+        self, limits: Limits, *, dry_run: bool = False
+    ) -> Mapping[RetentionClass, PruneReport]:
         """Delete what is past its limit, a little at a time, so that others get on.
 
         What is live, what something live refers to, and what is younger stays.
@@ -284,22 +286,22 @@ class SqlStore:
             What went, or would go, of each class that has a limit.
         """
         now = self._now()
-        found: dict[RetentionClass, Pruned] = {}
+        found: dict[RetentionClass, PruneReport] = {}
         for name, rule in RULES.items():
             before = limit_of(name, limits, now)
             if before is None:
                 continue
-            found.setdefault(rule.limit, Pruned())
+            found.setdefault(rule.limit, PruneReport())
             for rows in doomed(rule, before, self._rows):
                 size = sum(cast(int, row["size"]) for row in rows)
                 if dry_run:
-                    found[rule.limit] += Pruned(len(rows), size)
+                    found[rule.limit] += PruneReport(len(rows), size)
                     continue
                 gone = 0
                 for start in range(0, len(rows), rule.step):
                     few = rows[start : start + rule.step]
                     gone += self.transact(partial(_remove, rule, few, before), makes_room=True)
-                found[rule.limit] += Pruned(gone, size if gone else 0)
+                found[rule.limit] += PruneReport(gone, size if gone else 0)
         if not dry_run:
             self._give_back_pages()
             self._ballast.restore()

@@ -62,7 +62,7 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else _EPOCH + value * _MICROSECOND
 
 
-class Words(TypeDecorator[tuple[str, ...]]):
+class SpaceSeparated(TypeDecorator[tuple[str, ...]]):
     """Words without spaces, as one text."""
 
     impl = Text
@@ -388,7 +388,7 @@ users = Table(
     Column("max_running", Integer),
     Column("share", Float, nullable=False, server_default="1"),
     Column("max_lease_s", Float, nullable=False, server_default="0"),
-    Column("boards", Words, nullable=False, server_default=""),
+    Column("boards", SpaceSeparated, nullable=False, server_default=""),
     Column("max_bytes", BigInteger),
     Column("max_files", BigInteger),
     Column("max_pending", BigInteger),

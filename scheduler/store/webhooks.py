@@ -75,11 +75,11 @@ class SqlWebhooks:
         )
         return [Delivery(**cast("dict[str, Any]", dict(row))) for row in rows]
 
-    def put_off(self, user_id: str, now: datetime, until: datetime, *, most_tries: int) -> int:
+    def put_off(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
         """Count a failed try of all of a user's that are due, and keep them until then.
 
         Returns:
-            How many were dropped, since they failed ``most_tries`` times.
+            How many were dropped, since they failed ``max_tries`` times.
         """
         self._tx.run(
             update(deliveries)
@@ -88,7 +88,7 @@ class SqlWebhooks:
         )
         dropped = self._tx.run(
             delete(deliveries).where(
-                deliveries.c.user_id == user_id, deliveries.c.tries >= most_tries
+                deliveries.c.user_id == user_id, deliveries.c.tries >= max_tries
             )
         )
         return dropped.rowcount

@@ -8,7 +8,7 @@ from edgeyard.devices.model import Board, Host
 from edgeyard.scheduler.model.finding import Finding, by_reason, named
 from edgeyard.scheduler.twin.comparison import compare
 
-_MOST_SHOWN = 20  # of each kind
+_MAX_SHOWN = 20  # of each kind
 
 
 def board_findings(
@@ -58,8 +58,8 @@ def board_findings(
 
 
 def _warnings(check: str, lines: Sequence[str], fix: str) -> Iterator[Finding]:
-    for line in lines[:_MOST_SHOWN]:
+    for line in lines[:_MAX_SHOWN]:
         yield Finding(check=check, state="warning", found=line, fix=fix)
-    if len(lines) > _MOST_SHOWN:
-        more = f"{len(lines) - _MOST_SHOWN} more: edgeyard boards check"
+    if len(lines) > _MAX_SHOWN:
+        more = f"{len(lines) - _MAX_SHOWN} more: edgeyard boards check"
         yield Finding(check=check, state="warning", found=more, fix=fix)

@@ -16,7 +16,7 @@ from enum import IntEnum
 _HEAD = struct.Struct("<BQ")
 _COUNT = struct.Struct("<Q")
 
-MOST_TEXT_BYTES = 65_536
+MAX_TEXT_BYTES = 65_536
 
 
 class Frame(IntEnum):
@@ -46,13 +46,13 @@ def send(link: socket.socket, kind: Frame, *parts: bytes | memoryview) -> None:
 
 
 def receive(
-    link: socket.socket, *, most_bytes: int, until_s: float | None = None
+    link: socket.socket, *, max_bytes: int, until_s: float | None = None
 ) -> tuple[Frame, bytearray]:
     """The next frame.
 
     Args:
         link: The connection.
-        most_bytes: A longer one is refused, unread.
+        max_bytes: A longer one is refused, unread.
         until_s: Of ``time.monotonic()``; None: wait for ever.
 
     Raises:
@@ -61,8 +61,8 @@ def receive(
         EOFError: The other side is gone.
     """
     kind, size = _HEAD.unpack(_exactly(link, _HEAD.size, until_s))
-    if size > most_bytes:
-        raise BrokenFrameError(f"a message of {size} bytes where {most_bytes} are the most")
+    if size > max_bytes:
+        raise BrokenFrameError(f"a message of {size} bytes where {max_bytes} are the most")
     try:
         known = Frame(kind)
     except ValueError:

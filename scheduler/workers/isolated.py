@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.workers.frames import (
-    MOST_TEXT_BYTES,
+    MAX_TEXT_BYTES,
     BrokenFrameError,
     Frame,
     pickled,
@@ -36,7 +36,7 @@ Options = Mapping[str, str | int | float | bool]
 START_S = 30.0
 """For an interpreter, NumPy and what the scorer imports, on a machine with its cores taken."""
 
-MOST_BUDGET_S = 60.0
+MAX_BUDGET_S = 60.0
 """Of one that was given no budget: the cycle waits meanwhile."""
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH", "OMP_NUM_THREADS", "TMPDIR")
@@ -91,7 +91,7 @@ class IsolatedScorer:
             TimeoutError: No answer within the budget; the process was killed.
             WorkerError: The scorer raised, or answered what is no answer.
         """
-        budget_s = min(pairs.budget_s, MOST_BUDGET_S)
+        budget_s = min(pairs.budget_s, MAX_BUDGET_S)
         until_s = time.monotonic() + budget_s
         if not self._lock.acquire(timeout=budget_s):
             raise TimeoutError(f"busy with another question for {budget_s:g} s")
@@ -129,8 +129,8 @@ class IsolatedScorer:
         assert link is not None
         link.settimeout(max(until_s - time.monotonic(), 0.001))
         send(link, Frame.ASK, *pickled((batch, pairs)))
-        most = max(4 * len(pairs), MOST_TEXT_BYTES)
-        kind, data = receive(link, most_bytes=most, until_s=until_s)
+        most = max(4 * len(pairs), MAX_TEXT_BYTES)
+        kind, data = receive(link, max_bytes=most, until_s=until_s)
         if kind is Frame.FAILED:
             raise WorkerError(data.decode("utf-8", "replace")[:300])
         if kind is not Frame.SCORES or len(data) % 4:
@@ -141,7 +141,7 @@ class IsolatedScorer:
         link = self._link
         assert link is not None
         try:
-            kind, data = receive(link, most_bytes=MOST_TEXT_BYTES, until_s=until_s)
+            kind, data = receive(link, max_bytes=MAX_TEXT_BYTES, until_s=until_s)
         except (EOFError, OSError, BrokenFrameError) as error:
             if isinstance(error, TimeoutError):
                 raise

@@ -26,10 +26,10 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.workers.frames import Frame, receive, send, unpickled
 
 _PR_SET_PDEATHSIG = 1
-_MOST_MEMORY_BYTES = 4 << 30
+_MAX_MEMORY_BYTES = 4 << 30
 """Address space: room for a batch of 10,000 by 10,000 and a network, not for a whole machine."""
 
-_MOST_ASK_BYTES = 2 << 30
+_MAX_ASK_BYTES = 2 << 30
 
 
 def main(words: list[str]) -> int:
@@ -48,7 +48,7 @@ def main(words: list[str]) -> int:
     send(link, Frame.HELLO, json.dumps(told).encode())
     with contextlib.suppress(EOFError, OSError):
         while True:
-            _, data = receive(link, most_bytes=_MOST_ASK_BYTES)
+            _, data = receive(link, max_bytes=_MAX_ASK_BYTES)
             asked: Any = unpickled(data)
             _answer(link, scorer, *asked)
     return 0
@@ -96,7 +96,7 @@ def _limit() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _, most = resource.getrlimit(resource.RLIMIT_AS)
-    least = _MOST_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, _MOST_MEMORY_BYTES)
+    least = _MAX_MEMORY_BYTES if most == resource.RLIM_INFINITY else min(most, _MAX_MEMORY_BYTES)
     resource.setrlimit(resource.RLIMIT_AS, (least, least))
     os.nice(5)
 

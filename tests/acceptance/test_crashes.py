@@ -17,7 +17,7 @@ from tests.acceptance.web import file_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
-MOST_FAILPOINTS = 400
+MAX_FAILPOINTS = 400
 
 
 def test_a_killed_server_takes_its_tasks_with_it_and_tries_them_again(
@@ -82,7 +82,7 @@ def test_the_server_may_die_at_every_step(
     """
     fired = 0
     web = enter(file_server(squeezenet.parent))
-    for number in range(1 if half == "odd" else 2, MOST_FAILPOINTS, 2):
+    for number in range(1 if half == "odd" else 2, MAX_FAILPOINTS, 2):
         folder = tmp_path / f"at-{number}"
         folder.mkdir()
         if not _dies_at(number, folder, squeezenet, f"{web}/{squeezenet.name}"):
@@ -90,7 +90,7 @@ def test_the_server_may_die_at_every_step(
         fired += 1
         shutil.rmtree(folder)
     else:
-        pytest.fail(f"failpoints still fire after {MOST_FAILPOINTS}")
+        pytest.fail(f"failpoints still fire after {MAX_FAILPOINTS}")
     record_property("failpoints fired", fired)
     assert fired > 30
 

@@ -31,7 +31,7 @@ STEPS_OF_A_CALL = (
     *("dispatch:before", "nomad:before", "nomad:variable", "nomad:register"),
     *("nomad:registered", "nomad:after", "dispatch:after"),
 )
-MOST_FAILPOINTS = 60
+MAX_FAILPOINTS = 60
 
 
 @pytest.fixture
@@ -63,12 +63,12 @@ def test_the_server_may_die_at_every_step_of_a_dispatch(
         assert life.end() == 0
 
     def fired(threads: str) -> int:
-        for number in range(1, MOST_FAILPOINTS):
+        for number in range(1, MAX_FAILPOINTS):
             folder = tmp_path / f"{threads}-{number}"
             shutil.copytree(fresh, folder)
             if not _dies_at(number, threads, folder, settings, nomad_cluster):
                 return number - 1
-        raise AssertionError(f"failpoints still fire after {MOST_FAILPOINTS}")
+        raise AssertionError(f"failpoints still fire after {MAX_FAILPOINTS}")
 
     with ThreadPoolExecutor(len(THREADS), "deaths") as rows:
         found = dict(zip(THREADS, rows.map(fired, THREADS), strict=True))

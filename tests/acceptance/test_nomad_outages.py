@@ -281,7 +281,7 @@ def _loses_its_data(lab: Lab) -> None:
     access = NomadAccess(
         address=lab.nomad.address, token=lab.nomad.management, namespace=lab.nomad.namespace
     )
-    quick = RetryPolicy(first_s=0.05, longest_s=0.5, trips_at=1000)
+    quick = RetryPolicy(first_s=0.05, max_s=0.5, trips_at=1000)
     benchmark_id = lab.running(max_retries=1)
     with contextlib.closing(NomadCluster(access, retry=quick)) as cluster, listening(cluster) as it:
         eventually(lambda: "" in it, "the stream is there")

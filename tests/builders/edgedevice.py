@@ -64,7 +64,7 @@ def value_of(attribute: values_pb2.Attribute) -> object:
     return getattr(attribute, which) if which else None
 
 
-class Shown:
+class PublishedBoard:
     """A fingerprint, for asking."""
 
     def __init__(self, response: device_pb2.FingerprintResponse) -> None:
@@ -174,13 +174,13 @@ class Fingerprints:
     """Reads the stream on a thread; `until` waits for what a test wants to see."""
 
     def __init__(self, call: Any) -> None:
-        self._queue: queue.Queue[Shown | None] = queue.Queue()
+        self._queue: queue.Queue[PublishedBoard | None] = queue.Queue()
         self._call = call
-        self.seen: list[Shown] = []
+        self.seen: list[PublishedBoard] = []
         self.thread = threading.Thread(target=self._read, name="fingerprints")
         self.thread.start()
 
-    def until(self, condition: Any) -> Shown:
+    def until(self, condition: Any) -> PublishedBoard:
         """The first answer, of those to come, that meets the condition."""
         while True:
             shown = self._queue.get(timeout=PATIENCE_S)
@@ -189,14 +189,14 @@ class Fingerprints:
             if condition(shown):
                 return shown
 
-    def first(self) -> Shown:
+    def first(self) -> PublishedBoard:
         """The next answer."""
         return self.until(lambda shown: True)
 
     def _read(self) -> None:
         with contextlib.suppress(grpc.RpcError):
             for response in self._call:
-                self._queue.put(Shown(response))
+                self._queue.put(PublishedBoard(response))
         self._queue.put(None)
 
 

@@ -232,7 +232,7 @@ class Lab:
         """Reserve a board for maintenance from now on."""
         now = self.time.now()
         with self.store.write() as uow:
-            uow.keeping.add_lease(
+            uow.reservations.add_lease(
                 Lease(
                     lease_id=f"lease-{uid}",
                     target_uid=uid,

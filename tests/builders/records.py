@@ -17,12 +17,12 @@ from edgeyard.scheduler.model.benchmark import (
     Binding,
     FileRole,
     JobDescription,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
+from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.forecast import Forecast
-from edgeyard.scheduler.model.record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.records import (
     ApiToken,
     BoardOverride,
@@ -287,5 +287,5 @@ def a_forecast(
     return replace(forecast, **changes)
 
 
-def a_waiting(reason: WaitingReason = WaitingReason.BOARD_BUSY) -> Waiting:
-    return Waiting(reason=reason, sentence="all boards of family rpi4b are busy")
+def a_waiting(reason: WaitingReason = WaitingReason.BOARD_BUSY) -> WaitReason:
+    return WaitReason(reason=reason, sentence="all boards of family rpi4b are busy")

@@ -88,7 +88,7 @@ class VirtualLab:
                 of=self.of,
                 now=now,
                 holders=[holder for holder, _ in running.values()],
-                knowledge=Knowledge(most_run_s=MAX_RUN_S),
+                knowledge=Knowledge(max_run_s=MAX_RUN_S),
                 **self.changes,
             )
             for benchmark_id, uid in places(result).items():

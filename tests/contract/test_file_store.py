@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from deploy.process import free_port
-from edgeyard.benchmark_api.routes.receiving import Received, check_kept
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, check_kept
 from edgeyard.errors import ConfigError, NotFound, TooLarge, Unavailable
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.records import StoredFile
@@ -124,7 +124,7 @@ def test_content_is_removed_once_it_is_old_enough_not_to_be_awaited(
 
 
 def test_content_that_another_server_removed_is_not_named(files: Files, open_on: Open) -> None:
-    received = [Received("model.onnx", _store(files))]
+    received = [ReceivedFile("model.onnx", _store(files))]
     assert files.kept(SHA256)
     check_kept(files, received)
     assert open_on("there").remove(SHA256, older_than_s=-10.0)

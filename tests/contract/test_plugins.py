@@ -99,7 +99,7 @@ def test_a_contract_catches_a_filter_that_breaks_it() -> None:
         def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
             return ""
 
-        def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
             return ""
 
     class Broken(FilterContract):

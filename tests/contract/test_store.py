@@ -24,9 +24,9 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
+from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
-from edgeyard.scheduler.model.record import Explained
-from edgeyard.scheduler.model.records import Delivery, KeptPolicy, Role, Webhook
+from edgeyard.scheduler.model.records import Delivery, Role, StoredPolicy, Webhook
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
@@ -669,14 +669,14 @@ def test_the_newest_explanation_of_a_benchmark_is_kept(store: SqlStore) -> None:
     _add(store, make.a_benchmark("b-1"), make.a_benchmark("b-2"))
     with store.write() as uow:
         first, second = uow.cycles.keep(make.a_record()), uow.cycles.keep(make.a_record())
-        uow.cycles.explain("b-1", Explained(seq=first))
-        uow.cycles.explain("b-2", Explained(seq=first))
-        uow.cycles.explain("b-1", Explained(seq=second))
+        uow.cycles.explain("b-1", ExplainingCycle(seq=first))
+        uow.cycles.explain("b-2", ExplainingCycle(seq=first))
+        uow.cycles.explain("b-1", ExplainingCycle(seq=second))
     with store.write() as uow:
-        uow.cycles.explain("b-2", Explained(seq=second, waiting=make.a_waiting()))
+        uow.cycles.explain("b-2", ExplainingCycle(seq=second, waiting=make.a_waiting()))
     with store.read() as uow:
-        assert uow.cycles.explained("b-1") == Explained(seq=second)
-        assert uow.cycles.explained("b-2") == Explained(seq=second, waiting=make.a_waiting())
+        assert uow.cycles.explained("b-1") == ExplainingCycle(seq=second)
+        assert uow.cycles.explained("b-2") == ExplainingCycle(seq=second, waiting=make.a_waiting())
 
 
 def test_cycles_come_back_whole_in_their_order(store: SqlStore) -> None:
@@ -743,8 +743,8 @@ def test_a_campaign_has_started_when_a_member_left_the_queue(store: SqlStore) ->
 
 
 def test_a_policy_is_kept_by_name_and_version(store: SqlStore) -> None:
-    def mine(version: int, text: str) -> KeptPolicy:
-        return KeptPolicy(name="mine", version=version, text=text, by_user_id="op", at=make.NOW)
+    def mine(version: int, text: str) -> StoredPolicy:
+        return StoredPolicy(name="mine", version=version, text=text, by_user_id="op", at=make.NOW)
 
     with store.write() as uow:
         uow.cycles.keep_policy(mine(2, "b"))
@@ -851,7 +851,7 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
             record = make.a_record(
                 decided_at=make.at(-200), parts=(("snapshot", b"s"),), outcome=name.encode()
             )
-            uow.cycles.explain(name, Explained(seq=uow.cycles.keep(record)))
+            uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.keep(record)))
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
         for name in ("done", "fresh", "live"):
             uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
@@ -931,14 +931,14 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
         assert uow.webhooks.due_users(make.at(1)) == ["ada", "bob"]
         assert len(uow.webhooks.due("ada", make.at(1), limit=1)) == 1
         assert uow.webhooks.waiting("ada") == 3
-        assert uow.webhooks.put_off("ada", make.at(1), make.at(10), most_tries=2) == 0
+        assert uow.webhooks.put_off("ada", make.at(1), make.at(10), max_tries=2) == 0
         assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == []
         assert uow.webhooks.due_users(make.at(1)) == ["bob"]
         assert [(e.event_seq, e.tries) for e in uow.webhooks.due("ada", make.at(10), limit=9)] == [
             (1, 1),
             (3, 1),
         ]
-        assert uow.webhooks.put_off("ada", make.at(10), make.at(20), most_tries=2) == 2
+        assert uow.webhooks.put_off("ada", make.at(10), make.at(20), max_tries=2) == 2
         assert uow.webhooks.waiting("ada") == 1
         uow.webhooks.done(2)
         uow.webhooks.done(2)

@@ -217,42 +217,42 @@ def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
 
 def test_leases_of_a_board_do_not_overlap(store: SqlStore) -> None:
     with store.write() as uow:
-        uow.keeping.add_lease(a_lease())
-        uow.keeping.add_lease(a_lease("next", 60, 90))
-        uow.keeping.add_lease(replace(a_lease("other"), target_uid="rpi4b-0001-0002"))
+        uow.reservations.add_lease(a_lease())
+        uow.reservations.add_lease(a_lease("next", 60, 90))
+        uow.reservations.add_lease(replace(a_lease("other"), target_uid="rpi4b-0001-0002"))
         for since, until in ((-10, 1), (0, 60), (10, 20), (59, 100), (-5, 500)):
             with pytest.raises(Conflict, match="is leased from"):
-                uow.keeping.add_lease(a_lease("clash", since, until))
+                uow.reservations.add_lease(a_lease("clash", since, until))
     with store.read() as uow:
-        assert uow.keeping.lease("lease-1") == a_lease()
-        assert [each.lease_id for each in uow.keeping.leases(make.at(30))] == [
+        assert uow.reservations.lease("lease-1") == a_lease()
+        assert [each.lease_id for each in uow.reservations.leases(make.at(30))] == [
             "lease-1",
             "other",
             "next",
         ]
-        assert [each.lease_id for each in uow.keeping.leases(make.at(60))] == ["next"]
+        assert [each.lease_id for each in uow.reservations.leases(make.at(60))] == ["next"]
         with pytest.raises(NotFound):
-            uow.keeping.lease("gone")
+            uow.reservations.lease("gone")
 
 
 def test_a_lease_ends_early_once_and_makes_room(store: SqlStore) -> None:
     with store.write() as uow:
-        uow.keeping.add_lease(a_lease())
-        uow.keeping.add_lease(a_lease("next", 60, 90))
-        assert uow.keeping.end_lease("lease-1", make.at(20)).until == make.at(20)
-        assert uow.keeping.end_lease("lease-1", make.at(40)).until == make.at(20)
-        never = uow.keeping.end_lease("next", make.at(20))
+        uow.reservations.add_lease(a_lease())
+        uow.reservations.add_lease(a_lease("next", 60, 90))
+        assert uow.reservations.end_lease("lease-1", make.at(20)).until == make.at(20)
+        assert uow.reservations.end_lease("lease-1", make.at(40)).until == make.at(20)
+        never = uow.reservations.end_lease("next", make.at(20))
         assert (never.since, never.until) == (make.at(20), make.at(20))
-        uow.keeping.add_lease(a_lease("again", 20, 90))
+        uow.reservations.add_lease(a_lease("again", 20, 90))
     with store.read() as uow:
-        assert [each.lease_id for each in uow.keeping.leases(make.at(21))] == ["again"]
+        assert [each.lease_id for each in uow.reservations.leases(make.at(21))] == ["again"]
 
 
 def test_leases_that_are_made_side_by_side_do_not_overlap(store: SqlStore) -> None:
     def lease(number: int) -> bool:
         try:
             with store.write() as uow:
-                uow.keeping.add_lease(a_lease(f"lease-{number}"))
+                uow.reservations.add_lease(a_lease(f"lease-{number}"))
         except Conflict:
             return False
         return True
@@ -271,9 +271,9 @@ def test_the_newest_quarantine_of_a_board_counts(store: SqlStore) -> None:
     )
     lifted = replace(first, lifted_at=make.at(99), lifted_by="op", probes=2, probe_id="b-7")
     with store.write() as uow:
-        uow.keeping.set_quarantine(first)
-        assert uow.keeping.quarantines() == {first.target_uid: first}
-        uow.keeping.set_quarantine(lifted)
+        uow.reservations.set_quarantine(first)
+        assert uow.reservations.quarantines() == {first.target_uid: first}
+        uow.reservations.set_quarantine(lifted)
     with store.read() as uow:
-        assert uow.keeping.quarantines() == {first.target_uid: lifted}
-        assert not uow.keeping.quarantines()[first.target_uid].active
+        assert uow.reservations.quarantines() == {first.target_uid: lifted}
+        assert not uow.reservations.quarantines()[first.target_uid].active

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from edgeyard.errors import LeadershipLost, NotFound
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Binding
-from edgeyard.scheduler.model.records import Lead
+from edgeyard.scheduler.model.records import LeaderLease
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import attempts
@@ -21,7 +21,7 @@ from tests.builders import records as make
 BOARD = "rpi4b-0001-0001"
 
 
-def _take(store: SqlStore, server_id: str) -> Lead:
+def _take(store: SqlStore, server_id: str) -> LeaderLease:
     with store.write() as uow:
         taken = uow.leadership.take(uow.leadership.current(), server_id, "http://a", make.NOW)
     assert taken is not None
@@ -30,9 +30,9 @@ def _take(store: SqlStore, server_id: str) -> Lead:
 
 def test_each_leader_begins_an_epoch_of_its_own(store: SqlStore) -> None:
     with store.read() as uow:
-        assert uow.leadership.current() == Lead(epoch=0, renewals=0, server_id="", url="")
+        assert uow.leadership.current() == LeaderLease(epoch=0, renewals=0, server_id="", url="")
     first = _take(store, "a")
-    assert first == Lead(
+    assert first == LeaderLease(
         epoch=1, renewals=0, server_id="a", url="http://a", since=make.NOW, at=make.NOW
     )
     assert _take(store, "b").epoch == 2

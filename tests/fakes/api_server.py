@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckedRequest:
     """One request as it arrived."""
 
     method: str
@@ -47,7 +47,7 @@ class FakeServer:
     """Answers in the order that was stated; the last answer of a route stays."""
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[CheckedRequest] = []
         self._replies: dict[tuple[str, str], list[Answer]] = defaultdict(list)
         self._lock = threading.Lock()
         server = self
@@ -76,14 +76,14 @@ class FakeServer:
             one if isinstance(one, Answer) else Answer(one) for one in replies
         ]
 
-    def of(self, method: str, path: str) -> list[Asked]:
+    def of(self, method: str, path: str) -> list[CheckedRequest]:
         """The requests of a route so far."""
         return [one for one in self.asked if (one.method, one.path) == (method, path)]
 
     def _handle(self, http: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(http.path)
         length = int(http.headers.get("Content-Length") or 0)
-        asked = Asked(
+        asked = CheckedRequest(
             http.command,
             parts.path,
             parse_qs(parts.query),

@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass
-class Received:
+class ReceivedFile:
     """One request."""
 
     headers: dict[str, str]
@@ -29,7 +29,7 @@ class Receiver:
 
     url: str = ""
     status: int = 204
-    got: list[Received] = field(default_factory=list)
+    got: list[ReceivedFile] = field(default_factory=list)
     silent: threading.Event = field(default_factory=threading.Event)
     closing: threading.Event = field(default_factory=threading.Event)
 
@@ -45,7 +45,7 @@ def receiver() -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            made.got.append(Received({k.lower(): v for k, v in self.headers.items()}, body))
+            made.got.append(ReceivedFile({k.lower(): v for k, v in self.headers.items()}, body))
             if made.silent.is_set():
                 made.closing.wait()
             if not made.status:

@@ -409,7 +409,7 @@ def _lease(api: Api) -> str:
     lease_id = f"lease-{secrets.token_hex(4)}"
     now = api.clock.now()
     with api.store.write() as uow:
-        uow.keeping.add_lease(
+        uow.reservations.add_lease(
             Lease(
                 lease_id=lease_id,
                 target_uid=lease_id,

@@ -20,7 +20,7 @@ from fastapi.responses import Response
 
 from edgeyard.benchmark_api.routes import tasks
 from edgeyard.benchmark_api.routes.context import Context
-from edgeyard.benchmark_api.routes.receiving import Received
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
@@ -225,7 +225,7 @@ def test_content_that_is_removed_before_it_is_named_is_asked_for_again(
     url, token = f"/upload/{attempt.job_id}/latencies.csv", {"Authorization": f"Bearer {TOKEN}"}
 
     def too_late(
-        context: Context, job: str, token: str | None, received: Sequence[Received]
+        context: Context, job: str, token: str | None, received: Sequence[ReceivedFile]
     ) -> Response:
         for each in received:
             assert api.files.remove(each.stored.sha256, older_than_s=-60)

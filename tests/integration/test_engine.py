@@ -28,8 +28,8 @@ from edgeyard.scheduler.model.benchmark import (
     Failure,
     FailureCategory,
     Status,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
 from edgeyard.scheduler.model.knowledge import HostLoad
 from edgeyard.scheduler.model.records import BoardOverride
@@ -245,7 +245,7 @@ def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab
     lab.turn()
     (attempt,) = lab.attempts(benchmark_id)
 
-    def said(reason: str) -> Waiting | None:
+    def said(reason: str) -> WaitReason | None:
         blocked = replace(lab.cluster.jobs[attempt.job_id], reason=reason)
         lab.cluster.jobs[attempt.job_id] = blocked
         lab.reconciler.run()
@@ -255,7 +255,7 @@ def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab
     lab.clock.forward(6)
     for sentence in ("2 hosts: no memory left", "1 host: no memory left"):
         waiting = said(sentence)
-        assert waiting == Waiting(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=sentence)
+        assert waiting == WaitReason(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=sentence)
     (told,) = lab.events(benchmark_id, "benchmark.waiting")
     assert told.data["sentence"] == "2 hosts: no memory left"
     lab.cluster.start(attempt.job_id, A)

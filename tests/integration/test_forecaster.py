@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.scheduler.decide.calibration import LEAST_SCORES
+from edgeyard.scheduler.decide.calibration import MIN_SCORES
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.preview import (
-    FORETOLD_MOST,
+    MAX_PREDICTED_QUEUE,
     Candidate,
-    Foreteller,
     Preview,
+    SubmissionForecaster,
     preview,
 )
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -113,7 +113,7 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
         assert found is not None
         return runs, waits, found
 
-    for _ in range(LEAST_SCORES):
+    for _ in range(MIN_SCORES):
         runs, waits, first = foretold()
         urgent = lab.submit(content=b"slow", user_priority=10)
         through(lab, runs, 10.0)
@@ -121,7 +121,7 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
         through(lab, lab.running(waits), 10.0)
         lab.turn()
         forecaster.run()
-    assert forecaster.coverage == Coverage(held=4 + LEAST_SCORES, ended=4 + 2 * LEAST_SCORES)
+    assert forecaster.coverage == Coverage(held=4 + MIN_SCORES, ended=4 + 2 * MIN_SCORES)
     assert forecaster.stretch is not None
     assert forecaster.stretch.late > 4.0
     runs, waits, later = foretold()
@@ -129,8 +129,10 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
     assert first.start_high - first.made_at < timedelta(seconds=15)
     assert later.start_high - later.made_at > timedelta(seconds=25)
     assert would(lab, a_model()).forecast is not None
-    told = Foreteller(lab.cycle, lab.clock, lambda: forecaster.stretch).of(asking(), "ann")
-    plain = Foreteller(lab.cycle, lab.clock).of(asking(), "ann")
+    told = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.stretch).of(
+        asking(), "ann"
+    )
+    plain = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")
     assert told is not None
     assert plain is not None
     assert told.start_high > plain.start_high
@@ -182,7 +184,7 @@ def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> No
     for _ in range(4):
         ran(lab, forecaster, 10.0)
     lab.running(lab.submit())
-    told = Foreteller(lab.cycle, lab.clock).of(asking(), "ann")
+    told = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")
     assert told is not None
     assert told.grounded
     assert told.place == 1
@@ -198,7 +200,7 @@ def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> No
 
 def test_a_submission_whose_times_nobody_knows_is_told_none(lab: Lab) -> None:
     lab.turn()
-    foreteller = Foreteller(lab.cycle, lab.clock)
+    foreteller = SubmissionForecaster(lab.cycle, lab.clock)
     elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None)
     assert foreteller.of(asking(file=elsewhere), "ann") is None
     assert foreteller.of(asking(replace(ASKED, cron="0 3 * * *")), "ann") is None
@@ -209,7 +211,7 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.turn()
-    foreteller = Foreteller(lab.cycle, lab.clock)
+    foreteller = SubmissionForecaster(lab.cycle, lab.clock)
     asked: list[str] = []
 
     def found() -> tuple[JobDescription, list[BenchmarkFile]]:
@@ -224,14 +226,14 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(
     lab.clock.forward(1.0)
     assert foreteller.of(slow, "ann") is not None
     lab.clock.forward(40.0)
-    monkeypatch.setattr(Cycle, "alive", FORETOLD_MOST + 1)
+    monkeypatch.setattr(Cycle, "alive", MAX_PREDICTED_QUEUE + 1)
     assert foreteller.of(slow, "ann") is None
     assert len(asked) == 2
 
 
 def test_one_look_tells_all_of_a_kind_until_the_queue_is_decided_again(lab: Lab) -> None:
     lab.turn()
-    foreteller = Foreteller(lab.cycle, lab.clock)
+    foreteller = SubmissionForecaster(lab.cycle, lab.clock)
     told = foreteller.of(asking(), "ann")
     assert told is not None
     lab.clock.forward(1.0)
@@ -254,7 +256,7 @@ def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
     def broken() -> tuple[JobDescription, list[BenchmarkFile]]:
         raise ValueError
 
-    assert Foreteller(lab.cycle, lab.clock).of(Candidate("", broken), "ann") is None
+    assert SubmissionForecaster(lab.cycle, lab.clock).of(Candidate("", broken), "ann") is None
 
 
 def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:

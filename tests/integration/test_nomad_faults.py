@@ -26,7 +26,7 @@ from tests.nomad_cluster import access_of, clear
 
 pytestmark = [pytest.mark.nomad, pytest.mark.xdist_group("nomad")]
 
-QUICK = RetryPolicy(first_s=0.01, longest_s=0.2, trips_at=1000)
+QUICK = RetryPolicy(first_s=0.01, max_s=0.2, trips_at=1000)
 ID, BOARD = "benchmark-1", "rpi5-0002-0001"
 
 

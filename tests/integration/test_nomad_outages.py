@@ -40,7 +40,7 @@ def nomad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopbackNomad]:
 @pytest.fixture
 def lab(nomad: LoopbackNomad) -> Iterator[Submitter]:
     clear(nomad)
-    quick = RetryPolicy(first_s=0.05, longest_s=0.5, trips_at=1000)
+    quick = RetryPolicy(first_s=0.05, max_s=0.5, trips_at=1000)
     lab = Submitter(NomadCluster(replace(access_of(nomad), timeout_s=3.0), retry=quick))
     yield lab
     lab.cluster.close()

@@ -157,7 +157,7 @@ def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: P
     with lab.store.read() as uow:
         assert len(uow.cycles.page(limit=9, shadows=True)) == 1  # what is placed goes out first
     for _ in range(2):
-        lab.cycle.decide_beside()  # once a cycle
+        lab.cycle.decide_shadow()  # once a cycle
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)
         [_, shadow] = uow.cycles.page(limit=9, shadows=True)
@@ -430,7 +430,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_
         """Of the next one."""
         lab.submit()
         lab.cycle.run()
-        lab.cycle.decide_beside()
+        lab.cycle.decide_shadow()
         with lab.store.read() as uow:
             [newest] = uow.cycles.shadows(since=None, until=None, limit=1)
             return given_of(uow.cycles.get(newest.seq)).knowledge
@@ -467,7 +467,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
             )
         )  # fmt: skip
     lab.cycle.run()
-    lab.cycle.decide_beside()
+    lab.cycle.decide_shadow()
     [(seq, compared)] = Explanations(lab.store, registry(), lab.clock).shadows(None, None, 9)
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)

@@ -15,7 +15,7 @@ from edgeyard.errors import Conflict
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import pending_of
-from edgeyard.scheduler.engine.figures import Figures
+from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -31,7 +31,7 @@ from tests.builders.engine import GOOD, A, Lab
 
 LOW = BenchmarkType.TYPE3  # of priority 60, TYPE1 has 80
 
-LEAST_RUN_S = load_policy("default").least_run_s
+MIN_RUN_S = load_policy("default").min_run_s
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def low(lab: Lab, progress: float = 30.0, **changes: Any) -> tuple[str, str]:
 
 
 def warms_up(lab: Lab, job_id: str, progress: float) -> None:
-    lab.clock.forward(2 * LEAST_RUN_S)  # a task of the embedded cluster starts in its own time
+    lab.clock.forward(2 * MIN_RUN_S)  # a task of the embedded cluster starts in its own time
     lab.progress(job_id, progress, "warmup")
 
 
@@ -119,7 +119,7 @@ def test_nobody_is_stopped_at_once_nor_while_it_measures_unless_it_allows_that(l
     lab.submit(job_completion_threshold=90)
     lab.turn()
     assert lab.cluster.stopped == []  # not yet
-    lab.clock.forward(LEAST_RUN_S)
+    lab.clock.forward(MIN_RUN_S)
     lab.progress(job_id, 20.0, "measuring")
     lab.turn()
     assert lab.cluster.stopped == []  # no longer
@@ -278,7 +278,7 @@ def test_of_others_benchmarks_nobody_learns_the_name(lab: Lab) -> None:
 
 def test_preemptions_are_counted(lab: Lab) -> None:
     seen: list[str] = []
-    figures = Figures(lab.store, lambda name, value, labels: seen.append(name))
+    figures = EventMetrics(lab.store, lambda name, value, labels: seen.append(name))
     low(lab)
     lab.submit(job_completion_threshold=90)
     lab.turn()
@@ -348,13 +348,13 @@ def test_on_the_embedded_cluster_the_board_changes_hands(tmp_path: Path) -> None
 def test_an_operator_sends_a_running_benchmark_back_whatever_its_priority(lab: Lab) -> None:
     benchmark_id = lab.submit(max_retries=0, preemptible=False)
     with pytest.raises(Conflict, match="only running ones"), lab.store.write() as uow:
-        lifecycle.send_back(uow, benchmark_id, lab.clock.now(), "op")
+        lifecycle.preempt_by_operator(uow, benchmark_id, lab.clock.now(), "op")
     job_id = lab.running(benchmark_id)
     lab.progress(job_id, 60.0)
     with lab.store.write() as uow:
-        lifecycle.send_back(uow, benchmark_id, lab.clock.now(), "op")
+        lifecycle.preempt_by_operator(uow, benchmark_id, lab.clock.now(), "op")
     with pytest.raises(Conflict, match="about to end"), lab.store.write() as uow:
-        lifecycle.send_back(uow, benchmark_id, lab.clock.now(), "op")
+        lifecycle.preempt_by_operator(uow, benchmark_id, lab.clock.now(), "op")
     lab.reconciler.run()
     assert lab.cluster.stopped == [job_id]
     lab.reconciler.run()

@@ -15,9 +15,9 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.policy import Policy, parse_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Kind, Registry
+from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.model.record import CycleRecord
 from tests.builders.decision import policy
 
 BOARDS = snapshot_of([board("rpi4b-0001-0001"), board("rpi4b-0001-0002")])
@@ -135,5 +135,5 @@ class _NoBoard:
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         return "is out of bounds"
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         return ""

@@ -22,8 +22,8 @@ from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
+from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.history import History, past_run
-from edgeyard.scheduler.model.record import Explained
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter, Store
 from edgeyard.scheduler.store import SqlStore
@@ -61,7 +61,7 @@ def add(store: Store, name: str, *, age_s: float, live: bool = False, **changes:
         uow.log.append(make.an_event("benchmark.status", benchmark_id=name, at=ended))
         uow.log.remember(f"key-{name}", "ada", "hash", {})
         record = make.a_record(decided_at=ended, outcome=name.encode())
-        uow.cycles.explain(name, Explained(seq=uow.cycles.keep(record)))
+        uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.keep(record)))
 
 
 def test_a_class_goes_when_its_time_is_over_and_no_other(store: Store) -> None:

@@ -16,7 +16,7 @@ from edgeyard.errors import Conflict, Unavailable
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 from edgeyard.scheduler.store import SqlStore
-from edgeyard.scheduler.store.turns import Turns
+from edgeyard.scheduler.store.write_queue import WriteQueue
 from tests.builders import records as make
 
 
@@ -297,7 +297,7 @@ def test_a_refusal_of_the_unit_of_work_itself_is_not_tried_again(store: SqlStore
 
 
 def test_nobody_waits_for_ever_while_others_take_turns() -> None:
-    turns = Turns(wait_s=30.0)
+    turns = WriteQueue(wait_s=30.0)
     inside = 0
     finished: list[int] = []
 
@@ -315,7 +315,7 @@ def test_nobody_waits_for_ever_while_others_take_turns() -> None:
 
 
 def test_a_turn_that_does_not_come_is_unavailable_and_the_next_comes() -> None:
-    turns = Turns(wait_s=0.01)
+    turns = WriteQueue(wait_s=0.01)
     with turns.turn(), pytest.raises(Unavailable), turns.turn():
         pass
     with turns.turn():

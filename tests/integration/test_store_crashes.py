@@ -22,7 +22,7 @@ import itertools, os, sys
 from pathlib import Path
 from edgeyard import failpoints
 from edgeyard.scheduler.files import ContentFiles
-from edgeyard.scheduler.model.record import Explained
+from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -34,7 +34,7 @@ def serve(folder):
         with store.write() as uow:
             uow.benchmarks.add(make.a_benchmark(name))
             uow.log.append(make.an_event(benchmark_id=name))
-            uow.cycles.explain(name, Explained(seq=uow.cycles.keep(make.a_record())))
+            uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.keep(make.a_record())))
             uow.attempts.add_all([make.an_attempt(name)])
         os.write(1, f"submitted {name}\\n".encode())
         writer = files.writer(10**6)

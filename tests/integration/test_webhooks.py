@@ -22,7 +22,7 @@ from tests.builders.api import running
 from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab
 from tests.databases import database_in, stored_text
-from tests.fakes.receiver import Received, Receiver, receiver
+from tests.fakes.receiver import ReceivedFile, Receiver, receiver
 
 KEYS = WebhookKeys(b"k" * 32)
 LOCAL = AddressRules(["127.0.0.1"])
@@ -86,7 +86,7 @@ def completed(lab: Lab, user_id: str = "ann") -> str:
     return benchmark_id
 
 
-def is_genuine(received: Received, secret: str) -> bool:
+def is_genuine(received: ReceivedFile, secret: str) -> bool:
     """As a receiver checks it."""
     parts = dict(part.split("=", 1) for part in received.headers["x-edgeyard-signature"].split(","))
     signed = f"{parts['t']}.".encode() + received.body
@@ -111,7 +111,7 @@ def test_an_end_is_told_once_and_signed(lab: Lab, there: Receiver) -> None:
     assert told["data"]["status"] == "completed"
     assert got.headers["content-type"] == "application/json"
     assert is_genuine(got, KEYS.secret(mine))
-    assert not is_genuine(Received(got.headers, got.body + b" "), KEYS.secret(mine))
+    assert not is_genuine(ReceivedFile(got.headers, got.body + b" "), KEYS.secret(mine))
     assert not is_genuine(got, KEYS.secret(hook(lab, there.url, "bob")))
     at = int(got.headers["x-edgeyard-signature"].split(",")[0].removeprefix("t="))
     assert at == int(lab.clock.now().timestamp())

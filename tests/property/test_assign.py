@@ -86,19 +86,19 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
     asked: list[dict[str, object]],
     kept_by: list[tuple[str, int, str | None]],
     busy: frozenset[str],
-    joint_most: int,
+    max_joint_jobs: int,
     of: str,
     binding: Binding | None,
 ) -> None:
     """Wherever a job may land by its binding: on any board that it does not rule out itself."""
     benchmarks = queue(asked)
-    known = Knowledge(leases=leased(kept_by), most_run_s=BOUND_S)
+    known = Knowledge(leases=leased(kept_by), max_run_s=BOUND_S)
     result = cycle(
         snapshot_of([board(uid, busy=uid in busy) for uid in UIDS]),
         benchmarks,
         of=of,
         knowledge=known,
-        joint_most=joint_most,
+        max_joint_jobs=max_joint_jobs,
         binding=binding,
         holders=[
             BoardHolder(
@@ -183,11 +183,11 @@ def test_whom_a_board_is_kept_for_starts_at_its_start(
     all_lives: list[tuple[PendingBenchmark, float]],
     kept_by: list[tuple[str, int, str | None]],
     cool_down_s: float,
-    joint_most: int,
+    max_joint_jobs: int,
 ) -> None:
     """Cycle after cycle, with runs that end when they like; only one that came before delays it."""
     waiting = {each.benchmark_id: (each, share) for each, share in all_lives}
-    known = Knowledge(leases=leased(kept_by), most_run_s=BOUND_S)
+    known = Knowledge(leases=leased(kept_by), max_run_s=BOUND_S)
     running: dict[str, tuple[BoardHolder, datetime]] = {}
     ended: list[PastRun] = []
     moments = {each.submit_time for each, _ in all_lives}
@@ -205,7 +205,7 @@ def test_whom_a_board_is_kept_for_starts_at_its_start(
             queue,
             now=now,
             knowledge=replace(known, runs=History(ended)),
-            joint_most=joint_most,
+            max_joint_jobs=max_joint_jobs,
             cool_down_s=cool_down_s,
             holders=[holder for holder, _ in running.values()],
         )
@@ -256,7 +256,7 @@ def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
 ) -> None:
     known = Knowledge(
         leases=leased(leases),
-        most_run_s=BOUND_S,
+        max_run_s=BOUND_S,
     )
     result = cycle(
         snapshot_of([board(uid) for uid in UIDS]),
@@ -301,7 +301,7 @@ def test_jointly_the_same_are_served_and_the_scores_add_up_to_the_most(
     )
     snapshot = snapshot_of([board(uid) for uid in UIDS[:boards]])
     more = {"scorers": (Seat(scorer=Fixed(table), weight=1.0),)}
-    result = cycle(snapshot, benchmarks, joint_most=100, more_plugins=more)
+    result = cycle(snapshot, benchmarks, max_joint_jobs=100, more_plugins=more)
     jointly = places(result)
     found = result.decided.scores  # as the aggregator made them
     jobs_of_row = np.argsort(result.decided.batch.class_of_job)

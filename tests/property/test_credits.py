@@ -22,7 +22,7 @@ from tests.builders import records as make
 from tests.fakes.clock import FixedClock
 
 GRANTED = 1000.0
-MOST_RUN_S = 400.0
+DEFAULT_MAX_RUN_S = 400.0
 
 
 @cache
@@ -71,7 +71,9 @@ class Bank:
             number = len(uow.attempts.of(name)) + 1
             attempt = make.an_attempt(name, number, family=benchmark.description.family)
             wanted = [(benchmark, attempt)]
-            return bool(lifecycle.prepare(uow, wanted, self.clock.now(), most_run_s=MOST_RUN_S))
+            return bool(
+                lifecycle.prepare(uow, wanted, self.clock.now(), max_run_s=DEFAULT_MAX_RUN_S)
+            )
 
     def live(self, name: str) -> Attempt | None:
         with self.store.read() as uow:

@@ -23,15 +23,15 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from tests.builders.decision import cycle, places, plugins
 
 FAMILIES = ("rpi4b", "rpi5", "x86")
 UIDS = tuple(f"{family}-0001-000{n}" for family in FAMILIES for n in range(1, 4))
-HELD = Waiting(reason=WaitingReason.HELD, sentence="held")
+HELD = WaitReason(reason=WaitingReason.HELD, sentence="held")
 
 constraints = st.builds(
     Constraint,

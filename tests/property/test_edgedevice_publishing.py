@@ -11,8 +11,8 @@ from edgeyard.devices.edgedevice.publishing import (
     FACTS_EVERY_S,
     PROGRESS_EVERY_S,
     PROGRESS_STEP,
+    PublishedBoard,
     Publisher,
-    Shown,
 )
 from edgeyard.devices.model import Board
 
@@ -25,7 +25,7 @@ def shown(
     uid: str = "rpi4b-0001-0001",
     healthy: bool = True,
     heat: float = 40,
-) -> Shown:
+) -> PublishedBoard:
     board = Board(
         target_uid=uid,
         family="rpi4b",
@@ -35,7 +35,7 @@ def shown(
         healthy=healthy,
         busy=percent is not None,
     )
-    return Shown(board=board, percent=percent or 0, temperature_c=heat)
+    return PublishedBoard(board=board, percent=percent or 0, temperature_c=heat)
 
 
 @settings(max_examples=200)

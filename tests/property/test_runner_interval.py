@@ -20,7 +20,7 @@ from edgeyard.devices.runner.interval import (
     launches_interval,
     median_interval,
 )
-from edgeyard.devices.runner.measure import Until, measure
+from edgeyard.devices.runner.measure import StopRule, measure
 from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import warm_up
 
@@ -141,7 +141,7 @@ def test_the_interval_at_which_a_precision_stops_holds_the_median_as_often_as_it
         found = measure(
             model,  # type: ignore[arg-type]
             {},
-            Until(runs=20, precision=0.02),
+            StopRule(runs=20, precision=0.02),
             QuietWatch(),  # type: ignore[arg-type]
             lambda percent, phase: None,
             clock=model.clock,
@@ -236,4 +236,4 @@ def trend_settles(first_ns: float, factor: float) -> bool:
     def timed(count: int) -> list[int]:
         return [int(first_ns * factor ** next(runs)) for _ in range(count)]
 
-    return warm_up(timed, longest_s=math.inf).settled
+    return warm_up(timed, max_s=math.inf).settled

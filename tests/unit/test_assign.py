@@ -230,8 +230,8 @@ def test_a_board_rests_where_the_policy_says_so(ago_s: float, placed: bool) -> N
 
 def test_jointly_a_board_on_which_it_failed_is_used_only_where_there_is_no_other() -> None:
     tried = pending("tried", tried_uids=frozenset({A}))
-    assert places(cycle(BOTH, [tried, JOB], joint_most=10)) == {"tried": B, "job": A}
-    assert places(cycle(ONE, [tried], joint_most=10)) == {"tried": A}
+    assert places(cycle(BOTH, [tried, JOB], max_joint_jobs=10)) == {"tried": B, "job": A}
+    assert places(cycle(ONE, [tried], max_joint_jobs=10)) == {"tried": A}
 
 
 def booked(number: int, start_s: float) -> PendingBenchmark:
@@ -266,7 +266,7 @@ def test_a_reservation_is_filled_by_who_is_surely_through_before() -> None:
 
 def test_who_may_have_no_more_boards_reserves_none() -> None:
     waits = pending("waits", user_id="ann", submit_time=NOW - in_s(100.0))
-    known = Knowledge(entitlements={"ann": Entitlement(most_running=1, running=1)})
+    known = Knowledge(entitlements={"ann": Entitlement(max_running=1, running=1)})
     result = cycle(ONE, [waits, booked(1, 600.0)], guard_s=50.0, knowledge=known)
     assert set(kept(result)) == {"booked-1"}
 

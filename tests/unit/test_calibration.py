@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.decide.calibration import (
-    LEAST_SCORES,
-    Stretch,
+    MIN_SCORES,
+    IntervalScale,
     score,
     stretch_of,
     stretched,
@@ -21,7 +21,7 @@ from edgeyard.scheduler.model.forecast import Forecast
 from tests.builders import records as make
 
 WAIT_S = 600.0
-STRETCHES = st.builds(Stretch, late=st.floats(0.1, 16.0), early=st.floats(0.1, 16.0))
+STRETCHES = st.builds(IntervalScale, late=st.floats(0.1, 16.0), early=st.floats(0.1, 16.0))
 
 
 def drawn(width: float, samples: int = 64) -> np.ndarray:
@@ -60,11 +60,11 @@ def test_too_narrow_intervals_come_to_hold_four_times_in_five(bias: float) -> No
 
 
 def test_few_forecasts_say_nothing() -> None:
-    assert stretch_of([5.0] * (LEAST_SCORES - 1)) is None
-    assert stretch_of([5.0] * LEAST_SCORES) == Stretch(late=5.0, early=0.1)
+    assert stretch_of([5.0] * (MIN_SCORES - 1)) is None
+    assert stretch_of([5.0] * MIN_SCORES) == IntervalScale(late=5.0, early=0.1)
 
 
-@given(scores=st.lists(st.floats(-1e6, 1e6), min_size=LEAST_SCORES, max_size=200))
+@given(scores=st.lists(st.floats(-1e6, 1e6), min_size=MIN_SCORES, max_size=200))
 def test_no_luck_however_bad_makes_intervals_endless(scores: list[float]) -> None:
     found = stretch_of(scores)
     assert found is not None
@@ -74,7 +74,7 @@ def test_no_luck_however_bad_makes_intervals_endless(scores: list[float]) -> Non
 
 @given(stretch=STRETCHES, seconds=st.floats(1.0, 36_000.0))
 def test_a_start_scores_alike_however_its_forecast_was_stretched(
-    stretch: Stretch, seconds: float
+    stretch: IntervalScale, seconds: float
 ) -> None:
     starts = drawn(0.5, samples=2001)  # few would leave gaps where the ends of an interval are
     plain = score(told(starts), after(seconds), None)
@@ -84,7 +84,7 @@ def test_a_start_scores_alike_however_its_forecast_was_stretched(
 
 @given(stretch=STRETCHES, soonest=st.floats(0.0, 300.0))
 def test_stretching_keeps_medians_order_and_what_cannot_be(
-    stretch: Stretch, soonest: float
+    stretch: IntervalScale, soonest: float
 ) -> None:
     starts = np.maximum(drawn(0.5), soonest)
     found = stretched(starts, soonest, stretch)
@@ -95,7 +95,7 @@ def test_stretching_keeps_medians_order_and_what_cannot_be(
 
 def test_what_starts_at_once_is_left_alone() -> None:
     at_once = np.zeros(64)
-    assert (stretched(at_once, 0.0, Stretch(8.0, 8.0)) == 0.0).all()
+    assert (stretched(at_once, 0.0, IntervalScale(8.0, 8.0)) == 0.0).all()
     assert score(told(at_once), after(30.0), None) is None
 
 

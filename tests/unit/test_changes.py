@@ -260,7 +260,7 @@ def test_other_families_are_left_out_unless_they_share_cores(shared: bool) -> No
 
 
 def test_what_others_got_elsewhere_counts_against_a_quota() -> None:
-    known = Knowledge(entitlements={"user-1": Entitlement(most_running=1)})
+    known = Knowledge(entitlements={"user-1": Entitlement(max_running=1)})
     jobs = [
         pending("first", family="x86", user_priority=9, submit_time=NOW),
         pending("mine", user_priority=1, start_time=NOW + timedelta(seconds=60)),

@@ -13,7 +13,7 @@ from edgeyard.scheduler.clock import (
     SETTLE_S,
     TOLERANCE_S,
     ClockFile,
-    Reading,
+    ClockReading,
     SharedClock,
     SteadyClock,
     Stopwatches,
@@ -34,7 +34,7 @@ def shared_clocks() -> tuple[FixedClock, SharedClock]:
     return machine, SharedClock(own)
 
 
-def read(kept: ClockFile) -> Reading:
+def read(kept: ClockFile) -> ClockReading:
     found = kept.read()
     assert found is not None
     return found[0]

@@ -23,8 +23,8 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
-    Waiting,
     WaitingReason,
+    WaitReason,
 )
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
@@ -81,7 +81,7 @@ def test_a_started_campaign_comes_before_one_that_is_a_few_seconds_older() -> No
 def test_one_that_can_not_be_placed_holds_up_nobody() -> None:
     jobs = [
         pending("first", family="rpi5", submit_time=older(9000)),
-        pending("held", not_ready=Waiting(reason=WaitingReason.HELD, sentence="held")),
+        pending("held", not_ready=WaitReason(reason=WaitingReason.HELD, sentence="held")),
         pending("huge", ram_bytes=64 * GIB, submit_time=older(9000)),
         pending("last"),
     ]
@@ -202,7 +202,7 @@ def test_those_behind_others_are_told_how_many() -> None:
 def test_only_those_that_want_the_same_boards_come_first() -> None:
     jobs = [
         pending("other", family="rpi5", submit_time=older(99)),
-        pending("held", not_ready=Waiting(reason=WaitingReason.HELD, sentence="held")),
+        pending("held", not_ready=WaitReason(reason=WaitingReason.HELD, sentence="held")),
         pending("mine", submit_time=older(1)),
     ]
     snapshot = snapshot_of([board(ONE, busy=True), board("rpi5-0001-0001", busy=True)])
@@ -324,7 +324,7 @@ def test_a_start_time_holds_until_it_is_due() -> None:
 
 
 def test_what_is_not_ready_is_told_as_it_was_handed_in() -> None:
-    fetching = Waiting(reason=WaitingReason.FETCHING, sentence="model.onnx is being downloaded")
+    fetching = WaitReason(reason=WaitingReason.FETCHING, sentence="model.onnx is being downloaded")
     result = cycle(snapshot_of([board(ONE)]), [pending(not_ready=fetching)])
     assert result.waiting["b-1"] is fetching
     assert result.placements == ()
@@ -371,7 +371,7 @@ def test_a_policy_without_staleness_decides_on_what_was_last_known(of: str, age_
 def test_reasons_stay_the_same_while_nothing_happens() -> None:
     jobs = [pending(f"b-{n}") for n in range(5)] + [pending("x", family="rpi9")]
 
-    def told(seconds: int) -> dict[str, Waiting]:
+    def told(seconds: int) -> dict[str, WaitReason]:
         now = NOW + timedelta(seconds=seconds)
         snapshot = snapshot_of([board(ONE, busy=True)], age_s=5.0, now=now)
         return dict(cycle(snapshot, jobs, now=now, seed=seconds).waiting)
@@ -609,7 +609,7 @@ def test_a_filter_whose_words_fail_still_refuses() -> None:
         def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
             raise KeyError("x")
 
-        def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+        def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
             raise KeyError("x")
 
     result = cycle(snapshot_of([board(ONE)]), [pending()], more_plugins={"filters": (Wordless(),)})

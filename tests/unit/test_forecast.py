@@ -11,9 +11,9 @@ import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.batch import kind_of
-from edgeyard.scheduler.decide.calibration import Stretch
+from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.forecast import forecast_of, forecasts, roll
-from edgeyard.scheduler.model.benchmark import Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
@@ -61,7 +61,7 @@ def foretold(
     holders: Sequence[BoardHolder] = (),
     cool_down_s: float = 0.0,
     hold_quantile: float = 1.0,
-    stretch: Stretch | None = None,
+    stretch: IntervalScale | None = None,
     **known: object,
 ) -> dict[str, Forecast]:
     held = {each.target_uid for each in holders}
@@ -120,7 +120,7 @@ def test_who_runs_is_told_its_end_given_that_it_has_not_ended() -> None:
 
 
 def test_a_run_is_never_expected_to_pass_its_bound() -> None:
-    found = foretold(queue(2), uids=(A,), most_run_s=4.0)
+    found = foretold(queue(2), uids=(A,), max_run_s=4.0)
     assert in_s(found["b1"]) == pytest.approx((4.0, 8.0))
 
 
@@ -142,8 +142,8 @@ def test_the_chance_to_meet_a_deadline_is_told(due_s: float, low: float, high: f
 
 
 def test_who_waits_for_what_has_no_time_is_told_none() -> None:
-    held = Waiting(reason=WaitingReason.HELD, sentence="it is held")
-    comes = Waiting(reason=WaitingReason.FETCHING, sentence="net.onnx is being downloaded")
+    held = WaitReason(reason=WaitingReason.HELD, sentence="it is held")
+    comes = WaitReason(reason=WaitingReason.FETCHING, sentence="net.onnx is being downloaded")
     jobs = [pending("held", not_ready=held), pending("never", family="rpi9")]
     assert foretold([*jobs, pending("comes", not_ready=comes)]) == {}
 
@@ -174,7 +174,7 @@ def test_waits_are_stretched_and_runs_are_not() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
     plain = foretold(queue(6), runs=runs, uids=(A,))
-    wide = foretold(queue(6), runs=runs, uids=(A,), stretch=Stretch(late=4.0, early=2.0))
+    wide = foretold(queue(6), runs=runs, uids=(A,), stretch=IntervalScale(late=4.0, early=2.0))
     assert wide["b0"] == plain["b0"]  # begins at once
     last, stretched = plain["b5"], wide["b5"]
     assert in_s(stretched) == pytest.approx(in_s(last), rel=0.05)
@@ -191,7 +191,7 @@ def test_waits_are_stretched_and_runs_are_not() -> None:
 def test_a_stretched_wait_begins_no_sooner_than_a_lease_ends_or_a_start_is_due() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
-    wide = Stretch(late=8.0, early=8.0)
+    wide = IntervalScale(late=8.0, early=8.0)
     leased = foretold(queue(3), runs=runs, uids=(A,), stretch=wide, leases=(lease(0, 50),))
     assert min(each.start_low for each in leased.values()) == NOW + timedelta(seconds=50)
     due = NOW + timedelta(seconds=30)
@@ -263,12 +263,12 @@ def test_a_promised_start_is_told_and_the_board_kept_until_it_comes() -> None:
     jobs = [*queue(1, user_time_s=50.0), told]
     found = foretold(jobs, uids=(A,), holders=[held])
     assert starts_s(found, "told", "b0") == pytest.approx([30.0, 40.0], abs=0.5)
-    why = Waiting(reason=WaitingReason.HELD, sentence="it is held")
+    why = WaitReason(reason=WaitingReason.HELD, sentence="it is held")
     assert foretold([jobs[0], replace(told, not_ready=why)], uids=(A,)) == {}
 
 
 def test_a_quota_is_waited_for() -> None:
-    found = foretold(queue(2), entitlements={"user-1": Entitlement(most_running=1)})
+    found = foretold(queue(2), entitlements={"user-1": Entitlement(max_running=1)})
     assert in_s(found["b1"])[0] == pytest.approx(10.0, abs=0.4)
 
 
@@ -277,7 +277,7 @@ def test_of_one_alone_those_behind_are_left_out() -> None:
     found = forecast_of(result.decided, "b2")
     assert found is not None
     assert found.place == 3
-    held = Waiting(reason=WaitingReason.HELD, sentence="")
+    held = WaitReason(reason=WaitingReason.HELD, sentence="")
     result = cycle(snapshot_of([board(A)]), [*queue(2), pending("held", not_ready=held)])
     assert forecast_of(result.decided, "held") is None
 

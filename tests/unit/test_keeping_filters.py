@@ -308,7 +308,7 @@ def test_a_quota_counts_what_is_placed_earlier_in_the_cycle() -> None:
     uids = [ONE, TWO, THREE]
     jobs = [pending("a-1", user_id="ann"), pending("a-2", user_id="ann"),
             pending("a-3", user_id="ann"), pending("b-1", user_id="bob")]  # fmt: skip
-    knowledge = Knowledge(entitlements={"ann": Entitlement(most_running=2, running=1)})
+    knowledge = Knowledge(entitlements={"ann": Entitlement(max_running=2, running=1)})
     result = cycle(snapshot_of([board(uid) for uid in uids]), jobs, knowledge=knowledge)
     assert set(places(result)) == {"a-1", "b-1"}
     assert why(result, "a-2") == (
@@ -344,7 +344,7 @@ def test_who_may_have_no_more_stops_nobody_else() -> None:
     snapshot = snapshot_of([board(ONE, busy=True, progress=5.0)])
     free = cycle(snapshot, [urgent], holders=[holder])
     assert [each.victim_id for each in free.preemptions] == ["low"]
-    bound = Knowledge(entitlements={"ann": Entitlement(most_running=1, running=1)})
+    bound = Knowledge(entitlements={"ann": Entitlement(max_running=1, running=1)})
     assert cycle(snapshot, [urgent], holders=[holder], knowledge=bound).preemptions == ()
 
 
@@ -368,7 +368,7 @@ _USERS = ("ann", "bob", "eve")
         st.builds(
             Entitlement,
             credits_left=st.one_of(st.none(), st.floats(0, 1500)),
-            most_running=st.one_of(st.none(), st.integers(0, 4)),
+            max_running=st.one_of(st.none(), st.integers(0, 4)),
             running=st.integers(0, 3),
         ),
     ),
@@ -393,14 +393,14 @@ def test_no_cycle_gives_a_user_more_than_the_account_bears(
         for n, (user, family, time_s, budget, priority) in enumerate(jobs)
     ]
     boards = [board(f"{family}-0001-{n:04}") for family in ("rpi4b", "rpi5") for n in range(1, 6)]
-    knowledge = Knowledge(entitlements=entitled, rates=rates, most_run_s=400.0)
+    knowledge = Knowledge(entitlements=entitled, rates=rates, max_run_s=400.0)
     result = cycle(snapshot_of(boards), waiting, of=policy, knowledge=knowledge)
     assert not result.faults
     placed = [each for each in waiting if each.benchmark_id in places(result)]
     for user, has in entitled.items():
         own = [each for each in placed if each.user_id == user]
-        if has.most_running is not None:
-            assert not own or has.running + len(own) <= has.most_running
+        if has.max_running is not None:
+            assert not own or has.running + len(own) <= has.max_running
         if has.credits_left is not None:
             cost = 0.0
             for each in own:

@@ -27,7 +27,7 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.allocations import moment
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import Housekeeper
+from edgeyard.scheduler.clusters.nomad.housekeeping import GarbageCollector
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.hcl.cron import cron_of
@@ -50,7 +50,7 @@ from tests.builders.nomad import (
 )
 
 ACCESS = NomadAccess(address=ADDRESS, token="s3cret", namespace="lab", region="eu")
-QUICK = RetryPolicy(first_s=0.0, longest_s=0.0)
+QUICK = RetryPolicy(first_s=0.0, max_s=0.0)
 TEXT = a_job("pass", on(UID))
 PARSED = api_job(parse_job(TEXT))
 TAKEN = httpx.Response(500, text="Enforcing job modify index 0: job already exists")
@@ -213,7 +213,7 @@ class TestCalls:
         breaker.enter()
 
     def test_wait_longer_each_time_but_never_too_long(self) -> None:
-        policy = RetryPolicy(first_s=1.0, longest_s=30.0)
+        policy = RetryPolicy(first_s=1.0, max_s=30.0)
         for failures, whole_s in ((1, 1), (2, 2), (4, 8), (6, 30), (1000, 30)):
             assert whole_s / 2 <= policy.wait_s(failures) <= whole_s
 
@@ -681,7 +681,7 @@ class TestAnEmptyDatabase:
         nomad.get("/v1/nodes").respond(json=[node(device())])
         nomad.get("/v1/allocations").respond(json=[])
         jobs = nomad.get("/v1/jobs").respond(json=[job("benchmark-x"), job("benchmark-y", "dead")])
-        cluster = NomadCluster(ACCESS, retry=QUICK, blank=lambda: True)
+        cluster = NomadCluster(ACCESS, retry=QUICK, database_empty=lambda: True)
         for _ in range(2):
             with pytest.raises(ClusterUnreachable, match=r"1 of Edgeyard.s are live .*benchmark-x"):
                 cluster.hosts()
@@ -773,7 +773,7 @@ class TestHousekeeping:
         )
         removed = nomad.delete(path__startswith="/v1/").respond(json={})
         known = {"benchmark-orphan", "benchmark-young", "benchmark-old", "benchmark-kept", "other"}
-        keeper = Housekeeper(
+        keeper = GarbageCollector(
             client,
             purge_age_s=7 * 86400,
             ended=lambda ids: known & set(ids),
@@ -800,7 +800,7 @@ class TestHousekeeping:
         nomad.get("/v1/vars").respond(json=[])
         nomad.delete("/v1/job/benchmark-bad").respond(403, text="Permission denied")
         good = nomad.delete("/v1/job/benchmark-good").respond(json={})
-        Housekeeper(
+        GarbageCollector(
             client,
             purge_age_s=7 * 86400,
             ended=lambda ids: ids,

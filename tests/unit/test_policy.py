@@ -37,15 +37,15 @@ def test_native_leaves_the_choice_to_the_cluster() -> None:
     assert native.binding is Binding.LOOSE
     assert native.scorers == ()
     assert "ram" not in native.filters
-    assert native.most_preemptions == 0
+    assert native.max_preemptions == 0
 
 
 def test_nobody_is_stopped_before_a_least_run_unless_a_policy_says_so() -> None:
-    assert {load_policy(name).least_run_s for name in built_in_policies()} == {10.0}
+    assert {load_policy(name).min_run_s for name in built_in_policies()} == {10.0}
     stated = read_policy("default")
-    line = next(line for line in stated.splitlines() if line.startswith("least_run_s"))
-    assert parse_policy(stated.replace(line, "")).least_run_s == 10.0
-    assert parse_policy(stated.replace(line, "least_run_s = 0")).least_run_s == 0.0
+    line = next(line for line in stated.splitlines() if line.startswith("min_run_s"))
+    assert parse_policy(stated.replace(line, "")).min_run_s == 10.0
+    assert parse_policy(stated.replace(line, "min_run_s = 0")).min_run_s == 0.0
 
 
 def test_types_that_may_preempt_others_are_a_gap_apart() -> None:
@@ -143,7 +143,7 @@ class Quarantine:
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         return ""
 
-    def nowhere(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
+    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
         return ""
 
 

@@ -10,7 +10,7 @@ import pytest
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.framework.policy import PriorityMode
-from edgeyard.scheduler.model.benchmark import BenchmarkType, Waiting, WaitingReason
+from edgeyard.scheduler.model.benchmark import BenchmarkType, WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from tests.builders.decision import cycle, places, policy
@@ -165,7 +165,7 @@ def test_only_on_boards_that_it_could_use(changes: dict[str, object]) -> None:
 
 def test_a_policy_may_leave_it_to_the_cluster() -> None:
     snapshot = snapshot_of([board(A, busy=True)])
-    assert not cycle(snapshot, [urgent()], holders=[holder(A)], most_preemptions=0).preemptions
+    assert not cycle(snapshot, [urgent()], holders=[holder(A)], max_preemptions=0).preemptions
 
 
 def test_nothing_is_stopped_on_old_knowledge() -> None:
@@ -180,7 +180,7 @@ def ran(seconds: float) -> dict[str, object]:
 @pytest.mark.parametrize(("seconds", "may"), [(29.0, False), (30.0, True)])
 def test_nobody_is_stopped_before_the_least_run(seconds: float, may: bool) -> None:
     snapshot = snapshot_of([board(A, busy=True)])
-    result = cycle(snapshot, [urgent()], holders=[holder(A, **ran(seconds))], least_run_s=30.0)
+    result = cycle(snapshot, [urgent()], holders=[holder(A, **ran(seconds))], min_run_s=30.0)
     assert bool(stopped(result)) is may
 
 
@@ -223,7 +223,7 @@ def test_nobody_is_stopped_for_one_whose_user_may_have_no_more() -> None:
     snapshot = snapshot_of([board(A, busy=True)])
 
     def found(running: int) -> CycleResult:
-        entitled = {"user-1": Entitlement(most_running=1, running=running)}
+        entitled = {"user-1": Entitlement(max_running=1, running=running)}
         known = Knowledge(entitlements=entitled)
         return cycle(snapshot, [urgent()], holders=[holder(A)], knowledge=known)
 
@@ -258,7 +258,7 @@ def test_nobody_is_stopped_on_a_board_that_the_other_would_not_get() -> None:
 @pytest.mark.parametrize(
     "one",
     [
-        urgent(not_ready=Waiting(reason=WaitingReason.HELD, sentence="it is held")),
+        urgent(not_ready=WaitReason(reason=WaitingReason.HELD, sentence="it is held")),
         urgent(start_time=NOW + timedelta(seconds=60)),
     ],
 )

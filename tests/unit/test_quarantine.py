@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deploy.make_probe import make
 from edgeyard.plugins.testing import NOW
 from edgeyard.scheduler.decide.quarantine import board_records
-from edgeyard.scheduler.engine.quarantine import PROBE_MODEL, Warden, let_back
+from edgeyard.scheduler.engine.quarantine import PROBE_MODEL, QuarantineController, lift_quarantine
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Failure, FailureCategory, Status
@@ -118,7 +118,7 @@ class Watched(Lab):
     def __init__(self, folder: Path, *boards: str) -> None:
         super().__init__(folder, *boards)
         self.counted: list[tuple[str, str]] = []
-        self.warden = Warden(
+        self.warden = QuarantineController(
             self.store,
             ContentFiles(folder / "files"),
             self.views,
@@ -130,7 +130,7 @@ class Watched(Lab):
     def views(self) -> tuple[BoardView, ...]:
         self.twin.refresh(self.cluster.hosts(), self.clock.now())
         with self.store.read() as uow:
-            aside = uow.keeping.quarantines().values()
+            aside = uow.reservations.quarantines().values()
         reasons = {each.target_uid: each.reason for each in aside if each.active}
         return self.twin.views(drained={}, holders={}, quarantined=reasons)
 
@@ -139,7 +139,7 @@ class Watched(Lab):
 
     def quarantine(self, uid: str) -> Quarantine:
         with self.store.read() as uow:
-            return uow.keeping.quarantines()[uid]
+            return uow.reservations.quarantines()[uid]
 
     def run_on(self, uid: str, *, fails: bool) -> None:
         benchmark_id = self.submit(target_uid=uid, max_retries=0)
@@ -213,6 +213,6 @@ def test_a_board_that_is_away_is_not_probed_and_an_operator_lets_it_back(tmp_pat
     assert gone.target_uid == A
     assert not lab.warden.run()
     with lab.store.write() as uow:
-        let_back(uow, uow.keeping.quarantines()[A], lab.clock.now(), by="op")
+        lift_quarantine(uow, uow.reservations.quarantines()[A], lab.clock.now(), by="op")
     assert lab.quarantine(A).lifted_by == "op"
     assert not lab.warden.run()  # what was before does not count again

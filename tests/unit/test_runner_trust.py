@@ -18,9 +18,9 @@ from edgeyard.devices.runner.conditions import Conditions, Watch
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.engines.ort import OrtEngine
 from edgeyard.devices.runner.feeds import Feeds
-from edgeyard.devices.runner.measure import Measurement, Until, measure, timed_runs
+from edgeyard.devices.runner.measure import Measurement, StopRule, measure, timed_runs
 from edgeyard.devices.runner.trust import judge
-from edgeyard.devices.runner.warmup import MOST_WINDOWS, warm_up
+from edgeyard.devices.runner.warmup import MAX_WINDOWS, warm_up
 from edgeyard.errors import RunFailed
 from tests.builders.runner import linear_model
 
@@ -53,7 +53,7 @@ def jitter(run: int) -> float:
     return math.sin(run * 12.9898) * math.sin(run * 78.233)
 
 
-def measured(session: Scripted, until: Until, machine: Path) -> Measurement:
+def measured(session: Scripted, until: StopRule, machine: Path) -> Measurement:
     return measure(
         session,
         {"x": np.zeros(1, np.float32)},
@@ -76,7 +76,7 @@ def machine(tmp_path: Path) -> Path:
 
 def test_a_quiet_run_is_comparable(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000 + int(50_000 * jitter(run)))
-    found = measured(session, Until(runs=100), machine)
+    found = measured(session, StopRule(runs=100), machine)
     assert found.verdict.verdict == "comparable", found.verdict.reasons
     assert len(found.latencies_ms) == 100
     assert found.warmup is not None
@@ -88,7 +88,7 @@ def test_a_quiet_run_is_comparable(machine: Path) -> None:
 def test_a_warm_up_is_waited_for_before_anything_counts(machine: Path) -> None:
     # the first 40 runs fall from 10 ms to 5 ms
     session = Scripted(lambda run: max(5_000_000, 10_000_000 - 125_000 * run))
-    found = measured(session, Until(runs=50), machine)
+    found = measured(session, StopRule(runs=50), machine)
     assert found.verdict.verdict == "comparable"
     assert found.warmup is not None
     assert found.warmup.runs >= 40
@@ -100,7 +100,7 @@ def test_a_warm_up_that_never_settles_makes_the_result_invalid(
     machine: Path, growth: float
 ) -> None:
     session = Scripted(lambda run: int(50_000_000 * growth**run) + 1)
-    found = measured(session, Until(runs=30), machine)
+    found = measured(session, StopRule(runs=30), machine)
     assert found.verdict.verdict == "invalid"
     assert "not_settled" in codes(found)
 
@@ -109,9 +109,9 @@ def test_the_warm_up_is_bounded_in_windows_and_time() -> None:
     rising = Scripted(lambda run: int(1_000_000 * 1.02**run))
     found = warm_up(lambda count: timed_runs(rising.run, {}, count, rising.clock))
     assert not found.settled
-    assert found.runs <= 6 + MOST_WINDOWS * found.window
+    assert found.runs <= 6 + MAX_WINDOWS * found.window
     slow = Scripted(lambda run: int(2e9 * 1.1**run))
-    found = warm_up(lambda count: timed_runs(slow.run, {}, count, slow.clock), longest_s=10.0)
+    found = warm_up(lambda count: timed_runs(slow.run, {}, count, slow.clock), max_s=10.0)
     assert not found.settled
     assert found.runs < 12
 
@@ -119,7 +119,7 @@ def test_the_warm_up_is_bounded_in_windows_and_time() -> None:
 @pytest.mark.parametrize("run_s", [1.1, 4.3, 60.0])
 def test_a_slow_but_steady_model_is_comparable(machine: Path, run_s: float) -> None:
     session = Scripted(lambda run: int(run_s * 1e9 * (1 + 0.01 * jitter(run))))
-    found = measured(session, Until(runs=20), machine)
+    found = measured(session, StopRule(runs=20), machine)
     assert found.verdict.verdict == "comparable", found.verdict.reasons
     assert found.warmup is not None
     assert found.warmup.runs == 4, "one that is cold, and three that agree"
@@ -127,7 +127,7 @@ def test_a_slow_but_steady_model_is_comparable(machine: Path, run_s: float) -> N
 
 def test_a_slow_model_that_still_gets_faster_is_warmed_up_for_longer(machine: Path) -> None:
     session = Scripted(lambda run: int(4.3e9 * max(1.0, 2.0 - 0.2 * run)))
-    found = measured(session, Until(runs=20), machine)
+    found = measured(session, StopRule(runs=20), machine)
     assert found.verdict.verdict == "comparable", found.verdict.reasons
     assert found.latencies_ms.max() == 4300.0
 
@@ -140,7 +140,7 @@ def test_a_slow_noisy_but_level_model_settles(machine: Path) -> None:
 
 def test_a_first_run_that_is_slow_makes_no_slow_model(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000 if run > 1 else 3_000_000_000)
-    found = measured(session, Until(runs=20), machine)
+    found = measured(session, StopRule(runs=20), machine)
     assert found.warmup is not None
     assert found.warmup.window >= 5
     assert found.verdict.verdict == "comparable"
@@ -152,14 +152,14 @@ def test_a_noisy_but_level_series_settles() -> None:
 
 
 def test_too_few_runs_are_invalid(machine: Path) -> None:
-    found = measured(Scripted(lambda run: 5_000_000), Until(runs=5), machine)
+    found = measured(Scripted(lambda run: 5_000_000), StopRule(runs=5), machine)
     assert found.verdict.verdict == "invalid"
     assert codes(found) == {"too_few_runs"}
 
 
 def test_a_precision_is_measured_for_until_it_is_reached(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000 + int(1_000_000 * jitter(run)))
-    found = measured(session, Until(runs=1, precision=0.02, longest_s=1e9), machine)
+    found = measured(session, StopRule(runs=1, precision=0.02, max_s=1e9), machine)
     assert found.verdict.interval is not None
     assert found.verdict.interval.half_width <= 0.02
     assert found.verdict.verdict == "comparable"
@@ -167,7 +167,7 @@ def test_a_precision_is_measured_for_until_it_is_reached(machine: Path) -> None:
 
 def test_a_precision_that_time_does_not_allow_is_told(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000 + int(4_000_000 * jitter(run)))
-    found = measured(session, Until(runs=1, precision=0.001, longest_s=0.5), machine)
+    found = measured(session, StopRule(runs=1, precision=0.001, max_s=0.5), machine)
     assert found.verdict.verdict == "suspect"
     assert codes(found) == {"precision_not_reached"}
     assert found.as_json()["precision"] == {
@@ -179,18 +179,18 @@ def test_a_precision_that_time_does_not_allow_is_told(machine: Path) -> None:
 
 def test_short_runs_are_measured_for_a_minimum_time(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000)
-    found = measured(session, Until(runs=20, min_s=0.5), machine)
+    found = measured(session, StopRule(runs=20, min_s=0.5), machine)
     assert (len(found.latencies_ms), found.loops) == (100, 1)
 
 
 def test_more_runs_than_the_minimum_time_takes_are_all_done(machine: Path) -> None:
     session = Scripted(lambda run: 50_000_000)
-    assert len(measured(session, Until(runs=20, min_s=0.5), machine).latencies_ms) == 20
+    assert len(measured(session, StopRule(runs=20, min_s=0.5), machine).latencies_ms) == 20
 
 
 def test_a_minimum_time_ends_with_the_time_that_is_left(machine: Path) -> None:
     session = Scripted(lambda run: 50_000_000)
-    found = measured(session, Until(runs=2, min_s=0.5, longest_s=0.2), machine)
+    found = measured(session, StopRule(runs=2, min_s=0.5, max_s=0.2), machine)
     assert len(found.latencies_ms) == 4
 
 
@@ -199,7 +199,7 @@ def test_one_number_covers_many_times_the_clocks_grain(
     machine: Path, run_us: float, loops: int
 ) -> None:
     session = Scripted(lambda run: int(run_us * 1000))
-    found = measured(session, Until(runs=20), machine)
+    found = measured(session, StopRule(runs=20), machine)
     assert found.loops == loops
     assert len(found.latencies_ms) == 20
     assert found.as_json()["nb_inference"] == 20 * loops
@@ -251,7 +251,7 @@ def test_a_clock_that_stands_still_is_invalid() -> None:
 
 def test_outputs_that_are_not_finite_are_refused(machine: Path) -> None:
     with pytest.raises(RunFailed, match=r"'y'.*NaN") as error:
-        measured(Scripted(lambda run: 1000, value=math.nan), Until(runs=5), machine)
+        measured(Scripted(lambda run: 1000, value=math.nan), StopRule(runs=5), machine)
     assert error.value.category == "user_model"
 
 

@@ -170,7 +170,7 @@ def test_values_of_frames_come_back_and_others_are_refused() -> None:
     with ours, theirs:
         value = {"a": np.arange(5), "b": "text"}
         send(ours, Frame.ASK, *pickled(value))
-        kind, data = receive(theirs, most_bytes=10_000)
+        kind, data = receive(theirs, max_bytes=10_000)
         found = unpickled(data)
         assert kind is Frame.ASK
         assert isinstance(found, dict)
@@ -178,4 +178,4 @@ def test_values_of_frames_come_back_and_others_are_refused() -> None:
         assert found["a"].tolist() == [0, 1, 2, 3, 4]
         os.write(ours.fileno(), b"\x09" + (0).to_bytes(8, "little"))
         with pytest.raises(BrokenFrameError, match="kind 9"):
-            receive(theirs, most_bytes=10)
+            receive(theirs, max_bytes=10)

@@ -18,9 +18,9 @@ from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, a
 from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
-from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
 from edgeyard.benchmark_api.routes.sending import stored_file
-from edgeyard.benchmark_api.routes.submitting import Once, enqueue
+from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
@@ -87,9 +87,9 @@ async def train(request: Request, caller: Submitter, context: Ctx) -> Response:
 
 
 def _kept(
-    start: Callable[[Mapping[str, str], Mapping[str, Received], Caller, Context], Response],
+    start: Callable[[Mapping[str, str], Mapping[str, ReceivedFile], Caller, Context], Response],
     fields: Mapping[str, str],
-    files: Mapping[str, Received],
+    files: Mapping[str, ReceivedFile],
     caller: Caller,
     context: Context,
 ) -> Response:
@@ -98,7 +98,7 @@ def _kept(
 
 
 def _run(
-    fields: Mapping[str, str], files: Mapping[str, Received], caller: Caller, context: Context
+    fields: Mapping[str, str], files: Mapping[str, ReceivedFile], caller: Caller, context: Context
 ) -> Response:
     dataset = fields.get("dataset_name")
     tree = translation.description_of(fields, "TYPE2" if dataset else "TYPE1")
@@ -112,7 +112,7 @@ def _run(
 
 
 def _train(
-    fields: Mapping[str, str], files: Mapping[str, Received], caller: Caller, context: Context
+    fields: Mapping[str, str], files: Mapping[str, ReceivedFile], caller: Caller, context: Context
 ) -> Response:
     tree = translation.description_of(fields, "TYPE3")
     learning, sections = translation.training_of(fields.get("config", ""))
@@ -131,12 +131,12 @@ def _train(
     _model_of(tree, fields, files)
     _checked(tree, caller, context)
     data = arrays.combined(context.services, sections, found)
-    with removed_if_refused(context, [Received(TRAINING_DATA, data)]):
+    with removed_if_refused(context, [ReceivedFile(TRAINING_DATA, data)]):
         return _started(tree, fields, files, caller, context, data)
 
 
 def _model_of(
-    tree: dict[str, object], fields: Mapping[str, str], files: Mapping[str, Received]
+    tree: dict[str, object], fields: Mapping[str, str], files: Mapping[str, ReceivedFile]
 ) -> None:
     """Say in the description which model it is.
 
@@ -162,7 +162,7 @@ def _checked(tree: Mapping[str, object], caller: Caller, context: Context) -> No
 def _started(
     tree: dict[str, object],
     fields: Mapping[str, str],
-    files: Mapping[str, Received],
+    files: Mapping[str, ReceivedFile],
     caller: Caller,
     context: Context,
     data: StoredFile | None = None,
@@ -171,13 +171,13 @@ def _started(
     received = list(files.values())
     kept = [_file(FileRole.MODEL, each) for each in received]
     if data is not None:
-        received.append(Received(TRAINING_DATA, data))
+        received.append(ReceivedFile(TRAINING_DATA, data))
         kept.append(_file(FileRole.DATASET, received[-1]))
     services = context.services
     now = services.clock.now()
     try:
         asked = check(tree, caller, services, context.offers.now(), now)
-        once = Once(None, caller.user_id, None, "")
+        once = IdempotencyGuard(None, caller.user_id, None, "")
         made = enqueue(asked, caller, context, now, once=once, kept=kept, received=received)
     except InvalidInput as error:
         raise translation.as_client(error) from None
@@ -185,7 +185,7 @@ def _started(
     return answer({"id": made["benchmark_id"], "status": "queued", "warnings": made["warnings"]})
 
 
-def _file(role: FileRole, received: Received) -> BenchmarkFile:
+def _file(role: FileRole, received: ReceivedFile) -> BenchmarkFile:
     return BenchmarkFile(
         role=role,
         position=0,

@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
 from edgeyard.benchmark_api.routes.documented import accepts_fields, answers
 from edgeyard.benchmark_api.routes.files import name_file, removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.platform import catalogue
-from edgeyard.benchmark_api.routes.receiving import Received, receive_fields
+from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.fields import MAX_NAME_BYTES, MAX_URL, is_url
 from edgeyard.errors import InvalidInput, NotFound
@@ -64,7 +64,9 @@ async def upload_dataset(request: Request, caller: Submitter, context: Ctx) -> R
     return answer({"dataset": file.name} | _shown(file), 207)
 
 
-def _name_dataset(context: Context, caller: Caller, received: Received, stated: str) -> UserFile:
+def _name_dataset(
+    context: Context, caller: Caller, received: ReceivedFile, stated: str
+) -> UserFile:
     with removed_if_refused(context, [received]):
         if received.stored.sha256 != stated:
             raise BadRequest("the dataset does not have the SHA-256 that the field hash states")
@@ -123,7 +125,7 @@ async def import_model(
 ) -> Response:
     """Upload a model, or name one by its reference or URL."""
     _check_platform(platform)
-    files: Mapping[str, Received] = {}
+    files: Mapping[str, ReceivedFile] = {}
     if request.headers.get("content-type"):
         limits = {"model": context.services.settings.model_limit_bytes}
         budget = await run_in_threadpool(upload_budget, context, caller)

@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 4 * 1024 * 1024
 _PARENT_LOOK_S = 0.5
 """How often we look for our parent where the kernel has no pidfd (before 5.3)."""
 
-_LONGEST_POLL_S = 60.0
+_MAX_POLL_S = 60.0
 """poll takes a C int of milliseconds; waking once a minute costs nothing."""
 
 _PR_SET_PDEATHSIG = 1
@@ -234,7 +234,7 @@ def _watch(
             if now - heard >= limits.silence_s:
                 return "silence"
             wait_s = min(started + limits.wall_s, heard + limits.silence_s) - now
-            wait_s = min(wait_s, _LONGEST_POLL_S)
+            wait_s = min(wait_s, _MAX_POLL_S)
             if parent_pid is not None and parent_fd is None:
                 wait_s = min(wait_s, _PARENT_LOOK_S)
             for descriptor, _ in poll.poll(max(1.0, wait_s * 1000)):

@@ -24,9 +24,9 @@ from edgeyard.devices.runner.transports.session import STALLED_S, Link, OnOutput
 from edgeyard.errors import RunFailed
 
 _BLOCK = 256 * 1024
-_MOST_RESULTS_BYTES = 16 * 2**30
-_MOST_RESULTS = 256
-_MOST_REPORT_BYTES = 64 * 1024**2
+_MAX_RESULTS_BYTES = 16 * 2**30
+_MAX_RESULTS = 256
+_MAX_REPORT_BYTES = 64 * 1024**2
 """It is read into memory; what is big belongs into files of its own."""
 
 _FACTS = (
@@ -156,8 +156,8 @@ def _receive(link: Link, spec: RunSpec, on_message: OnMessage) -> None:
                 raise RunFailed("board_fault", "the board handed back a file without a plain name")
             received += size
             files += 1
-            most = _MOST_REPORT_BYTES if name == REPORT else _MOST_RESULTS_BYTES
-            if size > most or received > _MOST_RESULTS_BYTES or files > _MOST_RESULTS:
+            most = _MAX_REPORT_BYTES if name == REPORT else _MAX_RESULTS_BYTES
+            if size > most or received > _MAX_RESULTS_BYTES or files > _MAX_RESULTS:
                 raise RunFailed("board_fault", "the board handed back more than can be kept")
             part = spec.results_dir / ".part"
             with part.open("wb") as file:

@@ -124,10 +124,10 @@ class NomadClient:
             return
         if date.tzinfo is None or after - before > _MAX_CLOCK_READING:
             return
-        least_s = (date - after).total_seconds()
-        most_s = (date - before).total_seconds() + 1.0
-        agree = least_s <= 0.0 <= most_s
-        self._clock_offset_s = 0.0 if agree else (least_s + most_s) / 2
+        min_s = (date - after).total_seconds()
+        max_s = (date - before).total_seconds() + 1.0
+        agree = min_s <= 0.0 <= max_s
+        self._clock_offset_s = 0.0 if agree else (min_s + max_s) / 2
 
     # --- jobs ---
 

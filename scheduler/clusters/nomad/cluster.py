@@ -39,7 +39,7 @@ from edgeyard.scheduler.clusters.nomad.blocked import Lab, conditions_of
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, Housekeeper, is_live
+from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, GarbageCollector, is_live
 from edgeyard.scheduler.clusters.nomad.loads import LoadWatch
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, devices_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
@@ -85,7 +85,7 @@ class NomadCluster:
         purge_age_s: float = 7 * 86400.0,
         ended: Callable[[Collection[str]], Collection[str]] = lambda job_ids: (),
         known: Callable[[Collection[str]], Collection[str]] | None = None,
-        blank: Callable[[], bool] = lambda: False,
+        database_empty: Callable[[], bool] = lambda: False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Nothing is sent before the first call.
@@ -96,8 +96,9 @@ class NomadCluster:
                 ever stopped or purged unasked.
             known: Of these jobs, those that Edgeyard's database knows; live ones under our names
                 that it does not are strays. None: nobody asks.
-            blank: Whether Edgeyard knows of no job at all. While live jobs of Edgeyard's are
-                there nevertheless, no board is shown, so that nothing is placed beside them.
+            database_empty: Whether the database holds no job at all. While the cluster runs live
+                jobs of Edgeyard's all the same, no board is shown, so that nothing is placed next
+                to them.
         """
         self._access = access
         self._now = now
@@ -112,13 +113,13 @@ class NomadCluster:
         self._hosts: tuple[Host, ...] = ()
         self._hosts_read_s = -_HOSTS_FRESH_S
         self._lab = Lab(())
-        self._blank = blank
+        self._blank = database_empty
         self._at_home = False
         self._stray_holds: dict[str, str] = {}
         self._state_index: int | None = 0
         self._beside = ThreadPoolExecutor(1, "edgeyard-nodes")
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
-        self._housekeeper = Housekeeper(
+        self._housekeeper = GarbageCollector(
             self._client, purge_age_s=purge_age_s, ended=ended, known=known, now=now
         )
 
@@ -308,7 +309,7 @@ class NomadCluster:
         Raises:
             ClusterUnreachable: Also where the database is new and Nomad is full of our jobs.
         """
-        self._be_at_home()
+        self._check_database_ownership()
         nodes = self._beside.submit(self._all_nodes)
         holders = self._client.holders()
         hosts = with_holders(nodes.result(), holders, self._access.device, self._busy_reason)
@@ -360,7 +361,7 @@ class NomadCluster:
             return "runs a job"
         return USED_OUTSIDE
 
-    def _be_at_home(self) -> None:
+    def _check_database_ownership(self) -> None:
         """Refuse to begin with an empty database where an earlier one's jobs still run.
 
         Most likely the database was lost, or another Edgeyard uses the same namespace: whether

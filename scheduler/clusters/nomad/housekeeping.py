@@ -33,13 +33,13 @@ LULL_S = 1.0
 """Secrets of ended jobs are removed when none has ended for so long: what is written in Nomad when
 a board comes free would hold up the board's next job."""
 
-_MOST_SPENT = 64  # jobs whose secrets wait to be removed
+_MAX_SPENT = 64  # jobs whose secrets wait to be removed
 _SETTLED_JOBS = 4096  # remembered, so that each is settled once
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
-class Housekeeper:
+class GarbageCollector:
     """One thread, started by the first job that ends or the first `start`; `close` joins it."""
 
     def __init__(
@@ -169,7 +169,7 @@ class Housekeeper:
         self._spent.append(job_id)
         for live in still_live:
             self._client.deregister(live)
-        if len(self._spent) >= _MOST_SPENT:
+        if len(self._spent) >= _MAX_SPENT:
             self._remove_spent()
 
     def _remove_spent(self) -> None:

@@ -24,7 +24,7 @@ PATIENCE_S = 2.0
 
 ASKED_TOGETHER = 8
 
-_MOST = 2.0**63  # bytes of memory, percents: anything beyond is no measurement
+_MAX_VALUE = 2.0**63  # bytes of memory, percents: anything beyond is no measurement
 
 
 class LoadWatch:
@@ -139,7 +139,7 @@ def _number(value: object) -> float | None:
     """A plain one that is not negative."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if 0.0 <= value < _MOST else None
+    return float(value) if 0.0 <= value < _MAX_VALUE else None
 
 
 def _share(value: float) -> float:

@@ -18,19 +18,19 @@ class RetryPolicy:
     Attributes:
         tries: Of one call; what may have taken effect is only tried again where that is harmless.
         first_s: Wait after the first failure; each further one doubles it.
-        longest_s: No wait is longer.
+        max_s: No wait is longer.
         trips_at: Failed calls in a row after which the circuit opens.
     """
 
     tries: int = 3
     first_s: float = 0.1
-    longest_s: float = 30.0
+    max_s: float = 30.0
     trips_at: int = 5
 
     def wait_s(self, failures: int) -> float:
         """How long to wait after so many failures in a row: doubled, capped, and jittered so that
         clients that failed together do not come back together."""
-        whole = min(self.longest_s, self.first_s * 2.0 ** min(failures - 1, 32))
+        whole = min(self.max_s, self.first_s * 2.0 ** min(failures - 1, 32))
         return whole * random.uniform(0.5, 1.0)  # jitter needs no seed: it decides nothing
 
 
@@ -48,7 +48,7 @@ class CircuitBreaker:
         self._monotonic_s = monotonic_s
         self._lock = threading.Lock()
         self._failures = 0
-        self._closed_until_s = 0.0
+        self._open_until_s = 0.0
         self._last = ""
 
     def enter(self) -> None:
@@ -60,14 +60,14 @@ class CircuitBreaker:
         with self._lock:
             if self._failures < self._policy.trips_at:
                 return
-            left_s = self._closed_until_s - self._monotonic_s()
+            left_s = self._open_until_s - self._monotonic_s()
             if left_s > 0:
                 raise ClusterUnreachable(
                     f"Nomad failed {self._failures} times in a row ({self._last}); "
                     f"asked again in {left_s:.0f} s"
                 )
             # This call is the one that looks; others wait for what it finds.
-            self._closed_until_s = self._monotonic_s() + self._policy.longest_s
+            self._open_until_s = self._monotonic_s() + self._policy.max_s
 
     def succeeded(self) -> None:
         """A call was answered, whatever the answer."""
@@ -83,4 +83,4 @@ class CircuitBreaker:
             if beyond > 0:
                 # A second for a start: an agent that restarts takes some.
                 wait_s = max(1.0, self._policy.wait_s(beyond + 3))
-                self._closed_until_s = self._monotonic_s() + wait_s
+                self._open_until_s = self._monotonic_s() + wait_s

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from edgeyard.devices.model import Host
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
-from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker, NoAnswer
+from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient, NoAnswer
 from edgeyard.scheduler.clusters.nomad.doctor.hosts import (
     clock_findings,
     host_findings,
@@ -55,7 +55,7 @@ def examine(
         probe: Run a job of a moment on every host, to see whether it reaches the server.
     """
     try:
-        with Asker(access) as asker:
+        with DoctorClient(access) as asker:
             task = Task(
                 driver=driver, image=image, source=f"{public_url}/livez", runner=tuple(runner)
             )
@@ -68,7 +68,7 @@ def examine(
 
 
 def _examine(
-    asker: Asker,
+    asker: DoctorClient,
     task: Task,
     public_url: str,
     boards: Callable[[Sequence[Host]], Iterable[Finding]],
@@ -147,7 +147,7 @@ def _unreached(access: NomadAccess, why: str) -> Finding:
     return Finding(check="nomad", state="problem", found=found, fix=fix)
 
 
-def _namespace(asker: Asker, driver: str) -> Finding:
+def _namespace(asker: DoctorClient, driver: str) -> Finding:
     name = asker.access.namespace
     answer = asker.ask(f"/v1/namespace/{name}")
     if not answer.ok:
@@ -168,7 +168,7 @@ def _namespace(asker: Asker, driver: str) -> Finding:
     return Finding(check="namespace", state="ok", found=f"{name} is there")
 
 
-def _preemption(asker: Asker) -> Finding:
+def _preemption(asker: DoctorClient) -> Finding:
     answer = asker.ask("/v1/operator/scheduler/configuration")
     batch = answer.at("SchedulerConfig", "PreemptionConfig", "BatchSchedulerEnabled")
     if not answer.ok or not isinstance(batch, bool):

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from edgeyard.devices.model import Host
-from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker, NoAnswer
+from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient, NoAnswer
 from edgeyard.scheduler.model.finding import Finding, by_reason, named
 
-LEAST_VERSION = (1, 11, 2)
+MIN_VERSION = (1, 11, 2)
 """Earlier ones have known bugs in dispatch and in the accounting of devices."""
 
-MOST_CLOCK_DIFFERENCE_S = 2.0
+MAX_CLOCK_DIFFERENCE_S = 2.0
 """Starts are kept to the second, by Nomad's clock; reports tell times by their host's."""
 
 _PROBLEM = "daiedge/boardsfile"  # the plugin's word about a boards file that it can't use
@@ -23,11 +23,11 @@ Json = Mapping[str, object]
 
 def version_finding(version: str, who: str) -> Finding:
     """Of an agent."""
-    least = ".".join(map(str, LEAST_VERSION))
+    least = ".".join(map(str, MIN_VERSION))
     numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())
     if len(numbers) != 3:
         return Finding(check="nomad version", state="unknown", found=f"{who} does not tell its own")
-    if numbers < LEAST_VERSION:
+    if numbers < MIN_VERSION:
         return Finding(
             check="nomad version",
             state="warning",
@@ -139,7 +139,7 @@ _DRIVER_FIXES = {
 }
 
 
-def clock_findings(asker: Asker, answer: Answer, hosts: Sequence[Host]) -> Iterator[Finding]:
+def clock_findings(asker: DoctorClient, answer: Answer, hosts: Sequence[Host]) -> Iterator[Finding]:
     """How far Nomad's clock and those of its hosts are from ours.
 
     Args:
@@ -169,7 +169,7 @@ def clock_findings(asker: Asker, answer: Answer, hosts: Sequence[Host]) -> Itera
         yield Finding(check="nomad clock", state="unknown", found=f"of {named(names)}: {why}")
 
 
-def _clock_of(asker: Asker, host: Host) -> tuple[str, str]:
+def _clock_of(asker: DoctorClient, host: Host) -> tuple[str, str]:
     """How far it is from ours, "" for not at all; and why that can't be told."""
     try:
         answer = asker.ask("/v1/client/stats", node_id=host.host_id)
@@ -186,7 +186,7 @@ def _apart(low: float, high: float, asked_at: tuple[float, float]) -> str:
     before, after = asked_at
     ahead, behind = max(0.0, low - after), max(0.0, before - high)
     difference = max(ahead, behind)
-    if difference <= MOST_CLOCK_DIFFERENCE_S:
+    if difference <= MAX_CLOCK_DIFFERENCE_S:
         return ""
     return f"{difference:.0f} s {'ahead' if ahead > behind else 'behind'}"
 

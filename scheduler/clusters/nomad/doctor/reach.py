@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import httpx
 
 from edgeyard.devices.model import Host
-from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker
-from edgeyard.scheduler.model.finding import MOST_NAMED, Finding, by_reason, named
+from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
+from edgeyard.scheduler.model.finding import MAX_NAMED, Finding, by_reason, named
 
 PATIENCE_S = 60.0
 """For hosts that say nothing, as where a network swallows all that is sent. One that is refused
@@ -25,7 +25,7 @@ _DOWNLOAD, _FAILED = "Downloading Artifacts", "Failed Artifact Download"
 _DRIVER_FAILED, _TERMINATED = "Driver Failure", "Terminated"
 _RPC = re.compile(r"rpc error: code = \w+ desc = ")
 _SANDBOX = re.compile(r"^sandbox (ok|open): .+$", re.MULTILINE)
-_LEAST_WORDS = 2
+_MIN_WORDS = 2
 _MEMORY_MIB = 64
 """For the runner's Python: Nomad holds a task to it."""
 
@@ -111,7 +111,7 @@ class Reached:
 
 
 def reach(
-    asker: Asker,
+    asker: DoctorClient,
     task: Task,
     hosts: Sequence[Host],
     *,
@@ -147,7 +147,7 @@ def reach(
             pause(_LOOK_S)
         logs = folder = None
         ended = [host for host, why in runners.items() if why]
-        for host in ended[:MOST_NAMED] or list(runs)[:1]:  # one shows whether they may be read
+        for host in ended[:MAX_NAMED] or list(runs)[:1]:  # one shows whether they may be read
             path = f"/v1/client/fs/logs/{runs[host].get('ID')}"
             logs = asker.ask(path, task=_TASK, type="stderr", plain="true")
             lines = [line for line in logs.text.splitlines() if line.strip()]
@@ -165,7 +165,7 @@ def reach(
         asker.ask(f"/v1/job/{job_id}", "DELETE", purge="true")
 
 
-def _stdout(asker: Asker, run: Mapping[str, object]) -> str:
+def _stdout(asker: DoctorClient, run: Mapping[str, object]) -> str:
     path = f"/v1/client/fs/logs/{run.get('ID')}"
     told = asker.ask(path, task=_TASK, type="stdout", plain="true")
     return told.text if told.ok else ""
@@ -214,7 +214,7 @@ def last_words(text: str) -> str:
     text = _RPC.sub("", text)
     clauses = [" ".join(each.split()) for each in text.split(": ") if each.strip()]
     kept = 1
-    while kept < len(clauses) and len(": ".join(clauses[-kept:]).split()) < _LEAST_WORDS:
+    while kept < len(clauses) and len(": ".join(clauses[-kept:]).split()) < _MIN_WORDS:
         kept += 1  # a bare number or word says nothing by itself
     return ": ".join(clauses[-kept:])
 

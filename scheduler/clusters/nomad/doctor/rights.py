@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from edgeyard.scheduler.clusters.nomad.doctor.asking import Answer, Asker
+from edgeyard.scheduler.clusters.nomad.doctor.client import Answer, DoctorClient
 from edgeyard.scheduler.clusters.nomad.doctor.reach import Task, probe_job
 from edgeyard.scheduler.model.finding import Finding
 
@@ -17,7 +17,9 @@ _NO_JOB = "edgeyard-doctor"
 _PREFIX = "nomad/jobs/benchmark-"
 
 
-def token_findings(asker: Asker, now: Callable[[], datetime] | None = None) -> Iterator[Finding]:
+def token_findings(
+    asker: DoctorClient, now: Callable[[], datetime] | None = None
+) -> Iterator[Finding]:
     """Who Nomad takes us for."""
     answer = asker.ask("/v1/acl/token/self")
     if "ACL support disabled" in answer.text:
@@ -76,7 +78,7 @@ def _expiry(answer: Answer, now: datetime) -> Iterator[Finding]:
         )
 
 
-def right_findings(asker: Asker) -> Iterator[Finding]:
+def right_findings(asker: DoctorClient) -> Iterator[Finding]:
     """Every right but ``read-logs`` and ``read-fs``, which need a job: `reach`.
 
     Nothing stays of what is tried: a variable of our own is written, read and removed.
@@ -103,7 +105,7 @@ def right_findings(asker: Asker) -> Iterator[Finding]:
     yield right(agent, "agent read", 'agent { policy = "read" }', lost)
 
 
-def _variables(asker: Asker) -> Iterator[Finding]:
+def _variables(asker: DoctorClient) -> Iterator[Finding]:
     def rule(capability: str) -> str:
         return in_namespace(
             asker.access.namespace,

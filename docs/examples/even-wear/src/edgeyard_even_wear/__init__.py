@@ -48,8 +48,8 @@ class EvenWear:
         # One more than there are names: number -1, a board without a past, is the last, and 0.
         wear_s = np.bincount(past.boards, worn_s, minlength=len(runs.names.boards.names) + 1)
         column = wear_s[runs.names.boards.of(batch.snapshot.uids)]
-        most_s = column.max(initial=0.0)
-        score = 1.0 - column / most_s if most_s > 0.0 else np.ones(len(column))
+        max_s = column.max(initial=0.0)
+        score = 1.0 - column / max_s if max_s > 0.0 else np.ones(len(column))
         return score.astype(np.float32)[pairs.boards]
 
 

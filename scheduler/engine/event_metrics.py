@@ -12,7 +12,7 @@ _TERMINAL = frozenset(status.value for status in TERMINAL)
 _RETRIED = frozenset(category.value for category in RETRIED)
 
 
-class Figures:
+class EventMetrics:
     """Follows the log from where it was made. One thread."""
 
     def __init__(self, store: Store, observe: Observe) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.assign import NOBODY, Assignment
 from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.feasibility import Feasibility
-from edgeyard.scheduler.decide.preempt import Preempted
+from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities
 from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.batch import Batch, Queue
@@ -25,7 +25,7 @@ from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Sna
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Decided:
+class Decisions:
     """Row j of every job column is ``pending[j]``; row b of every board column ``uids[b]``.
 
     Attributes:
@@ -50,7 +50,7 @@ class Decided:
     scores: Scores
     promised: Commitments
     assignment: Assignment
-    preempted: Preempted
+    preempted: PreemptionPlan
     holders: Sequence[BoardHolder] = ()
 
     @cached_property

@@ -17,8 +17,8 @@ from edgeyard.scheduler.store.tables import leases, quarantines
 from edgeyard.scheduler.store.transaction import Transaction
 
 
-class SqlKeeping:
-    """`edgeyard.scheduler.ports.Keeping` in SQL."""
+class SqlReservations:
+    """`edgeyard.scheduler.ports.Reservations` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
@@ -94,6 +94,6 @@ def _lease(row: Row) -> Lease:
 
 
 if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Keeping
+    from edgeyard.scheduler.ports import Reservations
 
-    _: Keeping = SqlKeeping(cast(Transaction, None))
+    _: Reservations = SqlReservations(cast(Transaction, None))

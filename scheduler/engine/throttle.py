@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-BREATH_S = 0.05
+MIN_INTERVAL_S = 0.05
 """Least time that a turn counts for: a flood of news is looked at in batches."""
 
 AT_ONCE_S = 0.15
 """Turns that count for so long need no rest before the next: what leads from a board that falls
 free to the next job on it takes a few of them."""
 
-MOST_REST_S = 1.0
+MAX_REST_S = 1.0
 
 
-class Pace:
+class Throttle:
     """Turns take half of the time at most, but a few are taken at once after a quiet while.
 
     Others have work for the same processor. Belongs to one thread.
@@ -34,7 +34,7 @@ class Pace:
         self._spare_s = min(AT_ONCE_S, self._spare_s + began_s - self._idle_since_s)
         yield
         self._idle_since_s = self._monotonic_s()
-        self._spare_s -= max(BREATH_S, self._idle_since_s - began_s)
-        self._spare_s = max(self._spare_s, -MOST_REST_S)
+        self._spare_s -= max(MIN_INTERVAL_S, self._idle_since_s - began_s)
+        self._spare_s = max(self._spare_s, -MAX_REST_S)
         if self._spare_s < 0:
             rest(-self._spare_s)

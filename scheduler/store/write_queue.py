@@ -21,7 +21,7 @@ class _Waiter:
         self.has_turn = False
 
 
-class Turns:
+class WriteQueue:
     """Lets one thread of the process at a time write.
 
     A plain `threading.Lock` goes to whoever asks just when it falls, mostly the thread that had

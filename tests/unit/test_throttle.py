@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgeyard.scheduler.engine.pace import BREATH_S, MOST_REST_S, Pace
+from edgeyard.scheduler.engine.throttle import MAX_REST_S, MIN_INTERVAL_S, Throttle
 
 
 class _Time:
@@ -19,7 +19,7 @@ class _Time:
         self.now_s += seconds
 
 
-def _rests(time: _Time, pace: Pace, turns: int, took_s: float) -> float:
+def _rests(time: _Time, pace: Throttle, turns: int, took_s: float) -> float:
     before_s = time.rested_s
     for _ in range(turns):
         with pace.turn(time.rest):
@@ -29,9 +29,9 @@ def _rests(time: _Time, pace: Pace, turns: int, took_s: float) -> float:
 
 def test_a_few_turns_at_once_need_no_rest_after_a_quiet_while() -> None:
     time = _Time()
-    pace = Pace(lambda: time.now_s)
+    pace = Throttle(lambda: time.now_s)
     assert _rests(time, pace, 3, 0.01) == pytest.approx(0, abs=1e-9)
-    assert _rests(time, pace, 1, 0.01) == pytest.approx(BREATH_S)
+    assert _rests(time, pace, 1, 0.01) == pytest.approx(MIN_INTERVAL_S)
     time.now_s += 10
     assert _rests(time, pace, 3, 0.01) == pytest.approx(0, abs=1e-9)
 
@@ -39,12 +39,12 @@ def test_a_few_turns_at_once_need_no_rest_after_a_quiet_while() -> None:
 @pytest.mark.parametrize("took_s", [0.001, 0.02, 0.2, 0.9])
 def test_many_turns_take_half_of_the_time_at_most(took_s: float) -> None:
     time = _Time()
-    pace = Pace(lambda: time.now_s)
+    pace = Throttle(lambda: time.now_s)
     _rests(time, pace, 10, took_s)
-    assert _rests(time, pace, 50, took_s) == pytest.approx(50 * max(BREATH_S, took_s))
+    assert _rests(time, pace, 50, took_s) == pytest.approx(50 * max(MIN_INTERVAL_S, took_s))
 
 
 def test_a_turn_that_took_very_long_is_not_rested_from_for_as_long() -> None:
     time = _Time()
-    pace = Pace(lambda: time.now_s)
-    assert _rests(time, pace, 1, 600) == MOST_REST_S
+    pace = Throttle(lambda: time.now_s)
+    assert _rests(time, pace, 1, 600) == MAX_REST_S

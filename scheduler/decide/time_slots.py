@@ -15,7 +15,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.decided import Decided
+from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.model.knowledge import Lease
 
@@ -55,7 +55,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stretches:
+class TimeSlots:
     """Of all boards, one behind the other; shape (stretches,) each but ``first``.
 
     Attributes:
@@ -90,7 +90,7 @@ class Stretches:
         return found
 
 
-def stretches(decided: Decided) -> Stretches:
+def stretches(decided: Decisions) -> TimeSlots:
     """Of a cycle's promises and leases."""
     batch, cool_down_s = decided.batch, decided.policy.cool_down_s
     row_of_uid = batch.row_of_uid
@@ -127,7 +127,7 @@ def stretches(decided: Decided) -> Stretches:
     for board, at, owner in to_whom:
         place = int(first[board]) + lanes[board].begins.index(at)
         promised.setdefault(owner, []).append(place)
-    return Stretches(
+    return TimeSlots(
         first=first,
         boards=np.repeat(np.arange(len(counts)), counts),
         begins=begins,

@@ -66,7 +66,7 @@ class Answer:
         return [each for each in found if isinstance(each, Mapping)]
 
 
-class Asker:
+class DoctorClient:
     """Asks with the token and the certificates of the settings. Thread-safe.
 
     Raises:

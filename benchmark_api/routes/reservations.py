@@ -16,7 +16,7 @@ from edgeyard.benchmark_api.routes.views import lease as shown
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import LeaseIn, QuarantineIn, parse
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
-from edgeyard.scheduler.engine.quarantine import let_back, set_aside
+from edgeyard.scheduler.engine.quarantine import lift_quarantine, quarantine_board
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.records import Event
@@ -25,14 +25,14 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/v1", tags=["lab"])
 
-_LONGEST = timedelta(days=3650)
+_MAX_LEASE = timedelta(days=3650)
 
 
 @router.get("/leases", responses=answers(200, shapes.Leases))
 def leases(caller: Submitter, context: Ctx) -> Response:
     """Who keeps which board, now and later."""
     with context.services.store.read() as uow:
-        found = uow.keeping.leases(context.services.clock.now())
+        found = uow.reservations.leases(context.services.clock.now())
     return answer({"items": [shown(each, caller) for each in found]})
 
 
@@ -55,8 +55,8 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Respo
     since = max(asked.since or now, now)
     if asked.until <= since:
         raise InvalidInput.at("/until", "is not after its beginning", "a later time")
-    if asked.until > now + _LONGEST:
-        raise InvalidInput.at("/until", "is too far away", f"at most {_LONGEST.days} days")
+    if asked.until > now + _MAX_LEASE:
+        raise InvalidInput.at("/until", "is too far away", f"at most {_MAX_LEASE.days} days")
     user_id = asked.user_id if caller.is_operator else caller.user_id
     if asked.user_id not in (None, user_id):
         raise Forbidden("boards are leased to others by operators only")
@@ -73,7 +73,7 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Respo
     def add(uow: UnitOfWork) -> None:
         if user_id is not None:
             uow.accounts.user(user_id)
-        uow.keeping.add_lease(made)
+        uow.reservations.add_lease(made)
         if not caller.is_operator:
             _check_bound(uow, caller, context)
         uow.log.append(_event(context, caller, "board.leased", made))
@@ -89,10 +89,10 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
     services = context.services
 
     def end(uow: UnitOfWork) -> Lease:
-        found = uow.keeping.lease(lease_id)
+        found = uow.reservations.lease(lease_id)
         if not caller.may_see(found.user_id or ""):
             raise Forbidden("only who has the board, or an operator, can release it")
-        ended = uow.keeping.end_lease(lease_id, services.clock.certain())
+        ended = uow.reservations.end_lease(lease_id, services.clock.certain())
         if ended != found:
             uow.log.append(_event(context, caller, "board.released", ended))
         return ended
@@ -114,7 +114,7 @@ def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> R
     now = services.clock.now()
     _known(context, target_uid)
     made = Quarantine(target_uid=target_uid, since=now, reason=reason, by_user_id=caller.user_id)
-    services.store.transact(lambda uow: set_aside(uow, made, now))
+    services.store.transact(lambda uow: quarantine_board(uow, made, now))
     context.metrics.observe("quarantines_total", 1, {"cause": "operator"})
     services.engine.wake()
     return answer(shown_board(target_uid, caller, context))
@@ -127,10 +127,10 @@ def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Response:
     _known(context, target_uid)
 
     def end(uow: UnitOfWork) -> None:
-        found = uow.keeping.quarantines().get(target_uid)
+        found = uow.reservations.quarantines().get(target_uid)
         if found is None or not found.active:
             raise Conflict(f"{target_uid} is not in quarantine")
-        let_back(uow, found, services.clock.now(), caller.user_id)
+        lift_quarantine(uow, found, services.clock.now(), caller.user_id)
 
     services.store.transact(end)
     services.engine.wake()
@@ -146,19 +146,19 @@ def _known(context: Context, target_uid: str) -> None:
 def _check_bound(uow: UnitOfWork, caller: Caller, context: Context) -> None:
     """All leases of the caller, the new one among them, against the account's bound."""
     now = context.services.clock.now()
-    most_s = uow.accounts.user(caller.user_id).max_lease_s
-    if most_s <= 0:
+    max_s = uow.accounts.user(caller.user_id).max_lease_s
+    if max_s <= 0:
         raise Forbidden("your account may not lease boards: ask an operator")
     kept_s = sum(
         (each.until - max(each.since, now)).total_seconds()
-        for each in uow.keeping.leases(now)
+        for each in uow.reservations.leases(now)
         if each.user_id == caller.user_id
     )
-    if kept_s > most_s:
+    if kept_s > max_s:
         raise InvalidInput.at(
             "/until",
             f"your leases would come to {kept_s:.0f} s",
-            f"at most {most_s:.0f} s for your account, all its leases together",
+            f"at most {max_s:.0f} s for your account, all its leases together",
         )
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import zstandard
 
-from edgeyard.scheduler.model.benchmark import Waiting
+from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.history import History
 
 OUTCOME = "outcome"
@@ -56,7 +56,7 @@ class CycleHead:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
+class ExplainingCycle:
     """Which cycle explains a benchmark.
 
     Attributes:
@@ -64,4 +64,4 @@ class Explained:
     """
 
     seq: int
-    waiting: Waiting | None = None
+    waiting: WaitReason | None = None
