@@ -50,7 +50,6 @@ from edgeyard.scheduler.engine.elected import ElectedEngine, LeadersCluster
 from edgeyard.scheduler.engine.election import Election
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
-from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.engine.housekeeping import Retention, collect_garbage
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.policies import Policies
@@ -67,6 +66,7 @@ from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.records import ApiToken, Role, User
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings

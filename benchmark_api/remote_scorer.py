@@ -29,10 +29,10 @@ from numpy.typing import NDArray
 from edgeyard.benchmark_api.fetch import AddressRules, Resolver, in_time, opened, resolved
 from edgeyard.errors import RunFailed
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.estimates import failure_rates, run_times
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import HostLoad
+from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
 
 Options = Mapping[str, str | int | float | bool]
 

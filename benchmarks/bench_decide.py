@@ -16,10 +16,10 @@ import numpy as np
 from benchmarks.tables import Row, median
 from edgeyard.devices.model import Board, BoardEngine, Host
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.changes import what_would_change
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.record import Recorder, result_of
+from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import Policy, ScorerChoice, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.benchmark import BenchmarkType

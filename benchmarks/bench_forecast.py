@@ -1,7 +1,7 @@
 """How good forecasts are on run times that no model of ours made: coverage, width, interval score.
 
 For each log, in order of submission and in blocks: quantiles at 10, 50 and 90 % of the next runs'
-times, from the runs that had ended before the block, by `edgeyard.scheduler.framework.estimates`
+times, from the runs that had ended before the block, by `edgeyard.scheduler.prediction.estimates`
 and by what anybody would try first, the plain empirical quantiles of what ran before: of the same
 kind, where it ran five times; else of the same user or model; else of all.
 
@@ -40,18 +40,18 @@ from numpy.typing import NDArray
 from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import build_batch
-from edgeyard.scheduler.decide.calibration import score, stretch_of
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.forecaster import REMEMBERED
-from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.forecast import HIGH, LOW
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.prediction.calibration import score, stretch_of
+from edgeyard.scheduler.prediction.estimates import run_times
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 """Folder of the Parallel Workloads Archive's logs and MLPerf's latencies; skipped where missing."""

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.model import Board, BoardEngine
 from edgeyard.plugins.testing import snapshot_of
-from edgeyard.scheduler.decide.batch import build_batch, kind_of
-from edgeyard.scheduler.framework.estimates import failure_rates, run_times
+from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.learning.features import raw
 from edgeyard.scheduler.model.benchmark import BenchmarkType
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
 
 Array = NDArray[np.float64]
 

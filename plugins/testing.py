@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
 from edgeyard.devices.model import Board, BoardEngine
-from edgeyard.scheduler.decide.batch import build_batch, kind_of
 from edgeyard.scheduler.decide.priority import ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue, pairs_of
+from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.framework.protocols import (
     Aggregator,
     Evaluator,

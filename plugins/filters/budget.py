@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
+from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 
 
 class BudgetFilter:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Refusal
-from edgeyard.scheduler.framework.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 
 
 class DeadlineFilter:

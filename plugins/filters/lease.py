@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.prediction.estimates import run_times
 
 QUANTILE = 0.9
 """Of the predicted run time: one in ten may still run when the lease begins."""

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.estimates import failure_rates
 from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.prediction.estimates import failure_rates
 
 
 class Reliable:

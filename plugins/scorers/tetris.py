@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.prediction.estimates import run_times
 
 
 class Tetris:

@@ -20,12 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
-from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.protocols import Proposal
 from edgeyard.scheduler.framework.registry import Seat
 from edgeyard.scheduler.model.benchmark import WaitingReason
@@ -33,6 +31,8 @@ from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBe
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.model.wire import time_to_json
+from edgeyard.scheduler.prediction.calibration import IntervalScale
+from edgeyard.scheduler.prediction.estimates import run_times
 
 HIGHEST_PRIORITY = 10
 

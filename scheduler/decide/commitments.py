@@ -40,13 +40,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.preempt import cleared
-from edgeyard.scheduler.decide.resting import rests_s
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.prediction.cool_down import rests_s
+from edgeyard.scheduler.prediction.estimates import run_times
 
 _MAX_STEPS = 10_000
 """Looks at boards in a cycle to exchange them; after that only boards without a promise are kept.

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY, assign
-from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
 from edgeyard.scheduler.decide.commitments import commitments, reserve
 from edgeyard.scheduler.decide.decisions import Decisions
@@ -24,10 +23,10 @@ from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
-from edgeyard.scheduler.decide.resting import resting
 from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.decide.waiting import WaitingReasons
 from edgeyard.scheduler.framework.batch import Batch, pairs_of
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
@@ -40,6 +39,7 @@ from edgeyard.scheduler.model.decision import (
     Placement,
     Preemption,
 )
+from edgeyard.scheduler.prediction.cool_down import resting
 
 
 class CycleResult:

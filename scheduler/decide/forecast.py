@@ -9,7 +9,7 @@ cycle does, step by step: nobody further back ever delays it. Before a promised 
 only those get the board who are surely through by then (`edgeyard.scheduler.decide.time_slots`).
 
 Each *sample* is one possible future. A run's time is drawn from its predictive law
-(`edgeyard.scheduler.framework.estimates`): what is not known of a kind on a board is drawn once a
+(`edgeyard.scheduler.prediction.estimates`): what is not known of a kind on a board is drawn once a
 sample, the same for all its runs; what differs from run to run, anew for each (stratified: Latin
 hypercube, McKay, Beckman & Conover 1979). A run never takes longer than its bound, which holds.
 Of one that runs already, the time is drawn given that it has not ended yet.
@@ -17,7 +17,7 @@ Of one that runs already, the time is drawn given that it has not ended yet.
 Not foreseen: benchmarks that will be submitted later and overtake, preemption, failures and their
 repetition, boards that go or come back; and runs of a queue resemble each other more than any past
 run tells. How wrong earlier starts were says how far waits are to be stretched for all of that
-(`edgeyard.scheduler.decide.calibration`).
+(`edgeyard.scheduler.prediction.calibration`).
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import NOBODY
-from edgeyard.scheduler.decide.batch import build_batch
-from edgeyard.scheduler.decide.calibration import IntervalScale, stretched
 from edgeyard.scheduler.decide.commitments import holds_s
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.feasibility import feasibility
-from edgeyard.scheduler.decide.resting import rests_s
 from edgeyard.scheduler.decide.time_slots import stretches
 from edgeyard.scheduler.framework.batch import Batch, Pairs, pairs_of
-from edgeyard.scheduler.framework.estimates import RunTimeParts, run_time_parts
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
+from edgeyard.scheduler.prediction.calibration import IntervalScale, stretched
+from edgeyard.scheduler.prediction.cool_down import rests_s
+from edgeyard.scheduler.prediction.estimates import RunTimeParts, run_time_parts
 
 SAMPLES = 64
 """Futures: quantiles at 10 % and 90 % are then off by 0.04 of probability at most times."""

@@ -23,9 +23,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from edgeyard.scheduler.framework.estimates import OF_NOBODY, OF_THE_BOARD
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.history import PastRun
+from edgeyard.scheduler.prediction.estimates import OF_NOBODY, OF_THE_BOARD
 
 FADE = 0.8
 """The last five runs or so count."""

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import TURN_SIZE, Batch, Queue
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import PriorityMode
 from edgeyard.scheduler.framework.protocols import QueuePolicy
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.knowledge import Entitlement
+from edgeyard.scheduler.prediction.estimates import run_times
 
 _BOARDS_A_CLASS = 5
 """Whose predictions make a class's: boards of one family differ little."""

@@ -21,7 +21,6 @@ import zstandard
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
-from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.commitments import Reservation, commitments
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
@@ -31,6 +30,7 @@ from edgeyard.scheduler.decide.priority import Priorities, ages_s, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue
 from edgeyard.scheduler.decide.scores import Scores
 from edgeyard.scheduler.framework.batch import Pairs, pairs_of
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins

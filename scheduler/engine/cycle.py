@@ -13,19 +13,18 @@ from typing import TypeVar
 
 from edgeyard.errors import ClusterUnreachable, ConcurrentUpdate, Conflict
 from edgeyard.scheduler.clock import Stopwatches
-from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.downloads import Download
-from edgeyard.scheduler.engine.history import PastRuns, variant_of
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.outages import Outages
 from edgeyard.scheduler.engine.pins import Pins, PinView
 from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key, recalled
+from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
@@ -52,6 +51,7 @@ from edgeyard.scheduler.model.decision import (
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.ports import Clock, NodeSource, Store, UnitOfWork
+from edgeyard.scheduler.prediction.history import PastRuns, variant_of
 from edgeyard.scheduler.twin.twin import Twin
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
@@ -19,6 +18,7 @@ from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import DECIDED_ELSEWHERE, Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Store
+from edgeyard.scheduler.prediction.calibration import IntervalScale
 
 CHANGES_S = 0.8
 """Time for what would change a decision: the whole answer is to be there within a second."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import deque
 from datetime import datetime
 
-from edgeyard.scheduler.decide.calibration import IntervalScale, score, stretch_of
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.cycle import Cycle, Observe
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
+from edgeyard.scheduler.prediction.calibration import IntervalScale, score, stretch_of
 
 REMEMBERED = 500
 """Forecasts that are looked back at: the newest; a coverage's standard error is then below 2 %."""

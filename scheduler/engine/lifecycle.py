@@ -14,7 +14,6 @@ from datetime import datetime
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import charging
-from edgeyard.scheduler.engine.history import variant_of
 from edgeyard.scheduler.model.accounts import Charge
 from edgeyard.scheduler.model.attempt import (
     LIVE_ATTEMPTS,
@@ -40,6 +39,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.records import Event, Report
 from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.prediction.history import variant_of
 
 MAX_LOST_IN_A_ROW = 20
 """Attempts in a row that were lost with the server or their host, before a benchmark is given up

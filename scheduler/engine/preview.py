@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecast_of
@@ -35,6 +34,7 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock
+from edgeyard.scheduler.prediction.calibration import IntervalScale
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
-from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
@@ -34,6 +33,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.records import Event, Role, User
 from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import BoardView
 
 logger = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.decide.cycle import CycleResult, decide
 from edgeyard.scheduler.decide.record import Recorder, faults_of, given_of, policy_of, result_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, Scorer, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins, Registry
 from edgeyard.scheduler.framework.runner import Fault, RecordedFaultError
 from edgeyard.scheduler.model.cycle_record import CycleRecord
+from edgeyard.scheduler.prediction.estimates import run_times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

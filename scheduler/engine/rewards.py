@@ -30,7 +30,6 @@ from datetime import datetime, timedelta
 import numpy as np
 
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.framework.estimates import run_times
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
@@ -39,6 +38,7 @@ from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.prediction.estimates import run_times
 
 BENCH_AFTER = 3
 BENCH_S = 300.0

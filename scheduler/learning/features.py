@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, attribute_column
-from edgeyard.scheduler.framework.estimates import PastPairs
+from edgeyard.scheduler.prediction.estimates import PastPairs
 
 VERSION = 1
 """Of the columns' meaning; a manifest of another version is refused. New columns leave it."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, Pairs
-from edgeyard.scheduler.framework.estimates import run_times
+from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.solvers.document import Document, Plan
 
 UNKNOWN_S = 60.0

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.scheduler.decide.calibration import MIN_SCORES
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -28,6 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
 )
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
+from edgeyard.scheduler.prediction.calibration import MIN_SCORES
 from tests.builders.engine import A, Lab, a_model
 
 RENDER = RenderSettings(public_url="http://127.0.0.1:1", driver="raw_exec", command="/bin/runner")

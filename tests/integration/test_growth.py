@@ -14,10 +14,10 @@ from sqlalchemy.dialects import sqlite
 from edgeyard.plugins.testing import sample_snapshot
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.record import Recorder, given_of
-from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.decision import CycleInput
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.model.rating import PlacementRating
+from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.scoring import _ENDED
 from tests.builders.decision import plugins, policy

@@ -9,9 +9,9 @@ import pytest
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
+from edgeyard.scheduler.prediction.history import PastRuns
 from tests.builders.engine import GOOD, A, B, Lab
 
 LOST = Failure(category=FailureCategory.BOARD_FAULT, sentence="the host pi was lost while it ran")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from datetime import timedelta
 
-from edgeyard.scheduler.engine.history import PastRuns
 from edgeyard.scheduler.model.history import History, PastRunColumns, past_run
 from edgeyard.scheduler.ports import Store
+from edgeyard.scheduler.prediction.history import PastRuns
 from tests.builders.records import NOW, a_benchmark, an_outcome
 
 

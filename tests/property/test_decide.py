@@ -15,8 +15,8 @@ from edgeyard.devices.attributes import OPERATORS, attributes_of, compare
 from edgeyard.devices.model import Board
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.feasibility import feasibility
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW
-from edgeyard.scheduler.decide.calibration import (
+from edgeyard.scheduler.model.forecast import Forecast
+from edgeyard.scheduler.prediction.calibration import (
     MIN_SCORES,
     IntervalScale,
     score,
     stretch_of,
     stretched,
 )
-from edgeyard.scheduler.model.forecast import Forecast
 from tests.builders import records as make
 
 WAIT_S = 600.0

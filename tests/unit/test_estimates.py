@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import build_batch, kind_of
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.estimates import failure_rates, run_times
+from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.prediction.estimates import failure_rates, run_times
 
 A, B, C = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
 JOB = pending(model_sha256="a" * 64)

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import kind_of
-from edgeyard.scheduler.decide.calibration import IntervalScale
 from edgeyard.scheduler.decide.forecast import forecast_of, forecasts, roll
+from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
+from edgeyard.scheduler.prediction.calibration import IntervalScale
 from tests.builders.decision import cycle
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"

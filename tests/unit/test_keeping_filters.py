@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import kind_of
 from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model.benchmark import BenchmarkType, WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun

@@ -24,8 +24,8 @@ from edgeyard.plugins.testing import (
     sample_knowledge,
     snapshot_of,
 )
-from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.learning.check import MAX_FILE_BYTES, check_model

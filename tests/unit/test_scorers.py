@@ -7,7 +7,7 @@ import pytest
 
 from edgeyard.plugins.builtin import BUILT_IN
 from edgeyard.plugins.testing import GIB, NOW, all_pairs, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import build_batch, kind_of
+from edgeyard.scheduler.framework.batch_builder import build_batch, kind_of
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History, PastRun

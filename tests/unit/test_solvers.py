@@ -13,8 +13,8 @@ from edgeyard.errors import ConfigError
 from edgeyard.plugins.scorers.assignment import AssignmentScorer
 from edgeyard.plugins.scorers.ilp import CompletionIlp, DeadlinesIlp, FairnessIlp
 from edgeyard.plugins.testing import NOW, all_pairs, board, pending, snapshot_of
-from edgeyard.scheduler.decide.batch import build_batch
 from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
 from edgeyard.scheduler.solvers.assignment import assign_now
 from edgeyard.scheduler.solvers.document import (

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.estimates import run_counts, run_times
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
+from edgeyard.scheduler.prediction.estimates import run_counts, run_times
 
 QUANTILE = 0.1
 """Of the predicted run time: nine of ten runs take longer."""
