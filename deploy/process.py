@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeyard.devices.testbed import LoopbackNomad
-from edgeyard.devices.testbed.agent import free_port as free_port
+from edgeyard.testbed import LoopbackNomad
+from edgeyard.testbed.agent import free_port as free_port
 
 TERMINAL = ("completed", "failed", "cancelled", "expired")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from edgeyard.devices.testbed.agent import free_port
+from edgeyard.testbed.agent import free_port
 from tests.builders.cluster import eventually
 
 _QUIET = (

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from deploy.process import on_nomad
-from edgeyard.devices import testbed
-from edgeyard.devices.testbed.binary import find_nomad
+from edgeyard import testbed
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad import NomadAccess
+from edgeyard.testbed.binary import find_nomad
 
 ORT = {"ort": ["TYPE1", "TYPE2"]}
 ALL = {"ort": ["TYPE1", "TYPE2", "TYPE3"]}

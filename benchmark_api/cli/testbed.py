@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import ConfigError, StartFailed
 
 if TYPE_CHECKING:
-    from edgeyard.devices.testbed import Agent, LoopbackNomad
+    from edgeyard.testbed import Agent, LoopbackNomad
 
 CLIENTS, BOARDS = 3, 4
 MAX_CLIENTS, MAX_BOARDS = 20, 200
@@ -51,8 +51,8 @@ def up(
     ACLs on. They run on in the background; where some ended, those are started again.
     """
     from edgeyard.benchmark_api.bootstrap import this_machine
-    from edgeyard.devices.testbed import saved, standing
-    from edgeyard.devices.testbed.binary import find_nomad
+    from edgeyard.testbed import saved, standing
+    from edgeyard.testbed.binary import find_nomad
 
     where = _where(folder)
     began = time.monotonic()
@@ -103,7 +103,7 @@ def down(session: Session, folder: Folder = None) -> None:
 
     Also where a crash or a reboot left only parts of it.
     """
-    from edgeyard.devices.testbed import saved, standing
+    from edgeyard.testbed import saved, standing
 
     where = _where(folder)
     if not where.is_dir():
@@ -129,7 +129,7 @@ def _where(folder: Path | None) -> Path:
 
 
 def _found(folder: Path | None) -> LoopbackNomad:
-    from edgeyard.devices.testbed import saved
+    from edgeyard.testbed import saved
 
     where = _where(folder)
     testbed = saved.load(where)
@@ -170,7 +170,7 @@ def _show(session: Session, testbed: LoopbackNomad) -> None:
     if session.output is not Output.JSON:
         emit(session.output, rows, _COLUMNS, "")
         return
-    from edgeyard.devices.testbed import saved
+    from edgeyard.testbed import saved
 
     running = all(row["state"] == "running" for row in rows)
     emit_json(
@@ -211,7 +211,7 @@ def _boards(testbed: LoopbackNomad) -> Mapping[str, int]:
 
 
 def _what_now(testbed: LoopbackNomad) -> str:
-    from edgeyard.devices.testbed import saved
+    from edgeyard.testbed import saved
 
     folder = testbed.folder
     token, settings = quote(str(folder / saved.TOKEN)), quote(str(folder / saved.SETTINGS))

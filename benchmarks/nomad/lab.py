@@ -9,7 +9,7 @@ from pathlib import Path
 
 import deploy.nomad
 from deploy.process import Server, edgeyard, on_nomad
-from edgeyard.devices import testbed
+from edgeyard import testbed
 
 CONNECTIONS = 4
 """To Nomad, or to the server: of ours and of the peer."""

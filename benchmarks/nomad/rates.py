@@ -15,7 +15,6 @@ from benchmarks.models import light
 from benchmarks.nomad import lab
 from benchmarks.tables import Row, median, median_interval
 from deploy.process import Server
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -26,6 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.testbed import LoopbackNomad
 
 JOBS = 500
 ROUNDS = 5

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.models import light
 from benchmarks.nomad import lab
 from benchmarks.tables import Row, median_interval
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad
 
 RUNS = 20
 HOSTS = (lab.boards("rpi5", 1),)

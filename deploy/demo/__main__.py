@@ -19,8 +19,8 @@ from edgeyard.benchmark_api.bootstrap import this_machine
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.results import Results
-from edgeyard.devices.testbed import LoopbackNomad, saved, standing
-from edgeyard.devices.testbed.binary import find_nomad
+from edgeyard.testbed import LoopbackNomad, saved, standing
+from edgeyard.testbed.binary import find_nomad
 
 HERE = Path(__file__).parent
 RUNS = {"squeezenet": 100, "shufflenet": 100, "resnet50": 40}

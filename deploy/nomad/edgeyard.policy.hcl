@@ -1,1 +1,1 @@
-../../devices/testbed/edgeyard.policy.hcl
+../../testbed/edgeyard.policy.hcl

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import free_port
-from edgeyard.devices.testbed.agent import command_lines
+from edgeyard.testbed.agent import command_lines
 from tests.nomad_cluster import nomad_binary
 
 ROOT = Path(__file__).parents[2]

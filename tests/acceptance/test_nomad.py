@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from deploy.process import Server, edgeyard, start
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.scheduler.hcl.cron import cron_of
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat
 from tests.nomad_cluster import clear, settings_of

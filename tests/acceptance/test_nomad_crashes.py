@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from deploy.process import Server, free_port
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.scheduler.store import SqlStore
+from edgeyard.testbed import LoopbackNomad
 from tests.acceptance.lives import DIED, a_life, attempts_of, good_reports
 from tests.builders.cluster import eventually
 from tests.nomad_cluster import clear, settings_of

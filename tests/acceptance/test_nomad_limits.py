@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import Server, edgeyard
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad
 from tests.nomad_cluster import clear, settings_of
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]

@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from deploy.process import Server, edgeyard, on_nomad
-from edgeyard.devices import testbed
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard import testbed
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.model.benchmark import LIVE
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import TOKEN, a_job, eventually, listening
 from tests.nomad_cluster import HEARTBEAT_S, entry, nomad_binary
 

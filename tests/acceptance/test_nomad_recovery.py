@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.process import Server, start
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad
 from tests.acceptance.lives import attempts_of, good_reports
 from tests.builders.cluster import eventually
 from tests.nomad_cluster import clear, settings_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import Server, edgeyard, on_nomad
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.sshd import BehindHost, board_behind_host
 from tests.nomad_cluster import HOSTS, clear, entry

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import edgeyard
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad
 from tests.browser import Browser
 from tests.builders.cluster import eventually
 from tests.nomad_cluster import clear, settings_of

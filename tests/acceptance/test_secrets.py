@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import Server, edgeyard
-from edgeyard.devices import testbed
+from edgeyard import testbed
 from tests.nomad_cluster import entry, nomad_binary, settings_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("secrets")]

@@ -16,8 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from deploy.process import Server, start
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.scheduler.s3_files import S3Access
+from edgeyard.testbed import LoopbackNomad
 from tests import s3_service
 from tests.acceptance.lives import attempts_of, good_reports
 from tests.fakes.relay import Relay

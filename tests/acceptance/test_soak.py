@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.devices import testbed
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard import testbed
+from edgeyard.testbed import LoopbackNomad
 from tests.acceptance.soak import ClusterTask, Soak, Tally, Victim, save
 from tests.nomad_cluster import HEARTBEAT_S, HOSTS, nomad_binary, settings_of
 

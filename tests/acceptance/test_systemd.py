@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.process import Server, await_ready, edgeyard, free_port, on_nomad
-from edgeyard.devices import testbed
+from edgeyard import testbed
 from tests.nomad_cluster import entry, nomad_binary
 from tests.systemd_unit import Unit, needed
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from edgeyard.devices.model import Board
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import HclError, JobExists, JobRefused, NotFound
 from edgeyard.scheduler.clusters.local import LocalCluster, load
 from edgeyard.scheduler.clusters.nomad import NomadCluster
@@ -18,6 +17,7 @@ from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedClust
 from edgeyard.scheduler.hcl.job import DeviceConstraint
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import (
     PRINT_TOKEN,
     TOKEN,

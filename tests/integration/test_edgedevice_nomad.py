@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from edgeyard.devices import testbed
+from edgeyard import testbed
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from tests.builders.cluster import Submitter, a_job, on
 from tests.builders.edgedevice import CANARY, GIB, board_entry

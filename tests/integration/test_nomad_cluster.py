@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from edgeyard.devices import testbed
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard import testbed
 from edgeyard.errors import ClusterUnreachable, NotFound
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.hcl.build import filename_problem
 from edgeyard.scheduler.hcl.text import plain_text_problem
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import (
     Submitter,
     a_job,

@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.process import on_nomad
+from edgeyard import testbed
 from edgeyard.benchmark_api.cli import app
-from edgeyard.devices import testbed
-from edgeyard.devices.testbed import LoopbackNomad
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import file_server
 from tests.nomad_cluster import HOSTS
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import ClusterUnreachable, JobExists
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.ports import JobRun
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import PRINT_TOKEN, TOKEN, a_job, eventually, on, where
 from tests.fakes.fault_proxy import (
     Choose,

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.devices import testbed
+from edgeyard import testbed
 from edgeyard.devices.model import Host
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadCluster
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
 from edgeyard.scheduler.model.benchmark import FailureCategory
 from edgeyard.scheduler.ports import JobRun
+from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import Submitter, a_job, eventually, listening, on
 from tests.nomad_cluster import access_of, clear, entry, nomad_binary
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard import testbed
 from edgeyard.benchmark_api.bootstrap import nomad_access
 from edgeyard.benchmark_api.settings import Settings
-from edgeyard.devices import testbed
-from edgeyard.devices.testbed import LoopbackNomad, saved
-from edgeyard.devices.testbed.cluster import make
-from edgeyard.devices.testbed.tls import Certificates
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
+from edgeyard.testbed import LoopbackNomad, saved
+from edgeyard.testbed.cluster import make
+from edgeyard.testbed.tls import Certificates
 from tests.builders.cluster import PRINT_TOKEN, Submitter, a_job, on
 from tests.nomad_cluster import entry, nomad_binary
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edgeyard.devices.testbed import LoopbackNomad, saved, standing
-from edgeyard.devices.testbed.agent import command_lines
+from edgeyard.testbed import LoopbackNomad, saved, standing
+from edgeyard.testbed.agent import command_lines
 from tests.builders.cluster import eventually
 from tests.nomad_cluster import nomad_binary
 

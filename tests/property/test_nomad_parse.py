@@ -9,11 +9,11 @@ from dataclasses import fields, is_dataclass, replace
 import pytest
 from hypothesis import given, settings
 
-from edgeyard.devices.testbed import LoopbackNomad
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
 from edgeyard.scheduler.hcl.job import NomadJob
 from edgeyard.scheduler.hcl.render import render
+from edgeyard.testbed import LoopbackNomad
 from tests.nomad_cluster import access_of
 from tests.property.test_hcl_round_trip import JOBS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates")
+FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed")
 
 
 @pytest.mark.parametrize("name", FOLDERS)

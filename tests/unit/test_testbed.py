@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from edgeyard.benchmark_api.cli import app
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.model import BoardEngine
-from edgeyard.devices.testbed import saved, standing
-from edgeyard.devices.testbed.binary import VERSION, find_nomad
-from edgeyard.devices.testbed.lab import emulated_hosts, expected
 from edgeyard.errors import ConfigError, Conflict
+from edgeyard.testbed import saved, standing
+from edgeyard.testbed.binary import VERSION, find_nomad
+from edgeyard.testbed.lab import emulated_hosts, expected
 
 BUILD = Path(__file__).parents[2] / "deploy/nomad/build"
 

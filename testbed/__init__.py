@@ -1,7 +1,7 @@
 """A test bed: a real Nomad cluster on loopback whose hosts have boards."""
 
-from edgeyard.devices.testbed.agent import PLUGIN, Agent
-from edgeyard.devices.testbed.cluster import (
+from edgeyard.testbed.agent import PLUGIN, Agent
+from edgeyard.testbed.cluster import (
     NAMESPACE,
     LoopbackNomad,
     call,

@@ -25,10 +25,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from edgeyard.devices.inventory import Inventory
-from edgeyard.devices.testbed.agent import Agent
-from edgeyard.devices.testbed.cluster import LoopbackNomad
-from edgeyard.devices.testbed.tls import FOLDER, Certificates
 from edgeyard.errors import ConfigError, Conflict
+from edgeyard.testbed.agent import Agent
+from edgeyard.testbed.cluster import LoopbackNomad
+from edgeyard.testbed.tls import FOLDER, Certificates
 
 TOKEN = "token"
 INVENTORY = "inventory.json"

@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeyard.devices.testbed.agent import PLUGIN, Agent, command_lines, make_client, make_server
-from edgeyard.devices.testbed.tls import FOLDER, Certificates
 from edgeyard.errors import StartFailed
+from edgeyard.testbed.agent import PLUGIN, Agent, command_lines, make_client, make_server
+from edgeyard.testbed.tls import FOLDER, Certificates
 
 NAMESPACE = "edgeyard"
 BOARDS_FILE = "boards.json"

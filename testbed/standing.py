@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from edgeyard.devices.inventory import Inventory
-from edgeyard.devices.testbed import saved
-from edgeyard.devices.testbed.cluster import LoopbackNomad, make
-from edgeyard.devices.testbed.lab import emulated_hosts, expected
 from edgeyard.errors import ConfigError
+from edgeyard.testbed import saved
+from edgeyard.testbed.cluster import LoopbackNomad, make
+from edgeyard.testbed.lab import emulated_hosts, expected
 
 HEARTBEAT_S = 10.0
 """Nomad's own: benchmarks may take all CPUs of this machine for a while."""

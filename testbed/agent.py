@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgeyard.devices.testbed.tls import Certificates
+from edgeyard.testbed.tls import Certificates
 
 PLUGIN = "edgeyard-device-plugin"
 
