@@ -9,15 +9,15 @@ import pytest
 from edgeyard.devices.model import AttributeValue, Board, Host
 from edgeyard.plugins.testing import board
 from edgeyard.scheduler.clusters.fitting import Condition, choose
-from edgeyard.scheduler.clusters.nomad.blocked import Lab
+from edgeyard.scheduler.clusters.nomad.blocked import BoardMatcher
 
 UID = "rpi4b-0001-0001"
 FAMILY = Condition(attribute="family", operator="=", value="rpi4b")
 BELOW_90 = Condition(attribute="dynamic.progress", operator="<", value="90")
 
 
-def lab(**changes: object) -> Lab:
-    return Lab([Host("h", "h", True, (board(UID, **changes),), "")])  # type: ignore[arg-type]
+def lab(**changes: object) -> BoardMatcher:
+    return BoardMatcher([Host("h", "h", True, (board(UID, **changes),), "")])  # type: ignore[arg-type]
 
 
 def test_a_freed_board_that_still_shows_its_last_progress_is_named_so() -> None:

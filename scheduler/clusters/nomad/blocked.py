@@ -14,7 +14,7 @@ Json = Mapping[str, object]
 _DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
 
 
-class Lab:
+class BoardMatcher:
     """All boards of one moment, which waiting jobs are held against one after the other.
 
     Thread-safe. Jobs mostly demand the same, so each demand is held against the boards once.

@@ -35,7 +35,7 @@ from edgeyard.scheduler.clusters.nomad.allocations import (
     placed_at_of,
     placement_problem,
 )
-from edgeyard.scheduler.clusters.nomad.blocked import Lab, conditions_of
+from edgeyard.scheduler.clusters.nomad.blocked import BoardMatcher, conditions_of
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
@@ -112,7 +112,7 @@ class NomadCluster:
         self._nodes_read_s = -NODES_REREAD_S
         self._hosts: tuple[Host, ...] = ()
         self._hosts_read_s = -_HOSTS_FRESH_S
-        self._lab = Lab(())
+        self._matcher = BoardMatcher(())
         self._blank = database_empty
         self._at_home = False
         self._stray_holds: dict[str, str] = {}
@@ -444,22 +444,22 @@ class NomadCluster:
             for each in evaluations
         }
         explained = [job_id for job_id in waiting if job_id in reasons][:EXPLAINED_JOBS]
-        lab = self._fresh_lab() if explained else None
+        matcher = self._fresh_matcher() if explained else None
         for job_id in waiting:
             reason = reasons.get(job_id, "Nomad has not looked at it yet")
-            if lab is not None and job_id in explained:
-                reason = lab.why_not(self._conditions_of(job_id)) or reason
+            if matcher is not None and job_id in explained:
+                reason = matcher.why_not(self._conditions_of(job_id)) or reason
             states[job_id] = replace(states[job_id], reason=reason)
 
-    def _fresh_lab(self) -> Lab:
+    def _fresh_matcher(self) -> BoardMatcher:
         with self._lock:
             hosts, age_s = self._hosts, time.monotonic() - self._hosts_read_s
         if age_s > _HOSTS_FRESH_S:
             hosts = self.hosts()
         with self._lock:
-            if self._lab.hosts is not hosts:
-                self._lab = Lab(hosts)
-            return self._lab
+            if self._matcher.hosts is not hosts:
+                self._matcher = BoardMatcher(hosts)
+            return self._matcher
 
     def _conditions_of(self, job_id: str) -> tuple[Condition, ...]:
         with self._lock:
