@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import Clock, Store
 
 TOKEN_PREFIX = "ey_"

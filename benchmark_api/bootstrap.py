@@ -63,8 +63,8 @@ from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
 from edgeyard.scheduler.model.finding import Finding
-from edgeyard.scheduler.model.records import ApiToken, Role, User
 from edgeyard.scheduler.model.retention import RetentionClass
+from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files

@@ -27,7 +27,7 @@ import httpx
 from edgeyard.benchmark_api.bounded_http import BoundedTransport, never
 from edgeyard.errors import Cancelled, RunFailed, TooLarge, UrlRefused
 from edgeyard.scheduler.model.benchmark import FailureCategory
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.ports import FileStore, UrlFetcher
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import RELOADED_SETTINGS, Settings
 from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError, EdgeyardError
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)

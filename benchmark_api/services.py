@@ -21,7 +21,7 @@ from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
-from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from edgeyard.benchmark_api.bounded_http import never
 from edgeyard.benchmark_api.fetch import AddressRules, Resolver, in_time, opened, resolved
-from edgeyard.scheduler.model.records import Webhook
+from edgeyard.scheduler.model.webhooks import Webhook
 
 SIGNATURE = "X-Edgeyard-Signature"
 KEY_FILE = "webhook.key"

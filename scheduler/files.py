@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from edgeyard.errors import NotFound, OutOfSpace, TooLarge, Unavailable
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.files import StoredFile
 
 logger = logging.getLogger(__name__)
 

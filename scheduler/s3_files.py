@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 from edgeyard.errors import ConfigError, NotFound, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.files import NAMING_S, ORPHAN_AGE_S, ContentFiles, ContentWriter
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.files import StoredFile
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,10 @@ from edgeyard.benchmark_api.schemas.requests import (
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
-from edgeyard.scheduler.model.records import ApiToken, Event, Login, Role, User, Webhook
+from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
+from edgeyard.scheduler.model.webhooks import Webhook
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json, token_to_json, user_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 

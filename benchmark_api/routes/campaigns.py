@@ -23,7 +23,7 @@ from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.quotas import quotas_of
-from edgeyard.scheduler.model.records import Campaign
+from edgeyard.scheduler.model.submissions import Campaign
 from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -72,7 +72,7 @@ def submit(
     def submit(uow: UnitOfWork) -> Response | tuple[JsonObject, Sequence[Benchmark]]:
         if (earlier := once.earlier_in(uow)) is not None:
             return earlier
-        uow.lab.add_campaign(campaign)
+        uow.campaigns.add(campaign)
         checks = StoreChecks(uow, services)
         made = []
         for member in members:
@@ -118,7 +118,7 @@ def show(campaign_id: str, caller: Submitter, context: Ctx) -> Response:
     services = context.services
     found: list[Benchmark] = []
     with services.store.read() as uow:
-        campaign = uow.lab.campaign(campaign_id)
+        campaign = uow.campaigns.get(campaign_id)
         if not caller.may_see(campaign.user_id):
             raise NotFound("campaign", campaign_id)
         cursor = None

@@ -29,7 +29,7 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     JobDescription,
 )
-from edgeyard.scheduler.model.records import StoredFile, UserFile
+from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s
 from edgeyard.scheduler.ports import UnitOfWork
 

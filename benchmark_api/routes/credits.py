@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.schemas.requests import CreditsIn, RateIn, parse
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.model.accounts import USAGE_HALF_LIFE_S
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.wire import JsonObject, charge_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 

@@ -26,8 +26,8 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.model.quotas import quotas_of
-from edgeyard.scheduler.model.records import UserFile
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/v1/files", tags=["files"])

@@ -23,7 +23,7 @@ from edgeyard.errors import ClusterError, Conflict, NotFound
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     event_to_json,

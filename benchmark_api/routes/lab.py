@@ -24,7 +24,8 @@ from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.records import BoardOverride, Event
+from edgeyard.scheduler.model.boards import BoardOverride
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     quarantine_to_json,
@@ -219,7 +220,7 @@ def _overridden(
     now = services.clock.now()
 
     def change(uow: UnitOfWork) -> None:
-        uow.lab.set_override(
+        uow.board_overrides.put(
             BoardOverride(
                 target_uid=target_uid,
                 drained=drained,

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.settings import Settings, setting_of
 from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, USED, Usage, quotas_of
-from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.model.wire import JsonObject
 
 router = APIRouter(prefix="/v1", tags=["accounts"])

@@ -18,7 +18,8 @@ from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
-from edgeyard.scheduler.model.records import Event, PolicyActivation, PolicyOverride, PolicySeat
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicySeat
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -38,7 +39,7 @@ def policies(caller: Submitter, context: Ctx) -> Response:
     with context.services.store.read() as uow:
         overrides = [
             each
-            for each in uow.cycles.overrides().values()
+            for each in uow.policies.overrides().values()
             if caller.may_see(uow.benchmarks.get(each.benchmark_id).user_id)
         ]
     return answer(
@@ -111,7 +112,7 @@ def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Re
 
     def change(uow: UnitOfWork) -> str:
         stored = services.policies.keep(uow, chosen, text, caller.user_id, now)
-        uow.cycles.activate(
+        uow.policies.activate(
             PolicyActivation(
                 seat=seat,
                 name=chosen.name,
@@ -142,7 +143,7 @@ def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
     services = context.services
 
     def change(uow: UnitOfWork) -> None:
-        uow.cycles.deactivate(seat)
+        uow.policies.deactivate(seat)
         uow.log.append(
             Event(
                 at=services.clock.now(),
@@ -180,7 +181,7 @@ def override(benchmark_id: str, body: Body, caller: Operator, context: Ctx) -> R
             by_user_id=caller.user_id,
             at=now,
         )
-        uow.cycles.override(benchmark_id, made)
+        uow.policies.override(benchmark_id, made)
         _log_override(uow, caller, benchmark_id, now, chosen)
 
     services.store.transact(change)
@@ -195,7 +196,7 @@ def no_override(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
 
     def change(uow: UnitOfWork) -> None:
         uow.benchmarks.get(benchmark_id)
-        uow.cycles.override(benchmark_id, None)
+        uow.policies.override(benchmark_id, None)
         _log_override(uow, caller, benchmark_id, services.clock.now(), None)
 
     services.store.transact(change)
@@ -251,7 +252,7 @@ def _named(policies: Policies, uow: UnitOfWork, asked: str) -> NamedPolicy:
 def _items(context: Context) -> dict[tuple[str, int], JsonObject]:
     policies = context.services.policies
     with context.services.store.read() as uow:
-        activated = uow.cycles.activated()
+        activated = uow.policies.activated()
         known = policies.known(uow)
     found: dict[tuple[str, int], JsonObject] = {
         key: {

@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.schemas.body import WrongMediaType, check_tree
 from edgeyard.benchmark_api.schemas.fields import file_name_problem
 from edgeyard.errors import InvalidInput, TooLarge, Unavailable
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.ports import FileStore, FileWriter
 
 BLOCK_BYTES = 2**20

@@ -18,8 +18,8 @@ from edgeyard.benchmark_api.schemas.requests import LeaseIn, QuarantineIn, parse
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.engine.quarantine import lift_quarantine, quarantine_board
 from edgeyard.scheduler.model.accounts import Quarantine
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 

@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.model.benchmark import TERMINAL
-from edgeyard.scheduler.model.records import Report
+from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
@@ -106,7 +106,7 @@ def rows(
     """One row a benchmark, for tables and comparisons."""
     with context.services.store.read() as uow:
         if campaign_id is not None:
-            campaign = uow.lab.campaign(campaign_id)
+            campaign = uow.campaigns.get(campaign_id)
             if not caller.may_see(campaign.user_id):
                 raise NotFound("campaign", campaign_id)
             which = BenchmarkFilter(campaign_id=campaign_id)

@@ -12,7 +12,7 @@ from edgeyard.benchmark_api.routes.context import Ctx, Flag, answer
 from edgeyard.benchmark_api.routes.documented import answers
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.model.records import CronSchedule
+from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.model.wire import JsonObject, schedule_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/schedules", tags=["schedules"])
 def schedules(caller: Submitter, context: Ctx, all: Flag = False) -> Response:
     """Your schedules, newest first; operators see everybody's. Ended ones only with ``all``."""
     with context.services.store.read() as uow:
-        found = uow.lab.schedules(None if caller.is_operator else caller.user_id)
+        found = uow.schedules.all(None if caller.is_operator else caller.user_id)
     return answer({"items": [_shown(each) for each in found if all or each.active]})
 
 
@@ -31,7 +31,7 @@ def schedules(caller: Submitter, context: Ctx, all: Flag = False) -> Response:
 def show(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
     """One schedule."""
     with context.services.store.read() as uow:
-        found = uow.lab.schedule(schedule_id)
+        found = uow.schedules.get(schedule_id)
     if not caller.may_see(found.user_id):
         raise NotFound("schedule", schedule_id)
     return answer(_shown(found))
@@ -42,10 +42,10 @@ def stop(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
     """End a schedule; benchmarks that it made stay."""
 
     def end(uow: UnitOfWork) -> None:
-        found = uow.lab.schedule(schedule_id)
+        found = uow.schedules.get(schedule_id)
         if not caller.may_see(found.user_id):
             raise NotFound("schedule", schedule_id)
-        uow.lab.save_schedule(replace(found, active=False))
+        uow.schedules.save(replace(found, active=False))
 
     context.services.store.transact(end, makes_room=True)
     return Response(status_code=204)

@@ -40,7 +40,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
 )
 from edgeyard.scheduler.model.quotas import quotas_of
-from edgeyard.scheduler.model.records import User
+from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     description_to_json,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from edgeyard.errors import EdgeyardError
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import Store
 
 logger = logging.getLogger(__name__)

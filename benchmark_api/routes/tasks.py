@@ -45,8 +45,9 @@ from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, Attempt
 from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.files import ResultFile
 from edgeyard.scheduler.model.quotas import Quotas
-from edgeyard.scheduler.model.records import ResultFile, Role
+from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)

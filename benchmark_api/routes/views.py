@@ -9,9 +9,9 @@ from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, FileRole
+from edgeyard.scheduler.model.files import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.records import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.wire import (
     JsonObject,
     attempt_to_json,

@@ -14,7 +14,7 @@ from functools import partial
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import Benchmark, Binding, Status
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.engine.reports import check_report
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.model.files import ResultFile, StoredFile
 from edgeyard.scheduler.model.quotas import Quotas
-from edgeyard.scheduler.model.records import ResultFile, StoredFile
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)

@@ -468,7 +468,7 @@ class Cycle:
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
         if not campaigns:
             return found
-        started = uow.lab.campaigns_started(campaigns)
+        started = uow.campaigns.started(campaigns)
         return [
             replace(each, campaign_started=True) if each.campaign_id in started else each
             for each in found
@@ -749,7 +749,9 @@ class Cycle:
 def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
     """Why each drained board is drained, and which benchmark holds each held one."""
     drained = {
-        uid: override.reason for uid, override in uow.lab.overrides().items() if override.drained
+        uid: override.reason
+        for uid, override in uow.board_overrides.all().items()
+        if override.drained
     }
     return drained, dict(uow.attempts.holders())
 

@@ -46,7 +46,7 @@ from edgeyard.scheduler.model.benchmark import (
     FailureCategory,
     FileRole,
 )
-from edgeyard.scheduler.model.records import DownloadGrant
+from edgeyard.scheduler.model.files import DownloadGrant
 from edgeyard.scheduler.ports import Clock, Cluster, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 
 from edgeyard.errors import LeadershipLost
 from edgeyard.scheduler.clock import TOLERANCE_S, SharedClock
-from edgeyard.scheduler.model.records import Event, LeaderLease
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.leadership import LeaderLease
 from edgeyard.scheduler.ports import Store
 
 logger = logging.getLogger(__name__)

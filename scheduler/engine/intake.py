@@ -37,8 +37,10 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import NO_QUOTAS, Quotas, quotas_of
-from edgeyard.scheduler.model.records import CronSchedule, Event, Role
+from edgeyard.scheduler.model.submissions import CronSchedule
+from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.model.wire import description_from_json, description_to_json
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, UrlFetcher
 
@@ -269,7 +271,7 @@ def add_schedule(
         created_at=now,
         next_fire=next_fire(cron, now),
     )
-    uow.lab.add_schedule(schedule)
+    uow.schedules.add(schedule)
     return schedule
 
 
@@ -297,7 +299,7 @@ def fire_due(
     """
     now = clock.certain()
     with store.read() as uow:
-        due = uow.lab.due_schedules(now)
+        due = uow.schedules.due(now)
     made = 0
     for schedule in due:
         try:
@@ -325,7 +327,7 @@ def _fire_one(
     uow: UnitOfWork,
 ) -> bool:
     """Fire a schedule once; whether that made a benchmark."""
-    schedule = uow.lab.schedule(schedule_id)
+    schedule = uow.schedules.get(schedule_id)
     if not schedule.active or schedule.next_fire > now:
         return False  # somebody changed it meanwhile
     following = replace(schedule, next_fire=next_fire(schedule.cron, now))
@@ -336,7 +338,7 @@ def _fire_one(
             "at most one that waits"
         )
         _log_skipped(uow, schedule, sentence, now, benchmark_id=waiting.benchmark_id)
-        uow.lab.save_schedule(replace(following, skipped=schedule.skipped + 1))
+        uow.schedules.save(replace(following, skipped=schedule.skipped + 1))
         return False
     made = _fire(uow, schedule, now)
     if made is not None:
@@ -344,7 +346,7 @@ def _fire_one(
         most = None if owner.role is Role.OPERATOR else max_pending_total
         check_queue(uow, owner, quotas_of(owner, quotas), most)
         following = replace(following, last_benchmark_id=made.benchmark_id)
-    uow.lab.save_schedule(following)
+    uow.schedules.save(following)
     return made is not None
 
 
@@ -361,7 +363,7 @@ def _last_that_waits(uow: UnitOfWork, schedule: CronSchedule) -> Benchmark | Non
 
 def _skip_broken(schedule_id: str, now: datetime, reason: str, uow: UnitOfWork) -> None:
     """Leave out a firing that failed; a schedule without a next time is ended."""
-    schedule = uow.lab.schedule(schedule_id)
+    schedule = uow.schedules.get(schedule_id)
     skipped = replace(schedule, skipped=schedule.skipped + 1)
     sentence = f"it could not be fired: {reason}"
     try:
@@ -369,7 +371,7 @@ def _skip_broken(schedule_id: str, now: datetime, reason: str, uow: UnitOfWork) 
     except InvalidInput:
         skipped = replace(skipped, active=False)
         sentence += "; it has no next time, and is ended"
-    uow.lab.save_schedule(skipped)
+    uow.schedules.save(skipped)
     _log_skipped(uow, schedule, sentence, now)
 
 

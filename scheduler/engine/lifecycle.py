@@ -37,7 +37,8 @@ from edgeyard.scheduler.model.benchmark import (
     WaitReason,
 )
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
-from edgeyard.scheduler.model.records import Event, Report
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 

@@ -19,7 +19,8 @@ from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine.cycle import Observe
 from edgeyard.scheduler.model.benchmark import TERMINAL
-from edgeyard.scheduler.model.records import Delivery, Event, Webhook
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.webhooks import Delivery, Webhook
 from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, WebhookPost
 

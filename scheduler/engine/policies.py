@@ -16,7 +16,7 @@ from edgeyard.scheduler.framework.policy import (
     read_policy,
 )
 from edgeyard.scheduler.framework.registry import Plugins, Registry
-from edgeyard.scheduler.model.records import PolicyActivation, PolicySeat, StoredPolicy
+from edgeyard.scheduler.model.policies import PolicyActivation, PolicySeat, StoredPolicy
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Policies:
                 text=each.text,
                 source=each.by_user_id or "the server's settings",
             )
-            for each in uow.cycles.policies()
+            for each in uow.policies.all()
         }
         for name in built_in_policies():
             text = read_policy(name)
@@ -142,7 +142,7 @@ class Policies:
                 f"(from {same.source}): give this one a new version, {free} for instance"
             )
         text = text if same is None else same.text
-        uow.cycles.keep_policy(
+        uow.policies.add(
             StoredPolicy(
                 name=policy.name, version=policy.version, text=text, by_user_id=by_user_id, at=at
             ),
@@ -153,7 +153,7 @@ class Policies:
     def keep_configured(self, uow: UnitOfWork, text: str, at: datetime) -> None:
         """Keep what the settings name, also where it changed under its name and version."""
         policy = self.configured.policy
-        kept = {(each.name, each.version): each for each in uow.cycles.policies()}
+        kept = {(each.name, each.version): each for each in uow.policies.all()}
         before = kept.get((policy.name, policy.version))
         if before is not None and before.text == text:
             return
@@ -167,14 +167,14 @@ class Policies:
                     "since": before.at.isoformat(),
                 },
             )
-        uow.cycles.keep_policy(
+        uow.policies.add(
             StoredPolicy(name=policy.name, version=policy.version, text=text, by_user_id="", at=at),
             anew=True,
         )
 
     def current(self, uow: UnitOfWork) -> tuple[LoadedPolicy, LoadedPolicy | None]:
         """Who decides, and who decides beside it."""
-        activated = uow.cycles.activated()
+        activated = uow.policies.activated()
         active = self._of(PolicySeat.ACTIVE, activated) or self.configured
         return active, self._of(PolicySeat.SHADOW, activated)
 
@@ -185,7 +185,7 @@ class Policies:
         """
         found: dict[str, LoadedPolicy] = {}
         texts: dict[str, LoadedPolicy | None] = {}
-        for benchmark_id, override in uow.cycles.overrides().items():
+        for benchmark_id, override in uow.policies.overrides().items():
             if override.text not in texts:
                 texts[override.text] = (
                     self._texts[override.text]

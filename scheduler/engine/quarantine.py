@@ -31,7 +31,8 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
-from edgeyard.scheduler.model.records import Event, Role, User
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import Clock, FileStore, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import BoardView

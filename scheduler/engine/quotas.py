@@ -9,7 +9,7 @@ from datetime import datetime
 
 from edgeyard.errors import NotFound, QuotaExceeded, TooLarge
 from edgeyard.scheduler.model.quotas import Quotas, quotas_of
-from edgeyard.scheduler.model.records import User
+from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.ports import UnitOfWork
 
 _FREE_FILES = (

@@ -33,7 +33,7 @@ from edgeyard.scheduler.model.benchmark import (
     FailureCategory,
     Status,
 )
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import Clock, Cluster, JobRun, JobState, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)

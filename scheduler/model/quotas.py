@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.users import Role, User
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

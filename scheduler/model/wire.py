@@ -27,20 +27,15 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     WaitReason,
 )
+from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.files import ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES
-from edgeyard.scheduler.model.records import (
-    ApiToken,
-    BoardOverride,
-    Campaign,
-    CronSchedule,
-    Event,
-    ResultFile,
-    User,
-    UserFile,
-)
+from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
+from edgeyard.scheduler.model.users import ApiToken, User
 
 JsonObject = dict[str, object]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.records import ApiToken, Login, Role, User
+from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import logins, tokens, users
 from edgeyard.scheduler.store.transaction import Transaction

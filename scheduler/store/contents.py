@@ -10,7 +10,7 @@ from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, updat
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import TERMINAL
-from edgeyard.scheduler.model.records import DownloadGrant, Report, ResultFile, UserFile
+from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
 from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
 from edgeyard.scheduler.store.tables import (

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import Select, bindparam, delete, func, insert, select
+from sqlalchemy import Select, bindparam, func, insert, select
 
-from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.benchmark import Status, WaitingReason, WaitReason
+from edgeyard.errors import NotFound
+from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, ExplainingCycle
 from edgeyard.scheduler.model.history import History, PastRunColumns
-from edgeyard.scheduler.model.records import (
-    PolicyActivation,
-    PolicyOverride,
-    PolicySeat,
-    StoredPolicy,
-)
-from edgeyard.scheduler.store.rows import PAST_RUN_COLUMNS, flat_row, past_runs_of
+from edgeyard.scheduler.store.rows import PAST_RUN_COLUMNS, past_runs_of
 from edgeyard.scheduler.store.tables import (
-    activations,
-    benchmarks,
     cycle_parts,
     cycles,
     explanations,
     outcomes,
     part_contents,
-    policies,
-    policy_overrides,
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
 
@@ -38,11 +28,6 @@ _MAX_RUNS_HELD = 400_000  # some 100 bytes each
 PARTS_LOCK = 0x70617274  # any number that nothing else locks in our database
 
 _STORED = select(part_contents.c.sha256).where(among(part_contents.c.sha256))
-_OVERRIDES = (
-    select(policy_overrides)
-    .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)
-    .where(benchmarks.c.status == Status.PENDING.value)
-)
 _RUNS = (
     select(*PAST_RUN_COLUMNS)
     .where(
@@ -213,63 +198,6 @@ class SqlCycles:
                 reason=WaitingReason(cast(str, row["reason"])), sentence=cast(str, row["sentence"])
             )
         return ExplainingCycle(seq=cast(int, row["seq"]), waiting=waiting)
-
-    def activate(self, activation: PolicyActivation) -> None:
-        """Put a policy to work; takes the place of the one of its seat."""
-        self.deactivate(activation.seat)
-        self._tx.insert(activations, flat_row(activation))
-
-    def deactivate(self, seat: PolicySeat) -> None:
-        """Leave a seat to the configured policy; the shadow's to none."""
-        self._tx.run(delete(activations).where(activations.c.seat == seat.value))
-
-    def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
-        """The policies that operators put to work."""
-        rows = [
-            {**row, "seat": PolicySeat(cast(str, row["seat"]))}
-            for row in self._tx.rows(select(activations))
-        ]
-        return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
-
-    def keep_policy(self, policy: StoredPolicy, *, anew: bool = False) -> None:
-        """Keep a policy's text by its name and version.
-
-        Raises:
-            Conflict: Another text is kept, and this is not to take its place.
-        """
-        if self._tx.insert(policies, flat_row(policy)):
-            return
-        kept = self._tx.row(
-            select(policies.c.text).where(
-                policies.c.name == policy.name, policies.c.version == policy.version
-            )
-        )
-        if kept is not None and kept["text"] == policy.text:
-            return
-        if not anew:
-            raise Conflict(
-                f"policy {policy.name}/{policy.version} is known with another text: "
-                "give this one a new version"
-            )
-        self._tx.replace(policies, flat_row(policy))
-
-    def policies(self) -> Sequence[StoredPolicy]:
-        """All that are kept, by name and version."""
-        rows = self._tx.rows(select(policies).order_by(policies.c.name, policies.c.version))
-        return [StoredPolicy(**row) for row in rows]  # type: ignore[arg-type]
-
-    def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
-        """Have one benchmark decided by a policy of its own; None: no longer."""
-        self._tx.run(
-            delete(policy_overrides).where(policy_overrides.c.benchmark_id == benchmark_id)
-        )
-        if override is not None:
-            self._tx.insert(policy_overrides, flat_row(override))
-
-    def overrides(self) -> Mapping[str, PolicyOverride]:
-        """Policies of their own, of benchmarks that wait for a board; by benchmark."""
-        rows = self._tx.rows(_OVERRIDES)
-        return {cast(str, row["benchmark_id"]): PolicyOverride(**row) for row in rows}  # type: ignore[arg-type]
 
 
 def _within(since: datetime | None, until: datetime | None) -> Select[tuple[object, ...]]:

@@ -9,7 +9,7 @@ from sqlalchemy import BigInteger, bindparam, func, select, update
 from sqlalchemy import cast as cast_to
 
 from edgeyard.errors import LeadershipLost
-from edgeyard.scheduler.model.records import LeaderLease
+from edgeyard.scheduler.model.leadership import LeaderLease
 from edgeyard.scheduler.store.tables import leadership
 from edgeyard.scheduler.store.transaction import Transaction
 

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, delete, select
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.model import wire
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.store.rows import event_of, event_row
 from edgeyard.scheduler.store.tables import event_counter, events, remembered
 from edgeyard.scheduler.store.transaction import Transaction

@@ -23,8 +23,10 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
     WaitReason,
 )
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.model.history import PastRunColumns
-from edgeyard.scheduler.model.records import CronSchedule, Event, Report
+from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.store.tables import outcomes
 
 Row = Mapping[str, object]

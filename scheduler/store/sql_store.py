@@ -39,17 +39,19 @@ from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.ballast import Ballast
 from edgeyard.scheduler.store.benchmarks import SqlBenchmarks
+from edgeyard.scheduler.store.boards import SqlBoardOverrides, SqlRegistrations
 from edgeyard.scheduler.store.contents import SqlFiles
 from edgeyard.scheduler.store.credits import SqlCredits
 from edgeyard.scheduler.store.cycles import RunCache, SqlCycles
-from edgeyard.scheduler.store.lab import SqlLab
 from edgeyard.scheduler.store.leadership import SqlLeadership
 from edgeyard.scheduler.store.log import SqlLog
 from edgeyard.scheduler.store.migrate import migrate
+from edgeyard.scheduler.store.policies import SqlPolicies
 from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
 from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
 from edgeyard.scheduler.store.reservations import SqlReservations
 from edgeyard.scheduler.store.scoring import SqlScoring
+from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
 from edgeyard.scheduler.store.usage import SqlUsage
 from edgeyard.scheduler.store.webhooks import SqlWebhooks
@@ -98,7 +100,11 @@ class SqlUnitOfWork:
         self.accounts = SqlAccounts(tx)
         self.log = SqlLog(tx, now)
         self.cycles = SqlCycles(tx, store._runs)
-        self.lab = SqlLab(tx)
+        self.policies = SqlPolicies(tx)
+        self.campaigns = SqlCampaigns(tx)
+        self.schedules = SqlSchedules(tx)
+        self.board_overrides = SqlBoardOverrides(tx)
+        self.registrations = SqlRegistrations(tx)
         self.webhooks = SqlWebhooks(tx)
         self.credits = SqlCredits(tx)
         self.reservations = SqlReservations(tx)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from sqlalchemy import delete, func, select, update
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.model.records import Delivery, Webhook
+from edgeyard.scheduler.model.webhooks import Delivery, Webhook
 from edgeyard.scheduler.store.rows import flat_row
 from edgeyard.scheduler.store.tables import deliveries, webhooks
 from edgeyard.scheduler.store.transaction import Transaction

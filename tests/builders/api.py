@@ -39,8 +39,9 @@ from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, BenchmarkType, Binding, JobDescription
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.files import DownloadGrant
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
-from edgeyard.scheduler.model.records import ApiToken, DownloadGrant, Role, User
+from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard

@@ -32,8 +32,8 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.records import Event
 from edgeyard.scheduler.ports import Cluster
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.twin import Twin

@@ -20,22 +20,14 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
     WaitReason,
 )
+from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
-from edgeyard.scheduler.model.records import (
-    ApiToken,
-    BoardOverride,
-    Campaign,
-    CronSchedule,
-    DownloadGrant,
-    Event,
-    Report,
-    ResultFile,
-    Role,
-    User,
-    UserFile,
-)
+from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
+from edgeyard.scheduler.model.users import ApiToken, Role, User
 
 NOW = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 

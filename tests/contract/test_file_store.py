@@ -19,7 +19,7 @@ from deploy.process import free_port
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, check_kept
 from edgeyard.errors import ConfigError, NotFound, TooLarge, Unavailable
 from edgeyard.scheduler.files import ContentFiles
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.s3_files import CACHED_S, S3Access, S3Files
 from tests import s3_service
 from tests.fakes.relay import Relay

@@ -25,9 +25,11 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.cycle_record import ExplainingCycle
+from edgeyard.scheduler.model.policies import StoredPolicy
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
-from edgeyard.scheduler.model.records import Delivery, Role, StoredPolicy, Webhook
 from edgeyard.scheduler.model.retention import RetentionClass
+from edgeyard.scheduler.model.users import Role
+from edgeyard.scheduler.model.webhooks import Delivery, Webhook
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -118,9 +120,9 @@ def test_what_is_not_there_is_not_found(store: SqlStore) -> None:
             lambda: uow.accounts.save_token(make.a_token("nope")),
             lambda: uow.cycles.explained("nope"),
             lambda: uow.cycles.get(99),
-            lambda: uow.lab.campaign("nope"),
-            lambda: uow.lab.schedule("nope"),
-            lambda: uow.lab.save_schedule(make.a_schedule("nope")),
+            lambda: uow.campaigns.get("nope"),
+            lambda: uow.schedules.get("nope"),
+            lambda: uow.schedules.save(make.a_schedule("nope")),
         ):
             with pytest.raises(NotFound):
                 missing()
@@ -731,15 +733,15 @@ def test_an_answer_is_remembered_for_a_day(database_url: str) -> None:
 def test_a_campaign_has_started_when_a_member_left_the_queue(store: SqlStore) -> None:
     with store.write() as uow:
         for name in ("waits", "runs", "empty"):
-            uow.lab.add_campaign(make.a_campaign(name))
+            uow.campaigns.add(make.a_campaign(name))
         with pytest.raises(Conflict):
-            uow.lab.add_campaign(make.a_campaign("waits"))
+            uow.campaigns.add(make.a_campaign("waits"))
         uow.benchmarks.add(make.a_benchmark("b-1", campaign_id="waits"))
         uow.benchmarks.add(make.a_benchmark("b-2", campaign_id="runs"))
         uow.benchmarks.add(make.a_benchmark("b-3", campaign_id="runs", status=Status.RUNNING))
-        assert uow.lab.campaign("runs") == make.a_campaign("runs")
-        assert uow.lab.campaigns_started(["waits", "runs", "empty", "nope"]) == {"runs"}
-        assert uow.lab.campaigns_started([]) == frozenset()
+        assert uow.campaigns.get("runs") == make.a_campaign("runs")
+        assert uow.campaigns.started(["waits", "runs", "empty", "nope"]) == {"runs"}
+        assert uow.campaigns.started([]) == frozenset()
 
 
 def test_a_policy_is_kept_by_name_and_version(store: SqlStore) -> None:
@@ -747,23 +749,23 @@ def test_a_policy_is_kept_by_name_and_version(store: SqlStore) -> None:
         return StoredPolicy(name="mine", version=version, text=text, by_user_id="op", at=make.NOW)
 
     with store.write() as uow:
-        uow.cycles.keep_policy(mine(2, "b"))
-        uow.cycles.keep_policy(mine(1, "a"))
-        uow.cycles.keep_policy(mine(1, "a"))
+        uow.policies.add(mine(2, "b"))
+        uow.policies.add(mine(1, "a"))
+        uow.policies.add(mine(1, "a"))
         with pytest.raises(Conflict, match=r"mine/1.*new version"):
-            uow.cycles.keep_policy(mine(1, "c"))
-        assert list(uow.cycles.policies()) == [mine(1, "a"), mine(2, "b")]
-        uow.cycles.keep_policy(mine(1, "c"), anew=True)
-        assert list(uow.cycles.policies()) == [mine(1, "c"), mine(2, "b")]
+            uow.policies.add(mine(1, "c"))
+        assert list(uow.policies.all()) == [mine(1, "a"), mine(2, "b")]
+        uow.policies.add(mine(1, "c"), anew=True)
+        assert list(uow.policies.all()) == [mine(1, "c"), mine(2, "b")]
 
 
 def test_the_newest_override_of_a_board_counts(store: SqlStore) -> None:
     resumed = make.an_override(drained=False, reason="", at=make.at(5))
     with store.write() as uow:
-        uow.lab.set_override(make.an_override())
-        uow.lab.set_override(make.an_override("rpi5-0001-0001"))
-        uow.lab.set_override(resumed)
-        assert uow.lab.overrides() == {
+        uow.board_overrides.put(make.an_override())
+        uow.board_overrides.put(make.an_override("rpi5-0001-0001"))
+        uow.board_overrides.put(resumed)
+        assert uow.board_overrides.all() == {
             "rpi4b-0001-0001": resumed,
             "rpi5-0001-0001": make.an_override("rpi5-0001-0001"),
         }
@@ -775,17 +777,17 @@ def test_schedules_are_due_from_their_next_firing_on(store: SqlStore) -> None:
     off = make.a_schedule("s-3", next_fire=make.at(5), created_at=make.at(2), active=False)
     with store.write() as uow:
         for schedule in (late, early, off):
-            uow.lab.add_schedule(schedule)
+            uow.schedules.add(schedule)
         with pytest.raises(Conflict):
-            uow.lab.add_schedule(early)
-        assert list(uow.lab.due_schedules(make.at(9))) == []
-        assert list(uow.lab.due_schedules(make.at(10))) == [early]
-        assert list(uow.lab.due_schedules(make.at(99))) == [early, late]
-        assert list(uow.lab.schedules(None)) == [off, late, early]
+            uow.schedules.add(early)
+        assert list(uow.schedules.due(make.at(9))) == []
+        assert list(uow.schedules.due(make.at(10))) == [early]
+        assert list(uow.schedules.due(make.at(99))) == [early, late]
+        assert list(uow.schedules.all(None)) == [off, late, early]
         moved = replace(early, next_fire=make.at(500))
-        uow.lab.save_schedule(moved)
-        assert uow.lab.schedule("s-1") == moved
-        assert list(uow.lab.schedules("ada")) == [off, moved]
+        uow.schedules.save(moved)
+        assert uow.schedules.get("s-1") == moved
+        assert list(uow.schedules.all("ada")) == [off, moved]
 
 
 # --- hostile values -----------------------------------------------------------------------------

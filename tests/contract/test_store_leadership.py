@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from edgeyard.errors import LeadershipLost, NotFound
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Binding
-from edgeyard.scheduler.model.records import LeaderLease
+from edgeyard.scheduler.model.leadership import LeaderLease
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.tables import attempts

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from edgeyard.benchmark_api.app import create_app
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.records import RegistrationKind
+from edgeyard.scheduler.model.registration import RegistrationKind
 from tests.builders.api import Api, description, running
 from tests.databases import database_in, stored_text
 
@@ -388,8 +388,8 @@ def _registrations(api: Api) -> dict[str, str]:
     """
     with api.store.write() as uow:
         for kind in RegistrationKind:
-            for earlier in uow.lab.registrations(kind):
-                uow.lab.unregister(kind, earlier.name)
+            for earlier in uow.registrations.of_kind(kind):
+                uow.registrations.remove(kind, earlier.name)
     client, mark = api.as_(), secrets.token_hex(4)
     board = client.post(
         "/api/targets/hardware-instances",

@@ -600,11 +600,11 @@ def test_boards_are_shown_drained_and_resumed(api: Api) -> None:
     assert api.as_().post(f"{path}/drain").status_code == 403
     assert api.as_("operator").post(f"{path}/drain", json={"reason": "new card"}).is_success
     with api.store.read() as uow:
-        override = uow.lab.overrides()["rpi4b-0001-0002"]
+        override = uow.board_overrides.all()["rpi4b-0001-0002"]
     assert (override.drained, override.reason) == (True, "new card")
     assert api.as_("operator").post(f"{path}/resume").is_success
     with api.store.read() as uow:
-        assert not uow.lab.overrides()["rpi4b-0001-0002"].drained
+        assert not uow.board_overrides.all()["rpi4b-0001-0002"].drained
     refusal(api.as_("operator").post("/v1/boards/rpi9-0001-0001/drain"), 404)
 
 

@@ -11,7 +11,7 @@ import pytest
 from edgeyard.benchmark_api.bootstrap import ADMIN, ensure_admin, keys_of_webhooks
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import ConfigError, NotFound
-from edgeyard.scheduler.model.records import Webhook
+from edgeyard.scheduler.model.webhooks import Webhook
 from edgeyard.scheduler.store import SqlStore
 from tests.builders.api import NOON, Api, leader_view, running
 

@@ -11,7 +11,7 @@ import pytest
 from edgeyard.benchmark_api.auth import Authenticator, new_token, token_hash
 from edgeyard.errors import NotAuthenticated
 from edgeyard.scheduler.model.benchmark import Binding, FailureCategory, Status
-from edgeyard.scheduler.model.records import ApiToken, Role, User
+from edgeyard.scheduler.model.users import ApiToken, Role, User
 from tests.builders.engine import A, B, Lab
 
 HOUR_S = 3600.0

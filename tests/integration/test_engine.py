@@ -31,8 +31,8 @@ from edgeyard.scheduler.model.benchmark import (
     WaitingReason,
     WaitReason,
 )
+from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import HostLoad
-from edgeyard.scheduler.model.records import BoardOverride
 from edgeyard.scheduler.ports import LoadReport
 from tests.builders.engine import A, B, Lab
 
@@ -421,7 +421,7 @@ def test_nothing_is_placed_while_the_cluster_is_silent_and_the_twin_old(lab: Lab
 def test_a_drained_board_gets_nothing_until_it_is_resumed(lab: Lab) -> None:
     def drain(drained: bool) -> None:
         with lab.store.write() as uow:
-            uow.lab.set_override(
+            uow.board_overrides.put(
                 BoardOverride(
                     target_uid=A,
                     drained=drained,

@@ -17,7 +17,7 @@ from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
-from edgeyard.scheduler.model.records import BoardOverride
+from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders.api import BOARDS, Api, running
 from tests.builders.engine import A, Lab
@@ -158,7 +158,7 @@ def test_one_that_comes_back_to_the_queue_is_told_anew_why_it_waits(tmp_path: Pa
             target_uid=A, drained=drained, reason="cleaning", by_user_id="op", at=lab.clock.now()
         )
         with lab.store.write() as uow:
-            uow.lab.set_override(override)
+            uow.board_overrides.put(override)
 
     drain(True)
     benchmark_id = lab.submit(target_uid=A)

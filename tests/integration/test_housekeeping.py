@@ -17,7 +17,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole
-from edgeyard.scheduler.model.records import UserFile
+from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make

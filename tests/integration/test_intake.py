@@ -31,7 +31,10 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
     Status,
 )
-from edgeyard.scheduler.model.records import CronSchedule, Event, Role, StoredFile, User
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.files import StoredFile
+from edgeyard.scheduler.model.submissions import CronSchedule
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import BenchmarkFilter
 from edgeyard.scheduler.store import SqlStore
 from tests.databases import open_store
@@ -223,7 +226,7 @@ def test_at_most_one_firing_of_a_schedule_waits(store: SqlStore, clock: FixedClo
     assert {event.benchmark_id for event in skipped} == {waiting.benchmark_id}
     assert {event.user_id for event in skipped} == {"ann"}
     with store.read() as uow:
-        (kept,) = uow.lab.schedules("ann")
+        (kept,) = uow.schedules.all("ann")
     assert (kept.skipped, kept.last_benchmark_id) == (4, waiting.benchmark_id)
     assert kept.next_fire > clock.now()
     end_all(store, clock)
@@ -250,17 +253,17 @@ def test_a_schedule_that_can_t_be_fired_holds_up_no_other(
 ) -> None:
     broken = scheduled(store, clock)
     with store.write() as uow:
-        uow.lab.save_schedule(replace(broken, description={"files": [], "description": {}}))
+        uow.schedules.save(replace(broken, description={"files": [], "description": {}}))
         good = add_schedule(uow, replace(DESCRIPTION, cron="* * * * *"), "ann", [], clock.now())
         never = add_schedule(uow, replace(DESCRIPTION, cron="* * * * *"), "ann", [], clock.now())
-        uow.lab.save_schedule(replace(never, cron="0 0 31 2 *"))
+        uow.schedules.save(replace(never, cron="0 0 31 2 *"))
     for _ in range(2):
         clock.forward(60)
         fire_due(store, clock)
         end_all(store, clock)
     assert len(made(store)) == 2
     with store.read() as uow:
-        kept = {each.schedule_id: each for each in uow.lab.schedules("ann")}
+        kept = {each.schedule_id: each for each in uow.schedules.all("ann")}
     assert [kept[each.schedule_id].skipped for each in (broken, good, never)] == [2, 0, 1]
     assert not kept[never.schedule_id].active
     assert kept[broken.schedule_id].active
@@ -288,7 +291,7 @@ def test_a_disabled_account_makes_nothing_and_keeps_its_schedule(
     assert fire_due(store, clock) == 0
     assert not made(store)
     with store.read() as uow:
-        (kept,) = uow.lab.schedules("ann")
+        (kept,) = uow.schedules.all("ann")
     assert kept.active
     assert kept.next_fire > clock.now()
 
@@ -305,7 +308,7 @@ def test_content_that_only_a_schedule_names_stays(store: SqlStore, clock: FixedC
     schedule = scheduled(store, clock)
     with store.write() as uow:
         assert uow.files.referenced(FILE.sha256)
-        uow.lab.save_schedule(replace(schedule, active=False))
+        uow.schedules.save(replace(schedule, active=False))
         assert not uow.files.referenced(FILE.sha256)
 
 

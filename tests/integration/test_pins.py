@@ -19,7 +19,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
-from edgeyard.scheduler.model.records import BoardOverride
+from edgeyard.scheduler.model.boards import BoardOverride
 from tests.builders.engine import A, B, Lab
 from tests.fakes.cluster import board
 
@@ -252,7 +252,7 @@ def test_a_board_that_is_promised_to_a_booking_is_not_gone(lab: Lab) -> None:
 
 def test_a_board_that_an_operator_took_out_can_t_be_had_either(lab: Lab) -> None:
     with lab.store.write() as uow:
-        uow.lab.set_override(
+        uow.board_overrides.put(
             BoardOverride(
                 target_uid=A, drained=True, reason="fan", by_user_id="op", at=lab.clock.now()
             )

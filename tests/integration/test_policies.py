@@ -21,14 +21,10 @@ from edgeyard.scheduler.framework.policy import load_policy, parse_policy
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Kind
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding, WaitingReason
+from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicySeat
 from edgeyard.scheduler.model.rating import ScorerState
-from edgeyard.scheduler.model.records import (
-    BoardOverride,
-    PolicyActivation,
-    PolicyOverride,
-    PolicySeat,
-)
 from tests.builders import records as make
 from tests.builders.api import Api, running
 from tests.builders.engine import A, B, Lab
@@ -114,7 +110,7 @@ def test_a_configured_policy_that_changed_under_its_version_is_told(
         assert len(caplog.records) == told
     with lab.store.write() as uow:
         policies.keep_configured(uow, DEFAULT.replace("guard_s = 86400.0", "guard_s = 1"), make.NOW)
-        [kept] = uow.cycles.policies()
+        [kept] = uow.policies.all()
     assert "guard_s = 1" in kept.text
     assert [record.event for record in caplog.records] == ["policy.changed"]  # type: ignore[attr-defined]
 
@@ -147,7 +143,7 @@ def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: P
     with lab.store.write() as uow:
         for seat, name in ((PolicySeat.ACTIVE, "native"), (PolicySeat.SHADOW, "own")):
             toml = text if name == "own" else _built_in(name)
-            uow.cycles.activate(
+            uow.policies.activate(
                 PolicyActivation(
                     seat=seat, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
                 )
@@ -172,7 +168,7 @@ def test_an_activated_policy_that_no_longer_works_leaves_its_seat(tmp_path: Path
     lab = Lab(tmp_path, A, policies=Policies(registry(), load_policy("default")))
     benchmark_id = lab.submit(target_uid=A)
     with lab.store.write() as uow:
-        uow.cycles.activate(
+        uow.policies.activate(
             PolicyActivation(
                 seat=PolicySeat.ACTIVE,
                 name="gone",
@@ -268,7 +264,7 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
         'binding = "auto"', 'binding = "loose"'
     )
     with lab.store.write() as uow:
-        uow.cycles.override(
+        uow.policies.override(
             second,
             PolicyOverride(
                 benchmark_id=second, name="own", version=1, text=own, by_user_id="op", at=make.NOW
@@ -283,7 +279,7 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
             each: uow.cycles.get(uow.cycles.explained(each).seq).policy for each in (first, second)
         }
         assert policies == {first: "default/1", second: "own/1"}
-        assert not uow.cycles.overrides()  # of those that wait
+        assert not uow.policies.overrides()  # of those that wait
     assert lab.attempts(first)[0].target_uid != lab.attempts(second)[0].target_uid
 
 
@@ -294,7 +290,7 @@ def test_a_policy_of_its_own_that_no_longer_works_leaves_it_to_the_active_one(
     benchmark_id = lab.submit()
     with lab.store.write() as uow:
         gone = DEFAULT.replace("least_loaded", "uninstalled")
-        uow.cycles.override(
+        uow.policies.override(
             benchmark_id,
             PolicyOverride(
                 benchmark_id=benchmark_id,
@@ -315,7 +311,7 @@ def test_a_start_that_was_promised_holds_against_policies_of_their_own(tmp_path:
     lab.submit(target_uid=A, start_time=soon)
     other = lab.submit()  # may run for 100 s
     with lab.store.write() as uow:
-        uow.cycles.override(
+        uow.policies.override(
             other,
             PolicyOverride(
                 benchmark_id=other,
@@ -417,7 +413,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_
         scorer, scorer + '[[scorers]]\nname = "slow"\nweight = 1.0\nbudget_s = 1.0\n'
     )
     with lab.store.write() as uow:
-        uow.cycles.activate(
+        uow.policies.activate(
             PolicyActivation(
                 seat=PolicySeat.SHADOW, name="own", version=1, text=text, by_user_id="op",
                 at=make.NOW,
@@ -455,12 +451,12 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
     )
     assert fifo.count("fifo") > DEFAULT.count("fifo")
     with lab.store.write() as uow:
-        uow.lab.set_override(
+        uow.board_overrides.put(
             BoardOverride(
                 target_uid=B, drained=True, reason="one board", by_user_id="op", at=make.NOW
             )
         )
-        uow.cycles.activate(
+        uow.policies.activate(
             PolicyActivation(
                 seat=PolicySeat.SHADOW, name="own", version=1, text=fifo, by_user_id="op",
                 at=make.NOW,

@@ -19,7 +19,7 @@ from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.clusters.nomad import NomadAccess
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.twin.twin import BoardState, Twin
 from tests.acceptance.lives import a_life
 from tests.builders.api import BOARDS, Api, running

@@ -109,8 +109,8 @@ def test_a_dry_run_counts_what_would_go_and_deletes_nothing(store: Store) -> Non
 
 def test_what_a_live_benchmark_needs_stays(store: Store) -> None:
     with store.write() as uow:
-        uow.lab.add_campaign(make.a_campaign("c-live"))
-        uow.lab.add_campaign(make.a_campaign("c-over"))
+        uow.campaigns.add(make.a_campaign("c-live"))
+        uow.campaigns.add(make.a_campaign("c-over"))
     add(store, "first", age_s=10)
     add(store, "again", age_s=10, live=True, retry_of="first")
     add(store, "member", age_s=10, campaign_id="c-live")
@@ -125,9 +125,9 @@ def test_what_a_live_benchmark_needs_stays(store: Store) -> None:
             assert uow.cycles.get(uow.cycles.explained(name).seq)
         with pytest.raises(NotFound):
             uow.benchmarks.get("over")
-        assert uow.lab.campaign("c-live")
+        assert uow.campaigns.get("c-live")
         with pytest.raises(NotFound):
-            uow.lab.campaign("c-over")
+            uow.campaigns.get("c-over")
 
 
 def test_runs_that_a_recorded_cycle_knew_stay_as_long_as_it(store: Store) -> None:
@@ -175,7 +175,7 @@ def test_content_goes_when_nothing_young_or_live_runs_with_it(tmp_path: Path) ->
         )
     with store.write() as uow:
         described = {"model": "net.onnx", "sha256": contents["planned"]}
-        uow.lab.add_schedule(make.a_schedule(description=described))
+        uow.schedules.add(make.a_schedule(description=described))
 
     def collect(**options: bool) -> int:
         kept = {RetentionClass.FILES: 10 * DAY_S}

@@ -14,7 +14,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.election import LEASE_S, TURN_S, Election
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.records import ApiToken, Role, User
+from edgeyard.scheduler.model.users import ApiToken, Role, User
 from edgeyard.scheduler.store import SqlStore
 from tests.builders.engine import A, B, Lab
 from tests.databases import open_store

@@ -11,7 +11,7 @@ import pytest
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.records import Event
+from edgeyard.scheduler.model.event import Event
 from tests.builders.api import Api, running
 from tests.builders.engine import A, B, Lab
 

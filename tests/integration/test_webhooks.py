@@ -17,7 +17,7 @@ from edgeyard.errors import UrlRefused
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.notify import BACK_OFF_S, Notifier
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, IfUnavailable
-from edgeyard.scheduler.model.records import Webhook
+from edgeyard.scheduler.model.webhooks import Webhook
 from tests.builders.api import running
 from tests.builders.cluster import eventually
 from tests.builders.engine import A, B, Lab

@@ -16,7 +16,7 @@ from edgeyard.scheduler.engine import charging, lifecycle
 from edgeyard.scheduler.model.accounts import REFUNDED, USAGE_HALF_LIFE_S
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Failure, FailureCategory, Status
-from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
 from tests.fakes.clock import FixedClock

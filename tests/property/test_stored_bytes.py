@@ -19,7 +19,7 @@ from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.engine.housekeeping import collect_garbage, release
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, Status
-from edgeyard.scheduler.model.records import ResultFile, UserFile
+from edgeyard.scheduler.model.files import ResultFile, UserFile
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.store import SqlStore

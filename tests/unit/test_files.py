@@ -15,7 +15,7 @@ import pytest
 
 from edgeyard.errors import NotFound, TooLarge, Unavailable
 from edgeyard.scheduler.files import NAMING_S, ORPHAN_AGE_S, ContentFiles
-from edgeyard.scheduler.model.records import StoredFile
+from edgeyard.scheduler.model.files import StoredFile
 
 CONTENT = b"weights" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

@@ -13,7 +13,7 @@ import pytest
 
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.errors import Conflict, InvalidInput, Unavailable
-from edgeyard.scheduler.model.records import Role, User
+from edgeyard.scheduler.model.users import Role, User
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.store.sql_store import SqlUnitOfWork

@@ -13,7 +13,7 @@ import numpy as np
 
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import FieldError, InvalidInput
-from edgeyard.scheduler.model.records import StoredFile, UserFile
+from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.ports import FileWriter
 
 MAX_DIMENSIONS = 16

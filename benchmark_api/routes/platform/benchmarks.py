@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.benchmark import LIVE, Benchmark, BenchmarkFile, FileRole, Status
-from edgeyard.scheduler.model.records import Report, ResultFile, StoredFile
+from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
 from edgeyard.scheduler.model.wire import JsonObject
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 

@@ -8,7 +8,7 @@ from edgeyard.benchmark_api.routes.platform import parameters
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
-from edgeyard.scheduler.model.records import Registration
+from edgeyard.scheduler.model.registration import Registration
 from edgeyard.scheduler.model.wire import JsonObject
 
 _ENGINES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {

@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.fields import MAX_NAME_BYTES, MAX_URL, is_url
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine.housekeeping import release as remove_content
-from edgeyard.scheduler.model.records import UserFile
+from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 

@@ -18,7 +18,8 @@ from edgeyard.benchmark_api.routes.documented import accepts, answers
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.fields import MAX_PASSWORD, normalized_email
 from edgeyard.errors import InvalidInput, NotAuthenticated, NotFound, TooManyLogins
-from edgeyard.scheduler.model.records import ApiToken, Event, Login, Role, User
+from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/api/users", tags=["platform"])

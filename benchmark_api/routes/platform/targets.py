@@ -24,7 +24,7 @@ from edgeyard.benchmark_api.schemas.fields import EngineName, Family, LongText, 
 from edgeyard.benchmark_api.schemas.requests import parse
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
-from edgeyard.scheduler.model.records import Registration, RegistrationKind
+from edgeyard.scheduler.model.registration import Registration, RegistrationKind
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -137,7 +137,7 @@ def delete_family(name: str, caller: Submitter, context: Ctx) -> Response:
         raise Conflict(f"the lab has boards of {name}: its inventory names them")
 
     def unused(uow: UnitOfWork) -> None:
-        for each in uow.lab.registrations(_BOARD):
+        for each in uow.registrations.of_kind(_BOARD):
             if each.body.get("hardware_type_id") == name:
                 raise Conflict(f"{each.name} is registered as a board of {name}: delete it first")
 
@@ -146,7 +146,7 @@ def delete_family(name: str, caller: Submitter, context: Ctx) -> Response:
 
 def _families(context: Context) -> dict[str, JsonObject]:
     with context.services.store.read() as uow:
-        found = catalogue.registered(uow.lab.registrations(_FAMILY))
+        found = catalogue.registered(uow.registrations.of_kind(_FAMILY))
     own = catalogue.families(context.services)
     return own | {name: each for name, each in found.items() if name not in own}
 
@@ -182,7 +182,7 @@ def delete_engine(name: str, caller: Submitter, context: Ctx) -> Response:
         raise Conflict(f"the lab has boards with {name}: its inventory names them")
 
     def unused(uow: UnitOfWork) -> None:
-        for each in uow.lab.registrations(_BOARD):
+        for each in uow.registrations.of_kind(_BOARD):
             engines = each.body.get("engine_ids")
             if isinstance(engines, list) and name in engines:
                 raise Conflict(f"{each.name} is registered with {name}: delete it first")
@@ -192,8 +192,8 @@ def delete_engine(name: str, caller: Submitter, context: Ctx) -> Response:
 
 def _engines(context: Context) -> dict[str, JsonObject]:
     with context.services.store.read() as uow:
-        found = catalogue.registered(uow.lab.registrations(_ENGINE))
-        added = uow.lab.registrations(_PARAMETER)
+        found = catalogue.registered(uow.registrations.of_kind(_ENGINE))
+        added = uow.registrations.of_kind(_PARAMETER)
     for name, each in found.items():
         each["parameters"] = [_parameter(one) for one in added if name in _engines_of(one)]
     own = catalogue.engines(context.services)
@@ -208,7 +208,7 @@ def list_boards(caller: Submitter, context: Ctx) -> Response:
     """Boards that you registered."""
     known = {each.target_uid for each in catalogue.boards(context.services)}
     with context.services.store.read() as uow:
-        found = uow.lab.registrations(_BOARD)
+        found = uow.registrations.of_kind(_BOARD)
     return answer([_shown(each, known) for each in found if each.user_id == caller.user_id])
 
 
@@ -234,13 +234,13 @@ def create_board(body: Body, caller: Submitter, context: Ctx) -> Response:
     now = context.services.clock.now()
 
     def add(uow: UnitOfWork) -> Registration:
-        found = uow.lab.registrations(_BOARD)
+        found = uow.registrations.of_kind(_BOARD)
         _refuse_too_many(caller, sum(each.user_id == caller.user_id for each in found))
         uid = _free_uid(family, taken | {each.name for each in found})
         made = Registration(
             kind=_BOARD, name=uid, user_id=caller.user_id, body=told, created_at=now
         )
-        uow.lab.register(made)
+        uow.registrations.add(made)
         return made
 
     return answer(_shown(context.services.store.transact(add), taken), 201)
@@ -258,7 +258,7 @@ def delete_board(inventory_id: str, caller: Submitter, context: Ctx) -> Response
 def default_config(inventory_id: str, caller: Submitter, context: Ctx) -> Response:
     """An entry of the boards file for a board that you registered, to be filled in."""
     with context.services.store.read() as uow:
-        found = uow.lab.registration(_BOARD, inventory_id)
+        found = uow.registrations.get(_BOARD, inventory_id)
     if not caller.may_see(found.user_id):
         raise NotFound("board", inventory_id)
     engines = found.body.get("engine_ids")
@@ -304,7 +304,7 @@ def parameter_types(caller: Submitter) -> Response:
 def list_parameters(caller: Submitter, context: Ctx) -> Response:
     """All parameters, the built-in engines' first."""
     with context.services.store.read() as uow:
-        found = uow.lab.registrations(_PARAMETER)
+        found = uow.registrations.of_kind(_PARAMETER)
     return answer([each.as_json() for each in parameters.BUILT_IN] + [*map(_parameter, found)])
 
 
@@ -312,7 +312,7 @@ def list_parameters(caller: Submitter, context: Ctx) -> Response:
 def own_parameters(caller: Submitter, context: Ctx) -> Response:
     """Parameters that you registered; 404 where there are none: the client can't print no rows."""
     with context.services.store.read() as uow:
-        found = uow.lab.registrations(_PARAMETER)
+        found = uow.registrations.of_kind(_PARAMETER)
     own = [_parameter(each) for each in found if each.user_id == caller.user_id]
     if not own:
         raise NotFound("parameter of", caller.user_id)
@@ -348,7 +348,7 @@ def show_parameter(key: str, caller: Submitter, context: Ctx) -> Response:
         if each.key == key:
             return answer(each.as_json())
     with context.services.store.read() as uow:
-        return answer(_parameter(uow.lab.registration(_PARAMETER, key)))
+        return answer(_parameter(uow.registrations.get(_PARAMETER, key)))
 
 
 @router.patch(
@@ -366,7 +366,7 @@ def change_parameter(key: str, body: Body, caller: Submitter, context: Ctx) -> R
     def change(uow: UnitOfWork) -> Registration:
         known = _owned(uow, _PARAMETER, key, caller)
         saved = replace(known, body=_said(asked) | {"engines": _engines_of(known)})
-        uow.lab.save_registration(saved)
+        uow.registrations.save(saved)
         return saved
 
     return answer(_parameter(context.services.store.transact(change)))
@@ -417,7 +417,7 @@ def _linked(
                 "are allowed: register another parameter"
             )
         saved = replace(known, body={**known.body, "engines": engines})
-        uow.lab.save_registration(saved)
+        uow.registrations.save(saved)
         return saved
 
     return answer(_parameter(context.services.store.transact(work)))
@@ -471,9 +471,9 @@ def _registered(
     made = Registration(kind=kind, name=name, user_id=caller.user_id, body=body, created_at=now)
 
     def add(uow: UnitOfWork) -> None:
-        found = uow.lab.registrations(kind)
+        found = uow.registrations.of_kind(kind)
         _refuse_too_many(caller, sum(each.user_id == caller.user_id for each in found))
-        uow.lab.register(made)
+        uow.registrations.add(made)
 
     context.services.store.transact(add)
     told = {"id": name, "name": name, **body}
@@ -491,7 +491,7 @@ def _unregistered(
         _owned(uow, kind, name, caller)
         if check is not None:
             check(uow)
-        uow.lab.unregister(kind, name)
+        uow.registrations.remove(kind, name)
 
     context.services.store.transact(work)
     return answer({"id": name, "deleted": True})
@@ -499,7 +499,7 @@ def _unregistered(
 
 def _owned(uow: UnitOfWork, kind: RegistrationKind, name: str, caller: Caller) -> Registration:
     """What was registered, if the caller may change it. Raises NotFound, Forbidden."""
-    found = uow.lab.registration(kind, name)
+    found = uow.registrations.get(kind, name)
     if caller.may_see(found.user_id):
         return found
     if kind is _BOARD:

@@ -15,7 +15,7 @@ from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
-from edgeyard.scheduler.model.records import Report
+from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.model.wire import JsonObject, failure_to_json, time_to_json, waiting_to_json
 
 STATUSES: Mapping[Status, str] = {

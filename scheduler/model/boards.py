@@ -1,0 +1,17 @@
+"""What operators decided about a board."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardOverride:
+    """What an operator said of a board."""
+
+    target_uid: str
+    drained: bool
+    reason: str
+    by_user_id: str
+    at: datetime

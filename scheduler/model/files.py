@@ -1,0 +1,67 @@
+"""Stored content, its names, and what tasks uploaded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """Content in the file store."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFile:
+    """A name that a user gave to stored content; the newest of a name is the one it means."""
+
+    file_id: str
+    user_id: str
+    name: str
+    sha256: str
+    size_bytes: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DownloadGrant:
+    """A name under ``/download/`` that can't be guessed and belongs to one attempt.
+
+    Attributes:
+        name: Random, ends with the plain file name's suffix.
+        content: Inline content instead of a stored file (``spec.json``); None for stored files.
+    """
+
+    name: str
+    benchmark_id: str
+    attempt: int
+    filename: str
+    sha256: str
+    size_bytes: int
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """A file that a task uploaded."""
+
+    benchmark_id: str
+    attempt: int
+    name: str
+    sha256: str
+    size_bytes: int
+    received_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The parsed ``report.json`` of an attempt (schema: ``docs/reference/result.schema.json``)."""
+
+    benchmark_id: str
+    attempt: int
+    report: Mapping[str, object]
+    received_at: datetime

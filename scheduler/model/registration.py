@@ -1,0 +1,34 @@
+"""What users of the platform's client register."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class RegistrationKind(StrEnum):
+    """What users of the platform's client register."""
+
+    FAMILY = "family"  # of boards
+    ENGINE = "engine"
+    BOARD = "board"
+    PARAMETER = "parameter"  # of engines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registration:
+    """A family, engine, board or parameter that a user announced; the inventory has the boards.
+
+    Attributes:
+        name: Unique within its kind; of a board its ``target_uid``.
+        user_id: Who registered it.
+        body: What was said of it.
+    """
+
+    kind: RegistrationKind
+    name: str
+    user_id: str
+    body: Mapping[str, object]
+    created_at: datetime

@@ -1,0 +1,65 @@
+"""The contracts between Edgeyard's parts, one module a part: protocols and values, no code.
+
+Adapters live in `scheduler.store`, `scheduler.clusters`, `scheduler.files` and
+`scheduler.s3_files`; only `edgeyard.benchmark_api.bootstrap` builds them. An adapter derives from
+its protocol, which documents the methods of both.
+"""
+
+from edgeyard.scheduler.ports.accounts import Accounts, UsageCounts
+from edgeyard.scheduler.ports.attempts import Attempts
+from edgeyard.scheduler.ports.benchmarks import BenchmarkFilter, Benchmarks
+from edgeyard.scheduler.ports.boards import BoardOverrides, Registrations, Reservations
+from edgeyard.scheduler.ports.clock import Clock
+from edgeyard.scheduler.ports.cluster import (
+    Cluster,
+    JobRun,
+    JobState,
+    LoadReport,
+    LogChunk,
+    NodeSource,
+)
+from edgeyard.scheduler.ports.contents import Files
+from edgeyard.scheduler.ports.credits import Credits
+from edgeyard.scheduler.ports.cycles import Cycles
+from edgeyard.scheduler.ports.files import FileStore, FileWriter
+from edgeyard.scheduler.ports.leadership import Leadership
+from edgeyard.scheduler.ports.log import Log
+from edgeyard.scheduler.ports.outbound import UrlFetcher, WebhookPost
+from edgeyard.scheduler.ports.policies import Policies, Scoring
+from edgeyard.scheduler.ports.store import Store, UnitOfWork
+from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
+from edgeyard.scheduler.ports.webhooks import Webhooks
+
+__all__ = [
+    "Accounts",
+    "Attempts",
+    "BenchmarkFilter",
+    "Benchmarks",
+    "BoardOverrides",
+    "Campaigns",
+    "Clock",
+    "Cluster",
+    "Credits",
+    "Cycles",
+    "FileStore",
+    "FileWriter",
+    "Files",
+    "JobRun",
+    "JobState",
+    "Leadership",
+    "LoadReport",
+    "Log",
+    "LogChunk",
+    "NodeSource",
+    "Policies",
+    "Registrations",
+    "Reservations",
+    "Schedules",
+    "Scoring",
+    "Store",
+    "UnitOfWork",
+    "UrlFetcher",
+    "UsageCounts",
+    "WebhookPost",
+    "Webhooks",
+]

@@ -1,0 +1,98 @@
+"""Campaigns and schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import exists, select, update
+
+from edgeyard.errors import Conflict, NotFound
+from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
+from edgeyard.scheduler.ports import Campaigns, Schedules
+from edgeyard.scheduler.store.rows import flat_row, schedule_of, schedule_row
+from edgeyard.scheduler.store.tables import benchmarks, campaigns, schedules
+from edgeyard.scheduler.store.transaction import Transaction
+
+_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
+
+_STARTED = select(campaigns.c.campaign_id).where(
+    # a list, not "<> pending", so that each campaign is a few steps in its index
+    exists().where(
+        benchmarks.c.campaign_id == campaigns.c.campaign_id,
+        benchmarks.c.status.in_([status.value for status in Status if status != Status.PENDING]),
+    )
+)
+
+
+class SqlCampaigns(Campaigns):
+    """`Campaigns` in SQL."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def add(self, campaign: Campaign) -> None:
+        if not self._tx.insert(campaigns, flat_row(campaign)):
+            raise Conflict(f"campaign {campaign.campaign_id} is already there")
+
+    def get(self, campaign_id: str) -> Campaign:
+        row = self._tx.row(select(campaigns).where(campaigns.c.campaign_id == campaign_id))
+        if row is None:
+            raise NotFound("campaign", campaign_id)
+        return Campaign(**cast("dict[str, Any]", dict(row)))
+
+    def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:
+        found: set[str] = set()
+        for start in range(0, len(campaign_ids), _CHUNK):
+            ids = campaign_ids[start : start + _CHUNK]
+            found.update(
+                cast(str, row["campaign_id"])
+                for row in self._tx.rows(_STARTED.where(campaigns.c.campaign_id.in_(ids)))
+            )
+        return frozenset(found)
+
+
+class SqlSchedules(Schedules):
+    """`Schedules` in SQL."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+
+    def add(self, schedule: CronSchedule) -> None:
+        if not self._tx.insert(schedules, schedule_row(schedule)):
+            raise Conflict(f"schedule {schedule.schedule_id} is already there")
+
+    def save(self, schedule: CronSchedule) -> None:
+        saved = self._tx.run(
+            update(schedules)
+            .where(schedules.c.schedule_id == schedule.schedule_id)
+            .values(schedule_row(schedule))
+        )
+        if not saved.rowcount:
+            raise NotFound("schedule", schedule.schedule_id)
+
+    def get(self, schedule_id: str) -> CronSchedule:
+        self._tx.lock_table(schedules)
+        row = self._tx.row(select(schedules).where(schedules.c.schedule_id == schedule_id))
+        if row is None:
+            raise NotFound("schedule", schedule_id)
+        return schedule_of(row)
+
+    def all(self, user_id: str | None) -> Sequence[CronSchedule]:
+        query = select(schedules).order_by(
+            schedules.c.created_at.desc(), schedules.c.schedule_id.desc()
+        )
+        if user_id is not None:
+            query = query.where(schedules.c.user_id == user_id)
+        return [schedule_of(row) for row in self._tx.rows(query)]
+
+    def due(self, now: datetime) -> Sequence[CronSchedule]:
+        self._tx.lock_table(schedules)
+        query = (
+            select(schedules)
+            .where(schedules.c.active, schedules.c.next_fire <= now)
+            .order_by(schedules.c.next_fire)
+        )
+        return [schedule_of(row) for row in self._tx.rows(query)]
