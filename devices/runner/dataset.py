@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.arrays import array_names, converted, read_arrays
 from edgeyard.devices.runner.engine import TensorSpec
 from edgeyard.devices.runner.feeds import Feeds
+from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.devices.runner.preprocessing import Preprocessing, parse_preprocessing
 from edgeyard.errors import RunFailed
 
@@ -74,13 +75,20 @@ def open_dataset(
     except Exception as error:  # a damaged directory leads zipfile to errors of many kinds
         if raw and isinstance(error, zipfile.BadZipFile):
             return _raw(path, inputs, parse_preprocessing(wishes))
-        raise RunFailed(
-            "user_input", f"dataset {path.name!r} is neither an .npz nor a zip of images: {error}"
-        ) from error
+        raise RunFailed("user_input", _no_dataset(path, error)) from error
     if array_names(archive):
         archive.close()
         return _arrays(path, inputs, parse_preprocessing(wishes))
     return _images(archive, path, inputs, wishes)
+
+
+def _no_dataset(path: Path, error: Exception) -> str:
+    """Say why a file that is no archive is no dataset."""
+    with path.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    damaged = head.startswith(b"PK")
+    found = None if damaged else mismatch(f"dataset {path.name!r}", "an .npz or a ZIP file", head)
+    return found or f"dataset {path.name!r} is neither an .npz nor a ZIP file of images: {error}"
 
 
 def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Dataset:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.devices.runner.onnx_wire import Message, fields_of, not_onnx
 from edgeyard.errors import RunFailed
 
@@ -169,6 +170,16 @@ def inspect(model: "Path | bytes") -> OnnxFacts:
             claim more elements than the file can hold.
     """
     view = memoryview(model) if isinstance(model, bytes) else open_model(model)
+    try:
+        return _inspect(view)
+    except RunFailed:
+        found = mismatch("the model", "an ONNX file", bytes(view[:HEAD_BYTES]))
+        if found is None:
+            raise
+        raise RunFailed("user_model", found) from None
+
+
+def _inspect(view: memoryview) -> OnnxFacts:
     census = _ModelScan(file_bytes=len(view))
     opsets: dict[str, int] = {}
     ir_version, producer, graphs = 0, "", 0
@@ -186,7 +197,7 @@ def inspect(model: "Path | bytes") -> OnnxFacts:
             graphs += 1
     census.visit("ModelProto", view, depth=0)
     if graphs != 1:
-        raise not_onnx(f"{graphs} graphs in place of one")
+        raise not_onnx(f"it has {graphs} graphs instead of one")
     return OnnxFacts(
         size_bytes=len(view),
         ir_version=ir_version,
@@ -235,7 +246,7 @@ class _ModelScan:
         for entry in fields_of(view):
             if entry.number in SINGLE.get(kind, ()):
                 if entry.number in seen:
-                    raise not_onnx(f"two of field {entry.number} in place of one")
+                    raise not_onnx(f"it has field {entry.number} twice")
                 seen.add(entry.number)
             if entry.number in ways:
                 self.visit(ways[entry.number], entry.content(), depth)

@@ -36,7 +36,7 @@ class Field(NamedTuple):
             RunFailed: ``user_model``: this is a number.
         """
         if not isinstance(self.value, memoryview) or self.wire != _BYTES:
-            raise not_onnx(f"a number where field {self.number} holds more")
+            raise not_onnx(f"field {self.number} is a number instead of text or a message")
         return self.value
 
     def text(self) -> str:
@@ -53,7 +53,7 @@ class Field(NamedTuple):
         if isinstance(self.value, int):
             return [self.value]
         if self.wire != _BYTES:
-            raise not_onnx(f"field {self.number} in place of an integer")
+            raise not_onnx(f"field {self.number} is not an integer")
         values: list[int] = []
         position = 0
         while position < len(self.value) and len(values) <= limit:
@@ -161,7 +161,7 @@ def fields_of(view: memoryview) -> Iterator[Field]:
     while position < end:
         key, position = _read_varint(view, position)
         if key > _MAX_KEY:
-            raise not_onnx("a field number that is too large")
+            raise not_onnx("it has a field number that is too large")
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
             value, position = _read_varint(view, position)
@@ -172,9 +172,9 @@ def fields_of(view: memoryview) -> Iterator[Field]:
         elif wire in (_FIXED64, _FIXED32):
             length = 8 if wire == _FIXED64 else 4
         else:
-            raise not_onnx(f"field type {wire}")
+            raise not_onnx(f"it has the unknown field type {wire}")
         if number == 0 or length > end - position:
-            raise not_onnx("a field that reaches past its end")
+            raise not_onnx("one of its fields reaches past its end")
         yield Field(number, wire, view[position : position + length])
         position += length
 
@@ -191,14 +191,14 @@ def _text(value: memoryview) -> str:
     try:
         return str(value, "utf-8")
     except UnicodeDecodeError as error:
-        raise not_onnx("a name that is no UTF-8") from error
+        raise not_onnx("one of its names is not UTF-8") from error
 
 
 def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if position >= len(view) or shift > 63:
-            raise not_onnx("a number that does not end")
+            raise not_onnx("it ends within a number")
         byte = view[position]
         position += 1
         value |= (byte & 0x7F) << shift
@@ -227,5 +227,9 @@ def _encoded(entry: Field) -> list[bytes | memoryview]:
 
 
 def not_onnx(found: str) -> RunFailed:
-    """The failure of a file that is no ONNX file, or a damaged one."""
-    return RunFailed("user_model", f"the model is no readable ONNX file ({found})")
+    """The failure of a file that is no ONNX file, or a damaged one.
+
+    Args:
+        found: What is wrong, for example "it ends within a field".
+    """
+    return RunFailed("user_model", f"the model is damaged or not a valid ONNX file: {found}")

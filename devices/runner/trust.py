@@ -152,14 +152,14 @@ def _of_the_runs(
     if precision is not None and interval.half_width > precision:
         yield Reason(
             code="precision_not_reached",
-            sentence=f"Time was up at ±{interval.half_width:.1%} after {runs} runs; "
-            f"±{precision:.1%} was asked for{_alike(runs, interval)}.",
+            sentence=f"Time was up after {runs} runs: {_interval(interval)}, wider than the "
+            f"precision of ±{precision:.1%} that was asked for{_alike(runs, interval)}.",
         )
     elif interval.half_width > MAX_INTERVAL_WIDTH:
         yield Reason(
             code="wide_interval",
-            sentence=f"The p50 is known to ±{interval.half_width:.1%} only"
-            f"{_alike(runs, interval)}; more runs would narrow it.",
+            sentence=f"{_interval(interval, start=True)}, wider than "
+            f"±{MAX_INTERVAL_WIDTH:.0%}{_alike(runs, interval)}; more runs would narrow it.",
         )
     drift = _drift(latencies_ms)
     if drift is not None:
@@ -168,6 +168,15 @@ def _of_the_runs(
             sentence=f"The second half of the runs was {abs(drift):.1%} "
             f"{'slower' if drift > 0 else 'faster'} than the first.",
         )
+
+
+def _interval(interval: MedianInterval, *, start: bool = False) -> str:
+    """State the 95 % interval of the p50, in ms; relative to the p50 only where that helps."""
+    width = f" (±{interval.half_width:.1%})" if interval.half_width < 1 else ""
+    return (
+        f"{'T' if start else 't'}he 95 % interval of the p50 is {interval.low:.3g} to "
+        f"{interval.high:.3g} ms{width}"
+    )
 
 
 def _alike(runs: int, interval: MedianInterval) -> str:

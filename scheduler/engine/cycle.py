@@ -766,7 +766,8 @@ def pending_of(
     not_ready = None
     if benchmark.held:
         not_ready = WaitReason(
-            reason=WaitingReason.HELD, sentence="it is held: release it to let it go on"
+            reason=WaitingReason.HELD,
+            sentence="its owner or an operator has to release it: edgeyard release ID",
         )
     elif missing := [file for file in benchmark.files if file.sha256 is None]:
         names = ", ".join(file.name for file in missing)

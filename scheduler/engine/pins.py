@@ -3,7 +3,8 @@
 A pinned board can't be had while it is offline, unhealthy or taken out; while it is only busy, from
 the benchmark's stated start on: before that, and without one, it simply waits its turn. When that
 has lasted for the grace time, ``if_unavailable`` of the benchmark decides: any other board that
-fits may run it, or its owner is told and it stays pinned.
+fits may run it, or it stays pinned and the event ``benchmark.unavailable`` is recorded, which the
+owner's webhook gets.
 
 The time is stored with the benchmark, so that a restart of the server does not begin it anew.
 """
@@ -34,7 +35,7 @@ class PinView:
     """What a look at a waiting benchmark finds.
 
     Attributes:
-        waiting: What its owner is told.
+        waiting: The reason to show.
         since: Since when the board that it names can't be had; None while it can.
         over: The grace time has run out, and ``if_unavailable`` is to be acted on.
     """
@@ -72,14 +73,17 @@ class Pins:
             and self._absent.elapsed_s(benchmark.benchmark_id, since) >= self._grace_s
         )
         grace = f"{self._grace_s:g} s"
+        pinned = "it stays pinned to this board (if_unavailable: notify)"
         if asked.if_unavailable is IfUnavailable.RESCHEDULE:
-            outlook = f"if that lasts for {grace}, another board that fits may run it"
+            outlook = (
+                f"after {grace} another board that fits may run it (if_unavailable: reschedule)"
+            )
         elif over or benchmark.benchmark_id in self._reported:
-            outlook = "it stays pinned to it, and its owner was told"
+            outlook = f"{pinned}; the server has recorded the event benchmark.unavailable"
         else:
-            outlook = f"it stays pinned to it; if that lasts for {grace}, its owner is told"
-        told = replace(waiting, sentence=f"{waiting.sentence}; {outlook}")
-        return PinView(waiting=told, since=since, over=over)
+            outlook = f"{pinned}; after {grace} the server records the event benchmark.unavailable"
+        explained = replace(waiting, sentence=f"{waiting.sentence}; {outlook}")
+        return PinView(waiting=explained, since=since, over=over)
 
     def acted_on(self, benchmark_ids: Iterable[str]) -> None:
         """Note that ``if_unavailable`` of these was acted on, and that this is stored."""

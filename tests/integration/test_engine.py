@@ -451,6 +451,7 @@ def test_a_benchmark_waits_for_its_files_and_for_its_release(lab: Lab) -> None:
     waiting = lab.show(benchmark_id).waiting
     assert waiting is not None
     assert waiting.reason is WaitingReason.HELD
+    assert waiting.sentence == "its owner or an operator has to release it: edgeyard release ID"
     with lab.store.write() as uow:
         lifecycle.hold(uow, benchmark_id, lab.clock.now(), "ann", False)
     lab.turn()

@@ -219,7 +219,7 @@ def external() -> bytes:
 
 HOSTILE: Mapping[str, tuple[Callable[[], bytes], str]] = {
     "nothing": (lambda: b"", "0 bytes"),
-    "noise": (lambda: bytes(range(1, 200)), "no readable ONNX"),
+    "noise": (lambda: bytes(range(1, 200)), "not a valid ONNX file"),
     "too big": (lambda: bytes(MAX_FILE_BYTES + 1), "bytes; a scorer has"),
     "external data": (external, "outside the ONNX file"),
     "too many nodes": (

@@ -74,9 +74,16 @@ def refused(path: Path) -> str:
     ("content", "said"),
     [
         (b"", "empty"),
-        (b"\x00" * 64, "no readable ONNX"),
-        (b"PK\x03\x04" * 20, "no readable ONNX"),
-        (b"\xff" * 100, "no readable ONNX"),
+        (b"\x00" * 64, "not a valid ONNX file"),
+        (b"PK\x03\x04" * 20, "is a ZIP archive (of PyTorch or Keras, for example)"),
+        (b"\xff" * 100, "not a valid ONNX file"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html><html>", "is a web page"),
+        (b"<html><head>", "is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a Git LFS pointer"),
+        (b"\x1c\x00\x00\x00TFL3" + bytes(60), "is a TensorFlow Lite model"),
+        (b"\x1f\x8b\x08" + bytes(60), "is a gzip archive"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(60), "is an HDF5 file (of Keras, for example)"),
+        (b'{"detail": "not found"}', "is JSON text"),
         (b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "reaches past its end"),
         (b"\x08\x07", "0 graphs"),
         (b"\x3a\x00\x3a\x00", "2 graphs"),
@@ -89,10 +96,19 @@ def test_what_is_no_onnx_file_is_refused(tmp_path: Path, content: bytes, said: s
     assert said in refused(path)
 
 
+def test_a_web_page_is_named_with_what_to_do_about_it(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"<!DOCTYPE html>\n<html><body>Sign in</body></html>")
+    assert refused(path) == (
+        "the model is a web page, not an ONNX file: check that its URL leads to the file itself "
+        "and needs no login"
+    )
+
+
 def test_a_file_that_was_cut_short_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes((DEMO / "digits.onnx").read_bytes()[:5000])
-    assert "no readable ONNX" in refused(path)
+    assert "not a valid ONNX file" in refused(path)
 
 
 def test_a_missing_file_is_the_boards_matter(tmp_path: Path) -> None:

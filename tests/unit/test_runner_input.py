@@ -520,6 +520,13 @@ class TestOrt:
         assert "outside the ONNX file" in sentence
 
 
+def test_a_web_page_instead_of_a_dataset_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "rows.npz"
+    path.write_bytes(b"<html><body>Sign in</body></html>")
+    sentence = refused("user_input", open_dataset, path, [TestRawRows.INPUT], None)
+    assert sentence.startswith("dataset 'rows.npz' is a web page, not an .npz or a ZIP file: check")
+
+
 class TestRawRows:
     INPUT = TensorSpec("x", (None, 2, 3), "float32")
 

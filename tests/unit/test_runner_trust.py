@@ -215,6 +215,15 @@ def test_a_drift_between_the_halves_is_suspect() -> None:
     assert "slower" in " ".join(reason.sentence for reason in verdict.reasons)
 
 
+def test_a_p50_with_a_very_wide_interval_is_given_with_both_ends() -> None:
+    series = np.array([5.0, 200.0] * 10 + [5.0])
+    reasons = {reason.code: reason.sentence for reason in judge(series, QUIET).reasons}
+    assert reasons["wide_interval"].startswith(
+        "The 95 % interval of the p50 is 5 to 200 ms, wider than ±5%"
+    )
+    assert "1950" not in reasons["wide_interval"]
+
+
 @pytest.mark.parametrize(
     ("conditions", "code", "verdict"),
     [

@@ -179,6 +179,12 @@ def test_a_corrupt_model_is_refused(tmp_path: Path, content: bytes) -> None:
     assert failure(path).category == "user_model"
 
 
+def test_a_web_page_is_refused_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"<!DOCTYPE html><html></html>" + bytes(100))
+    assert failure(path).sentence.startswith("the model is a web page, not a TensorFlow Lite file")
+
+
 def test_without_the_package_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     found = failure(DEMO / "digits.tflite")

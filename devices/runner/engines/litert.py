@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.errors import RunFailed
 
 PARAMETERS = {
@@ -62,8 +63,10 @@ def read_model(model: Path) -> bytes:
         raise RunFailed("user_model", f"the tflite file has {size} bytes, over {_MAX_FILE_BYTES}")
     content = model.read_bytes()
     if content[4:8] != _IDENTIFIER:
+        found = mismatch("the model", "a TensorFlow Lite file", content[:HEAD_BYTES])
         raise RunFailed(
-            "user_model", "the model is no tflite file (its identifier TFL3 is missing)"
+            "user_model",
+            found or "the model is not a TensorFlow Lite file: its identifier TFL3 is missing",
         )
     return content
 

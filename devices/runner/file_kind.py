@@ -1,0 +1,58 @@
+"""Recognise by its first bytes what a file is instead of a model or a dataset.
+
+Only the standard library; Python 3.10.
+"""
+
+from typing import Optional
+
+HEAD_BYTES = 512
+"""So many bytes from the start of a file are enough for `foreign_kind`."""
+
+_SIGNATURES = (
+    (0, b"PK\x03\x04", "a ZIP archive (of PyTorch or Keras, for example)"),
+    (0, b"\x1f\x8b", "a gzip archive"),
+    (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (of Keras, for example)"),
+    (0, b"version https://git-lfs", "a Git LFS pointer"),
+    (4, b"TFL3", "a TensorFlow Lite model"),
+)
+_ADVICE = {
+    "a web page": "check that its URL leads to the file itself and needs no login",
+    "JSON text": "check that its URL leads to the file itself and needs no login",
+    "a Git LFS pointer": "fetch the file itself with `git lfs pull`",
+}
+
+
+def foreign_kind(head: bytes) -> Optional[str]:
+    """Name the kind of a file that is not what it should be.
+
+    Args:
+        head: Its first `HEAD_BYTES`, or all of it.
+
+    Returns:
+        The kind with its article, for example "a web page"; None where it is not recognised.
+    """
+    for position, signature, kind in _SIGNATURES:
+        if head[position : position + len(signature)] == signature:
+            return kind
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith((b"<!doctype html", b"<html", b"<?xml")):
+        return "a web page"
+    return "JSON text" if text.startswith((b"{", b"[")) else None
+
+
+def mismatch(what: str, expected: str, head: bytes) -> Optional[str]:
+    """Say what a file is instead of what is expected, and what to do about it.
+
+    Args:
+        what: The file as the subject of the sentence, for example "the model".
+        expected: The expected kind with its article, for example "an ONNX file".
+        head: Its first `HEAD_BYTES`, or all of it.
+
+    Returns:
+        A sentence; None where the kind of the file is not recognised.
+    """
+    kind = foreign_kind(head)
+    if kind is None:
+        return None
+    advice = _ADVICE.get(kind)
+    return f"{what} is {kind}, not {expected}" + (f": {advice}" if advice else "")
