@@ -362,7 +362,7 @@ def build_cluster(
 
     def database_empty() -> bool:
         with store.read() as uow:
-            return uow.attempts.none_yet()
+            return uow.attempts.is_empty()
 
     nomad = NomadCluster(
         nomad_access(settings),

@@ -42,9 +42,9 @@ class ClusterDecorator(Generic[_Inner]):
         """See `Cluster.logs`."""
         return self._inner.logs(job_id, stream, offset)
 
-    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
-        """See `Cluster.kept_file`."""
-        return self._inner.kept_file(job_id, name)
+    def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
+        """See `Cluster.retained_file`."""
+        return self._inner.retained_file(job_id, name)
 
     def events(self, stop: threading.Event) -> Iterator[str]:
         """See `Cluster.events`."""

@@ -81,7 +81,7 @@ class ContentFiles:
             raise NotFound("content", sha256)
         return path
 
-    def kept(self, sha256: str) -> bool:
+    def contains(self, sha256: str) -> bool:
         """Return whether the content is stored now.
 
         Raises:

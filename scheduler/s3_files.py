@@ -144,7 +144,7 @@ class S3Files:
             raise Unavailable(f"the content of {sha256} is damaged in the bucket")
         return self._cache.path(sha256)
 
-    def kept(self, sha256: str) -> bool:
+    def contains(self, sha256: str) -> bool:
         """Return whether the content is in the bucket now, whatever the cache holds.
 
         Raises:

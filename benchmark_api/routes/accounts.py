@@ -108,7 +108,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
     now = context.services.clock.now()
 
     def change(uow: UnitOfWork) -> User:
-        user = uow.accounts.user(user_id, to_change=True)
+        user = uow.accounts.user(user_id, for_update=True)
         named = asked.model_fields_set
         if user_id == caller.user_id and (asked.disabled or asked.role not in (None, "operator")):
             raise Conflict("that would lock you out of your own account")
@@ -128,7 +128,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
         return changed
 
-    changed = context.services.store.transact(change, makes_room=True)
+    changed = context.services.store.transact(change, frees_space=True)
     context.authenticator.forget()
     context.services.engine.wake()
     return answer(user_to_json(changed))
@@ -156,7 +156,7 @@ def set_password(user_id: str, body: Body, caller: Submitter, context: Ctx) -> R
     login = _login(context, user_id, email, asked.password, now)
 
     def change(uow: UnitOfWork) -> None:
-        uow.accounts.user(user_id, to_change=True)
+        uow.accounts.user(user_id, for_update=True)
         if login is not None and _login_of(uow, user_id) == known:
             uow.accounts.put_login(login)
         else:
@@ -175,7 +175,7 @@ def remove_password(user_id: str, caller: Operator, context: Ctx) -> Response:
     now = context.services.clock.now()
 
     def change(uow: UnitOfWork) -> None:
-        uow.accounts.user(user_id, to_change=True)
+        uow.accounts.user(user_id, for_update=True)
         uow.accounts.remove_login(user_id)
         uow.accounts.revoke_sessions(user_id, now)
         uow.log.append(_event(now, "password.removed", caller, user_id=user_id))
@@ -212,7 +212,7 @@ def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Re
 
     def change(uow: UnitOfWork) -> JsonObject:
         shown: dict[str, object] = {}
-        uow.accounts.user(user_id, to_change=True)
+        uow.accounts.user(user_id, for_update=True)
         uow.webhooks.remove(user_id)
         if asked.url is not None:
             made = Webhook(
@@ -262,7 +262,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
     secret = new_token()
 
     def add(uow: UnitOfWork) -> ApiToken:
-        user = uow.accounts.user(user_id, to_change=True)
+        user = uow.accounts.user(user_id, for_update=True)
         role = Role(asked.role) if asked.role is not None else _default_role(user, caller)
         if not allows(user.role, role) or not allows(caller.role, role):
             raise Forbidden(f"a token may not be {role.value} here: that is above its account")
@@ -302,7 +302,7 @@ def revoke(token_id: str, caller: AnyCaller, context: Ctx) -> Response:
                 uow.accounts.revoke_sessions(token.user_id, now, token.session_id)
             uow.log.append(_event(now, "token.revoked", caller, token_id=token_id))
 
-    context.services.store.transact(change, makes_room=True)
+    context.services.store.transact(change, frees_space=True)
     context.authenticator.forget()
     return Response(status_code=204)
 
@@ -352,7 +352,7 @@ def _webhook(uow: UnitOfWork, user_id: str) -> JsonObject:
         "user_id": user_id,
         "url": hook.url,
         "created_at": time_to_json(hook.created_at),
-        "waiting": uow.webhooks.waiting(user_id),
+        "waiting": uow.webhooks.count_deliveries(user_id),
         "trouble": hook.trouble,
     }
 

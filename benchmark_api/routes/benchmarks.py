@@ -169,6 +169,6 @@ def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Chang
         saved = change(uow, benchmark, services.clock.now())
         return saved, uow.attempts.of(benchmark_id)
 
-    saved, attempts = services.store.transact(work, makes_room=True)
+    saved, attempts = services.store.transact(work, frees_space=True)
     services.engine.wake()
     return answer(views.shown(services, saved, attempts), 202)

@@ -125,7 +125,7 @@ def remove(file_id: str, caller: Submitter, context: Ctx) -> Response:
         return uow.files.remove_user_file(file_id)
 
     services = context.services
-    gone = services.store.transact(forget, makes_room=True)
+    gone = services.store.transact(forget, frees_space=True)
     release(services.store, services.files, {gone.sha256: gone.created_at})
     return Response(status_code=204)
 

@@ -96,7 +96,7 @@ def check_kept(files: FileStore, received: Sequence[ReceivedFile]) -> None:
         Unavailable: So much time went by that one was removed as nobody's.
     """
     for each in received:
-        if not files.kept(each.stored.sha256):
+        if not files.contains(each.stored.sha256):
             raise Unavailable(f"{each.name} was removed before it was named: send it again")
 
 

@@ -42,7 +42,7 @@ def drop_files(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         dropped = uow.files.drop_files(benchmark_id, benchmark.user_id)
         return {sha256: named.get(sha256, benchmark.ended_at) for sha256 in dropped}
 
-    dropped = services.store.transact(drop, makes_room=True)
+    dropped = services.store.transact(drop, frees_space=True)
     release(services.store, services.files, dropped)
     return Response(status_code=204)
 

@@ -47,7 +47,7 @@ def stop(schedule_id: str, caller: Submitter, context: Ctx) -> Response:
             raise NotFound("schedule", schedule_id)
         uow.schedules.save(replace(found, active=False))
 
-    context.services.store.transact(end, makes_room=True)
+    context.services.store.transact(end, frees_space=True)
     return Response(status_code=204)
 
 

@@ -133,7 +133,7 @@ class IdempotencyGuard:
         """As `earlier`, within a unit of work."""
         if self._key is None:
             return None
-        known = uow.log.remembered(self._key, self._user_id)
+        known = uow.log.answer(self._key, self._user_id)
         if known is None:
             return None
         if known[0] != self._sha256:
@@ -143,7 +143,7 @@ class IdempotencyGuard:
     def remember(self, uow: UnitOfWork, told: Mapping[str, object]) -> None:
         """Keep the answer; in the same transaction as what it tells of."""
         if self._key is not None:
-            uow.log.remember(self._key, self._user_id, self._sha256, told)
+            uow.log.put_answer(self._key, self._user_id, self._sha256, told)
 
 
 def accepted(
@@ -226,7 +226,7 @@ def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
     """
     if file.sha256 is None:
         return file
-    if files.kept(file.sha256):
+    if files.contains(file.sha256):
         return file
     if file.url is not None:
         return replace(file, sha256=None, size_bytes=None)

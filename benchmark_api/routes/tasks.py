@@ -290,7 +290,7 @@ def _note_progress(context: Context, door: UploadAuthorizer, job_id: str, body: 
     with services.store.read() as uow:
         attempt = door.admit_now(uow, job_id)
     if lifecycle.is_tick(attempt, phase):
-        services.store.note_progress(attempt, told.progress)
+        services.store.record_progress(attempt, told.progress)
         return
 
     def note(uow: UnitOfWork) -> None:

@@ -41,7 +41,7 @@ def affordable(
         The charges to `reserve`, and the balances by user.
     """
     users = sorted({benchmark.user_id for benchmark, _ in wanted})  # all lock in one order
-    balances = {user_id: uow.credits.balance(user_id, to_change=True) for user_id in users}
+    balances = {user_id: uow.credits.balance(user_id, for_update=True) for user_id in users}
     credits_left = {user_id: _credits_left(balances[user_id]) for user_id in users}
     boards_left = {user_id: _boards_left(uow, user_id) for user_id in users}
     rates = uow.credits.rates()
@@ -137,7 +137,7 @@ def settle(
         settled_at=now,
     )
     before = uow.credits.balance(
-        charge.user_id, to_change=True
+        charge.user_id, for_update=True
     )  # locked first: who settles last finds it settled
     if not uow.credits.settle_charge(settled):
         return None
@@ -161,7 +161,7 @@ def set_credits(
 
     What is reserved stays reserved: fewer than that means that nothing new begins.
     """
-    before = uow.credits.balance(user_id, to_change=True)
+    before = uow.credits.balance(user_id, for_update=True)
     after = replace(before, credits=None if credits is None else _exact(credits))
     uow.credits.save_balance(after)
     _tell(uow, user_id, before, after, now, by)
@@ -174,7 +174,7 @@ def add_credits(uow: UnitOfWork, user_id: str, more: float, now: datetime, by: s
     Raises:
         Conflict: It keeps no account of credits, or would have less than none.
     """
-    before = uow.credits.balance(user_id, to_change=True)
+    before = uow.credits.balance(user_id, for_update=True)
     if before.credits is None:
         raise Conflict(f"{user_id} is not bounded by credits: set how many it has first")
     if before.credits + more < 0:

@@ -352,7 +352,7 @@ class _Fetch:
             writer.abort()
 
     def _blocks(self, name: str) -> Iterator[bytes]:
-        with closing(self.cluster.kept_file(self.attempt.job_id, name)) as blocks:
+        with closing(self.cluster.retained_file(self.attempt.job_id, name)) as blocks:
             for block in blocks:
                 self.left_bytes -= len(block)
                 if self.left_bytes < 0:

@@ -341,7 +341,7 @@ class Cycle:
         record = self._recorder.record(given, result)
 
         def keep(uow: UnitOfWork) -> None:
-            uow.cycles.keep(record, shadow_of=last.seq)
+            uow.cycles.add(record, shadow_of=last.seq)
             # Under the name and version of the one that decides, they would be held against it.
             if policy_key(policy) != policy_key(self._policy):
                 self._scorekeeper.keep(uow, policy, plugins, result, {}, now)
@@ -587,7 +587,7 @@ class Cycle:
         def place(
             placements: Sequence[Placement], uow: UnitOfWork
         ) -> tuple[int, Sequence[tuple[Benchmark, Attempt]]]:
-            kept = uow.cycles.keep(record) if seq is None else seq
+            kept = uow.cycles.add(record) if seq is None else seq
             return kept, self._prepare(uow, placements, kept)
 
         def finish(uow: UnitOfWork) -> _Finished:

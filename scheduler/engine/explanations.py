@@ -60,7 +60,7 @@ class Explanations:
             ConfigError: A plugin of the cycle's policy is no longer installed.
         """
         with self._store.read() as uow:
-            explained = uow.cycles.explained(benchmark_id)
+            explained = uow.cycles.explanation(benchmark_id)
         with self._lock:
             found = self._result(explained.seq).explanation(benchmark_id)
         return found if explained.waiting is None else replace(found, waiting=explained.waiting)
@@ -119,7 +119,7 @@ class Explanations:
         """
         until_s = self._clock.monotonic_s() + CHANGES_S
         with self._store.read() as uow:
-            since = uow.cycles.explained(benchmark_id).seq
+            since = uow.cycles.explanation(benchmark_id).seq
             if uow.benchmarks.get(benchmark_id).status is not Status.PENDING:
                 return None
         then = self._waiting_in(benchmark_id, since)

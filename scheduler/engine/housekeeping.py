@@ -71,7 +71,7 @@ def collect_garbage(
             break  # the age of what is left to look at is no longer known
         # Asked again as nobody else writes: it may have been named meanwhile.
         if not dry_run and not store.transact(
-            partial(_removed, files, stored.sha256, None), makes_room=True
+            partial(_removed, files, stored.sha256, None), frees_space=True
         ):
             continue
         content += PruneReport(1, stored.size_bytes)
@@ -102,7 +102,7 @@ def release(store: Store, files: FileStore, named_at: Mapping[str, datetime]) ->
     """
     for sha256, at in named_at.items():
         try:
-            store.transact(partial(_removed, files, sha256, at), makes_room=True)
+            store.transact(partial(_removed, files, sha256, at), frees_space=True)
         except Unavailable as error:
             logger.warning(
                 "content without a name could not be removed",

@@ -713,7 +713,7 @@ def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, cou
 
 def reset_losses(uow: UnitOfWork) -> None:
     """Note that the server died while these benchmarks waited: they are not what kills it."""
-    for benchmark in uow.benchmarks.get_many(uow.benchmarks.waiting_after_losses()):
+    for benchmark in uow.benchmarks.get_many(uow.benchmarks.pending_after_losses()):
         if benchmark.status is Status.PENDING:
             uow.benchmarks.save(replace(benchmark, lost_in_a_row=0))
 

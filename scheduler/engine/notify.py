@@ -129,7 +129,7 @@ class Notifier:
     def _keep(self, told: Sequence[tuple[Event, str]], last: int, uow: UnitOfWork) -> None:
         for event, kind in told:
             uow.webhooks.add_delivery(self._delivery(event, kind))
-        uow.webhooks.note_seen(last)
+        uow.webhooks.set_seen(last)
 
     def _delivery(self, event: Event, kind: str) -> Delivery:
         body = {
@@ -188,13 +188,13 @@ class Notifier:
         trouble = self._sent(hook, delivery.body.encode())
 
         def note(uow: UnitOfWork) -> int:
-            uow.webhooks.note_trouble(delivery.user_id, trouble)
+            uow.webhooks.set_trouble(delivery.user_id, trouble)
             if not trouble:
-                uow.webhooks.done(delivery.event_seq)
+                uow.webhooks.remove_delivery(delivery.event_seq)
                 return 0
             now = self._clock.now()
             wait_s = BACK_OFF_S[min(delivery.tries, len(BACK_OFF_S) - 1)]
-            return uow.webhooks.put_off(
+            return uow.webhooks.postpone(
                 delivery.user_id,
                 now,
                 now + timedelta(seconds=wait_s),

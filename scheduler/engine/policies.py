@@ -146,7 +146,7 @@ class Policies:
             StoredPolicy(
                 name=policy.name, version=policy.version, text=text, by_user_id=by_user_id, at=at
             ),
-            anew=same is not None and same.source == BUILT_IN,
+            replace=same is not None and same.source == BUILT_IN,
         )
         return text
 
@@ -169,7 +169,7 @@ class Policies:
             )
         uow.policies.add(
             StoredPolicy(name=policy.name, version=policy.version, text=text, by_user_id="", at=at),
-            anew=True,
+            replace=True,
         )
 
     def current(self, uow: UnitOfWork) -> tuple[LoadedPolicy, LoadedPolicy | None]:

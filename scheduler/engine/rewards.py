@@ -147,12 +147,12 @@ class Scorekeeper:
             return
         if result.rewards:
             _learn(uow, plugins, key, result.rewards, now)
-        uow.scoring.rate(_ratings(key, result, placed))
+        uow.scoring.add_ratings(_ratings(key, result, placed))
 
     def settle(self, uow: UnitOfWork, policy: Policy, plugins: Plugins, now: datetime) -> None:
         """Hold what scorers said of placements against how they ended."""
         self._settled_at = now
-        ended = uow.scoring.ended(limit=_AT_ONCE)
+        ended = uow.scoring.ended_ratings(limit=_AT_ONCE)
         for rating, outcome in ended:
             rewards = outcome_rewards(rating, outcome)
             if not rewards:
@@ -161,7 +161,7 @@ class Scorekeeper:
                 _learn(uow, plugins, rating.policy, rewards, now, rating.benchmark_id)
             else:
                 _count(uow, rating.policy, rewards, {}, outcome=True)
-        uow.scoring.settle([rating for rating, _ in ended])
+        uow.scoring.remove_ratings([rating for rating, _ in ended])
 
     def settles(self, uow: UnitOfWork, now: datetime) -> bool:
         """Whether it is time to, and something has ended."""
@@ -169,7 +169,7 @@ class Scorekeeper:
         if not due:
             return False
         self._settled_at = now
-        return bool(uow.scoring.ended(limit=1))
+        return bool(uow.scoring.ended_ratings(limit=1))
 
 
 def outcome_rewards(rating: PlacementRating, outcome: Outcome) -> Mapping[str, float]:

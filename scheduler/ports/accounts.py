@@ -21,7 +21,7 @@ class Accounts(Protocol):
         """Raises NotFound."""
         ...
 
-    def user(self, user_id: str, *, to_change: bool = False) -> User:
+    def user(self, user_id: str, *, for_update: bool = False) -> User:
         """Raises NotFound; one that is to be changed is changed by nobody else until the end."""
         ...
 

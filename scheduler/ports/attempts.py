@@ -57,7 +57,7 @@ class Attempts(Protocol):
         """Raises NotFound."""
         ...
 
-    def none_yet(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether this store has never seen an attempt: it is new, or its data was lost."""
         ...
 

@@ -15,7 +15,7 @@ class BenchmarkFilter:
     """Which benchmarks to list; None: any.
 
     Attributes:
-        with_deleted: Also those that their users deleted.
+        include_deleted: Also those that their users deleted.
     """
 
     user_id: str | None = None
@@ -27,7 +27,7 @@ class BenchmarkFilter:
     target_uid: str | None = None
     model: str | None = None
     tag: str | None = None
-    with_deleted: bool = True
+    include_deleted: bool = True
 
 
 class Benchmarks(Protocol):
@@ -109,7 +109,7 @@ class Benchmarks(Protocol):
         """Id to version of every benchmark that is not at its end; cheap, for caches."""
         ...
 
-    def waiting_after_losses(self) -> Sequence[str]:
+    def pending_after_losses(self) -> Sequence[str]:
         """Ids of pending ones whose last attempts were lost: ``lost_in_a_row`` is not 0."""
         ...
 
@@ -118,7 +118,7 @@ class Benchmarks(Protocol):
         ...
 
     def delete(self, benchmark_id: str, at: datetime) -> None:
-        """Leave it out of lists ``with_deleted=False``; retention removes it, as any other.
+        """Leave it out of lists ``include_deleted=False``; retention removes it, as any other.
 
         Raises:
             NotFound: It was deleted before.

@@ -106,7 +106,7 @@ class Cluster(Protocol):
         """
         ...
 
-    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
+    def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """Yield the content of a result file that a task left on its host.
 
         Raises:

@@ -14,11 +14,11 @@ class Credits(Protocol):
     Only `edgeyard.scheduler.engine.charging` changes them.
     """
 
-    def balance(self, user_id: str, *, to_change: bool = False) -> Balance:
+    def balance(self, user_id: str, *, for_update: bool = False) -> Balance:
         """Zero, without a bound, for a user who never had or used anything.
 
         Args:
-            to_change: It is nobody else's to change until the end of the unit of work.
+            for_update: It is nobody else's to change until the end of the unit of work.
         """
         ...
 

@@ -12,7 +12,7 @@ from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, Explai
 class Cycles(Protocol):
     """Recorded decision cycles, and which of them explains a benchmark."""
 
-    def keep(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
+    def add(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
         """Store a cycle; returns its number. What cycles share is stored once."""
         ...
 
@@ -46,6 +46,6 @@ class Cycles(Protocol):
         """Say which cycle explains a benchmark from now on."""
         ...
 
-    def explained(self, benchmark_id: str) -> ExplainingCycle:
+    def explanation(self, benchmark_id: str) -> ExplainingCycle:
         """Raises NotFound: no cycle has looked at it yet."""
         ...

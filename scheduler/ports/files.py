@@ -50,7 +50,7 @@ class FileStore(Protocol):
         """
         ...
 
-    def kept(self, sha256: str) -> bool:
+    def contains(self, sha256: str) -> bool:
         """Return whether the content is stored now, where all servers find it.
 
         Raises:

@@ -21,12 +21,12 @@ class Log(Protocol):
 
     def last_seq(self) -> int: ...
 
-    def remember(
+    def put_answer(
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
     ) -> None:
         """Keep an answer under an idempotency key."""
         ...
 
-    def remembered(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
+    def answer(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
         """Hash of the body and the answer, if the key was used (within a day)."""
         ...

@@ -30,12 +30,12 @@ class Policies(Protocol):
         """The policies that operators put to work."""
         ...
 
-    def add(self, policy: StoredPolicy, *, anew: bool = False) -> None:
+    def add(self, policy: StoredPolicy, *, replace: bool = False) -> None:
         """Keep a policy's text by its name and version.
 
         Args:
             policy: The policy.
-            anew: In place of another text, if there is one.
+            replace: Store it even if another text is stored under that name and version.
 
         Raises:
             Conflict: Another text is kept, and this is not to take its place.
@@ -76,14 +76,14 @@ class Scoring(Protocol):
         """The last ones, newest first."""
         ...
 
-    def rate(self, ratings: Sequence[PlacementRating]) -> None:
+    def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:
         """Keep what was said of placements until they end."""
         ...
 
-    def ended(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
+    def ended_ratings(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
         """Rated placements that have ended, in the order of their ends."""
         ...
 
-    def settle(self, ratings: Sequence[PlacementRating]) -> None:
+    def remove_ratings(self, ratings: Sequence[PlacementRating]) -> None:
         """Forget them: what was said was held against how they ended."""
         ...

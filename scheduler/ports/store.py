@@ -77,14 +77,14 @@ class Store(Protocol):
         ...
 
     def transact(
-        self, work: Callable[[UnitOfWork], _Result], *, makes_room: bool = False
+        self, work: Callable[[UnitOfWork], _Result], *, frees_space: bool = False
     ) -> _Result:
         """Run a unit of work that reads and writes until it is committed; returns what it returns.
 
         Args:
             work: May be called several times, each time in a new transaction: it reads all that
                 it decides about from the unit of work that it is given.
-            makes_room: It lets room become free, or is an operator's: on a full disk it takes what
+            frees_space: It lets room become free, or is an operator's: on a full disk it takes what
                 is kept for that.
 
         Raises:
@@ -115,7 +115,7 @@ class Store(Protocol):
         """Raises Unavailable."""
         ...
 
-    def note_progress(self, attempt: Attempt, progress: float) -> None:
+    def record_progress(self, attempt: Attempt, progress: float) -> None:
         """Keep how far a running attempt is in its phase; written with others once a second.
 
         Whoever reads this store sees it at once. A crash may lose it.

@@ -26,11 +26,11 @@ class Webhooks(Protocol):
 
     def all(self) -> Sequence[Webhook]: ...
 
-    def note_seen(self, seq: int) -> None:
+    def set_seen(self, seq: int) -> None:
         """All events up to this one have been looked at for all of them."""
         ...
 
-    def note_trouble(self, user_id: str, trouble: str) -> None:
+    def set_trouble(self, user_id: str, trouble: str) -> None:
         """What was wrong with the last delivery; "" when nothing was."""
         ...
 
@@ -46,7 +46,7 @@ class Webhooks(Protocol):
         """A user's deliveries whose time has come, oldest event first."""
         ...
 
-    def put_off(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
+    def postpone(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
         """Count a failed try of all of a user's that are due, and keep them until then.
 
         Returns:
@@ -54,10 +54,10 @@ class Webhooks(Protocol):
         """
         ...
 
-    def done(self, event_seq: int) -> None:
+    def remove_delivery(self, event_seq: int) -> None:
         """It was made."""
         ...
 
-    def waiting(self, user_id: str) -> int:
+    def count_deliveries(self, user_id: str) -> int:
         """How many are still to be made."""
         ...

@@ -46,9 +46,9 @@ class SqlAccounts:
         if not saved.rowcount:
             raise NotFound("user", user.user_id)
 
-    def user(self, user_id: str, *, to_change: bool = False) -> User:
+    def user(self, user_id: str, *, for_update: bool = False) -> User:
         """Raises NotFound; one that is to be changed is changed by nobody else until the end."""
-        locked = to_change and self._tx.locks
+        locked = for_update and self._tx.locks
         row = self._tx.row(_USER_LOCKED if locked else _USER, {"id": user_id})
         if row is None:
             raise NotFound("user", user_id)

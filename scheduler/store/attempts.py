@@ -236,7 +236,7 @@ class SqlAttempts:
             owners += [cast(str, row["benchmark_id"]) for row in rows]
         self._tx.lock(owners)
 
-    def none_yet(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether there is no attempt at all."""
         return self._tx.row(_ANY) is None
 

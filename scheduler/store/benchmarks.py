@@ -296,7 +296,7 @@ class SqlBenchmarks:
             for row in self._tx.rows(_LIVE_VERSIONS)
         }
 
-    def waiting_after_losses(self) -> Sequence[str]:
+    def pending_after_losses(self) -> Sequence[str]:
         """Ids of pending ones whose last attempts were lost."""
         rows = self._tx.rows(
             select(benchmarks.c.benchmark_id).where(
@@ -342,7 +342,7 @@ class SqlBenchmarks:
         return shown, _cursor(shown[-1]) if len(rows) > limit and shown else None
 
     def delete(self, benchmark_id: str, at: datetime) -> None:
-        """Leave it out of lists ``with_deleted=False``; retention removes it, as any other.
+        """Leave it out of lists ``include_deleted=False``; retention removes it, as any other.
 
         Raises:
             NotFound: It was deleted before.
@@ -439,7 +439,7 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
         benchmark_tags.c.tag: which.tag,
     }
     found = [column == value for column, value in wanted.items() if value is not None]
-    if not which.with_deleted:
+    if not which.include_deleted:
         deleted = deleted_benchmarks.c.benchmark_id
         found.append(~exists().where(deleted == benchmarks.c.benchmark_id))
     return found

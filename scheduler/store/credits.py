@@ -34,9 +34,9 @@ class SqlCredits:
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
-    def balance(self, user_id: str, *, to_change: bool = False) -> Balance:
+    def balance(self, user_id: str, *, for_update: bool = False) -> Balance:
         """Zero, without a bound, for a user who never had or used anything."""
-        if to_change and self._tx.dialect == "postgresql":
+        if for_update and self._tx.dialect == "postgresql":
             # There must be a row to lock; SQLite's writer is alone anyway.
             self._tx.insert(balances, flat_row(Balance(user_id=user_id)))
             row = self._tx.row(_BALANCE.with_for_update(), {"id": user_id})

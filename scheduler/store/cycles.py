@@ -70,7 +70,7 @@ class SqlCycles:
         self._tx = tx
         self._runs = runs
 
-    def keep(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
+    def add(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
         """Store a cycle; returns its number."""
         if self._tx.dialect == "postgresql":
             # Whoever drops parts that no cycle has must not meet one that is about to use them.
@@ -183,7 +183,7 @@ class SqlCycles:
             }
         )
 
-    def explained(self, benchmark_id: str) -> ExplainingCycle:
+    def explanation(self, benchmark_id: str) -> ExplainingCycle:
         """Which cycle explains a benchmark.
 
         Raises:

@@ -52,7 +52,7 @@ class SqlLog:
         """Number of the newest event; 0 when there never was one."""
         return cast(int, self._tx.value(_LAST))
 
-    def remember(
+    def put_answer(
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
     ) -> None:
         """Keep an answer under an idempotency key.
@@ -72,7 +72,7 @@ class SqlLog:
         if not self._tx.insert(remembered, row):
             raise Conflict("the idempotency key is in use")
 
-    def remembered(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
+    def answer(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
         """Hash of the body and the answer, if the key was used (within a day)."""
         row = self._tx.row(
             select(remembered.c.body_sha256, remembered.c.answer).where(

@@ -47,7 +47,7 @@ class SqlPolicies(Policies):
         ]
         return {cast(PolicySeat, row["seat"]): PolicyActivation(**row) for row in rows}  # type: ignore[arg-type]
 
-    def add(self, policy: StoredPolicy, *, anew: bool = False) -> None:
+    def add(self, policy: StoredPolicy, *, replace: bool = False) -> None:
         if self._tx.insert(policies, flat_row(policy)):
             return
         kept = self._tx.row(
@@ -57,7 +57,7 @@ class SqlPolicies(Policies):
         )
         if kept is not None and kept["text"] == policy.text:
             return
-        if not anew:
+        if not replace:
             raise Conflict(
                 f"policy {policy.name}/{policy.version} is known with another text: "
                 "give this one a new version"

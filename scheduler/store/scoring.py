@@ -96,14 +96,14 @@ class SqlScoring:
             for row in self._tx.rows(query)
         ]
 
-    def rate(self, ratings: Sequence[PlacementRating]) -> None:
+    def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:
         """Keep what was said of placements until they end."""
         self._tx.insert_all(
             placement_ratings,
             [{**flat_row(each), "worths": _json(each.worths)} for each in ratings],
         )
 
-    def ended(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
+    def ended_ratings(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
         """Placements that were rated and have ended since, in the order of their ends."""
         rows = self._tx.rows(_ENDED, {"limit": limit})
         replaced = {row["replaces"] for row in rows}
@@ -122,7 +122,7 @@ class SqlScoring:
             if row["seq"] not in replaced
         ]
 
-    def settle(self, ratings: Sequence[PlacementRating]) -> None:
+    def remove_ratings(self, ratings: Sequence[PlacementRating]) -> None:
         """Forget placements whose end was held against what was said."""
         for each in ratings:
             self._tx.run(_SETTLE, {"id": each.benchmark_id, "n": each.attempt})

@@ -203,14 +203,14 @@ class SqlStore:
             yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self)
 
     def transact(
-        self, work: Callable[[SqlUnitOfWork], _Result], *, makes_room: bool = False
+        self, work: Callable[[SqlUnitOfWork], _Result], *, frees_space: bool = False
     ) -> _Result:
         """Run a unit of work that writes, again from its start where others were first.
 
         Args:
             work: Reads what it decides about in the unit of work that it is given, and changes
                 nothing else: it may be called several times, and only the last call is kept.
-            makes_room: It lets room become free, or is an operator's: on a full disk it takes that
+            frees_space: It lets room become free, or is an operator's: on a full disk it takes that
                 of the ballast.
 
         Returns:
@@ -222,10 +222,10 @@ class SqlStore:
         try:
             done = self._transact(work)
         except OutOfSpace:
-            if not makes_room or not self._ballast.release():
+            if not frees_space or not self._ballast.release():
                 raise
             done = self._transact(work)
-        if makes_room:
+        if frees_space:
             self._ballast.restore()
         return done
 
@@ -306,7 +306,7 @@ class SqlStore:
                 gone = 0
                 for start in range(0, len(rows), rule.step):
                     few = rows[start : start + rule.step]
-                    gone += self.transact(partial(_remove, rule, few, before), makes_room=True)
+                    gone += self.transact(partial(_remove, rule, few, before), frees_space=True)
                 found[rule.limit] += PruneReport(gone, size if gone else 0)
         if not dry_run:
             self._give_back_pages()
@@ -335,7 +335,7 @@ class SqlStore:
                 if left >= free:  # a file that was made before its pages could be given back
                     return
 
-    def note_progress(self, attempt: Attempt, progress: float) -> None:
+    def record_progress(self, attempt: Attempt, progress: float) -> None:
         """Keep how far a running attempt is in its phase; it is written within a second, or so.
 
         Whoever reads this store sees it at once; other processes see it when it is written.
@@ -345,7 +345,7 @@ class SqlStore:
         self._progress.note(tick)
 
     def flush_progress(self) -> None:
-        """Write now what `note_progress` keeps."""
+        """Write now what `record_progress` keeps."""
         self._progress.flush()
 
     def _write_ticks(self, ticks: Sequence[Tick]) -> None:

@@ -42,11 +42,11 @@ class SqlWebhooks:
         rows = self._tx.rows(select(webhooks).order_by(webhooks.c.user_id))
         return [Webhook(**cast("dict[str, Any]", dict(row))) for row in rows]
 
-    def note_seen(self, seq: int) -> None:
+    def set_seen(self, seq: int) -> None:
         """All events up to this one have been looked at for all of them."""
         self._tx.run(update(webhooks).where(webhooks.c.seen_seq < seq).values(seen_seq=seq))
 
-    def note_trouble(self, user_id: str, trouble: str) -> None:
+    def set_trouble(self, user_id: str, trouble: str) -> None:
         """What was wrong with the last delivery; "" when nothing was."""
         self._tx.run(
             update(webhooks)
@@ -75,7 +75,7 @@ class SqlWebhooks:
         )
         return [Delivery(**cast("dict[str, Any]", dict(row))) for row in rows]
 
-    def put_off(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
+    def postpone(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
         """Count a failed try of all of a user's that are due, and keep them until then.
 
         Returns:
@@ -93,11 +93,11 @@ class SqlWebhooks:
         )
         return dropped.rowcount
 
-    def done(self, event_seq: int) -> None:
+    def remove_delivery(self, event_seq: int) -> None:
         """It was made."""
         self._tx.run(delete(deliveries).where(deliveries.c.event_seq == event_seq))
 
-    def waiting(self, user_id: str) -> int:
+    def count_deliveries(self, user_id: str) -> int:
         """How many are still to be made."""
         return cast(
             int,

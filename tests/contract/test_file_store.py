@@ -125,10 +125,10 @@ def test_content_is_removed_once_it_is_old_enough_not_to_be_awaited(
 
 def test_content_that_another_server_removed_is_not_named(files: Files, open_on: Open) -> None:
     received = [ReceivedFile("model.onnx", _store(files))]
-    assert files.kept(SHA256)
+    assert files.contains(SHA256)
     check_kept(files, received)
     assert open_on("there").remove(SHA256, older_than_s=-10.0)
-    assert not files.kept(SHA256)
+    assert not files.contains(SHA256)
     with pytest.raises(Unavailable, match="send it again"):
         check_kept(files, received)
     _store(files)
@@ -174,7 +174,7 @@ def test_the_cache_evicts_its_oldest_content_rather_than_refuse_an_upload(
     for path, age_s in zip(paths, (7200, 3600), strict=True):
         os.utime(path, (time.time() - age_s,) * 2)
     stored = _store(files, os.urandom(3 * 2**20))
-    assert files.kept(stored.sha256)
+    assert files.contains(stored.sha256)
     assert [path.exists() for path in paths] == [False, True]
     assert files.path(paths[0].name).read_bytes() == oldest, "it is in the bucket still"
 
@@ -231,11 +231,11 @@ def test_a_service_that_hangs_holds_no_transaction_for_long(
     with socket.create_server(("127.0.0.1", 0)) as silent, relay.listening(("127.0.0.1", 0)) as at:
         files = S3Files(replace(s3_access, endpoint=f"http://{at[0]}:{at[1]}"), tmp_path / "here")
         stored = _store(files)
-        assert files.kept(stored.sha256)
+        assert files.contains(stored.sha256)
         relay.targets = (silent.getsockname(),)
         relay.cut()  # connections that are open
         relay.mend()
-        for ask in (files.kept, partial(files.remove, older_than_s=-10.0)):
+        for ask in (files.contains, partial(files.remove, older_than_s=-10.0)):
             began = time.monotonic()
             with pytest.raises(Unavailable):
                 ask(stored.sha256)

@@ -118,7 +118,7 @@ def test_what_is_not_there_is_not_found(store: SqlStore) -> None:
             lambda: uow.accounts.save_user(make.a_user("nope")),
             lambda: uow.accounts.token_by_hash("nope"),
             lambda: uow.accounts.save_token(make.a_token("nope")),
-            lambda: uow.cycles.explained("nope"),
+            lambda: uow.cycles.explanation("nope"),
             lambda: uow.cycles.get(99),
             lambda: uow.campaigns.get("nope"),
             lambda: uow.schedules.get("nope"),
@@ -132,7 +132,7 @@ def test_an_exception_rolls_everything_back(store: SqlStore) -> None:
     with pytest.raises(RuntimeError), store.write() as uow:  # noqa: PT012
         uow.benchmarks.add(make.a_benchmark())
         uow.log.append(make.an_event())
-        uow.cycles.keep(make.a_record())
+        uow.cycles.add(make.a_record())
         raise RuntimeError("no")
     with store.read() as uow:
         assert uow.benchmarks.count(ANY) == 0
@@ -153,7 +153,7 @@ def test_a_unit_of_work_for_reading_writes_nothing(store: SqlStore) -> None:
         writes: list[Callable[[], object]] = [
             lambda: uow.benchmarks.add(make.a_benchmark()),
             lambda: uow.log.append(make.an_event()),
-            lambda: uow.cycles.keep(make.a_record()),
+            lambda: uow.cycles.add(make.a_record()),
         ]
         for write in writes:
             with pytest.raises(TypeError):
@@ -457,11 +457,11 @@ def test_a_benchmark_has_at_most_one_live_attempt(store: SqlStore) -> None:
 
 def test_a_store_knows_whether_it_ever_had_an_attempt(store: SqlStore) -> None:
     with store.write() as uow:
-        assert uow.attempts.none_yet()
+        assert uow.attempts.is_empty()
         uow.benchmarks.add(make.a_benchmark())
-        assert uow.attempts.none_yet()
+        assert uow.attempts.is_empty()
         uow.attempts.add_all([make.an_attempt()])
-        assert not uow.attempts.none_yet()
+        assert not uow.attempts.is_empty()
 
 
 def test_the_job_of_another_attempt_is_taken(store: SqlStore) -> None:
@@ -670,23 +670,25 @@ def test_events_are_numbered_without_gaps_over_roll_backs(store: SqlStore) -> No
 def test_the_newest_explanation_of_a_benchmark_is_kept(store: SqlStore) -> None:
     _add(store, make.a_benchmark("b-1"), make.a_benchmark("b-2"))
     with store.write() as uow:
-        first, second = uow.cycles.keep(make.a_record()), uow.cycles.keep(make.a_record())
+        first, second = uow.cycles.add(make.a_record()), uow.cycles.add(make.a_record())
         uow.cycles.explain("b-1", ExplainingCycle(seq=first))
         uow.cycles.explain("b-2", ExplainingCycle(seq=first))
         uow.cycles.explain("b-1", ExplainingCycle(seq=second))
     with store.write() as uow:
         uow.cycles.explain("b-2", ExplainingCycle(seq=second, waiting=make.a_waiting()))
     with store.read() as uow:
-        assert uow.cycles.explained("b-1") == ExplainingCycle(seq=second)
-        assert uow.cycles.explained("b-2") == ExplainingCycle(seq=second, waiting=make.a_waiting())
+        assert uow.cycles.explanation("b-1") == ExplainingCycle(seq=second)
+        assert uow.cycles.explanation("b-2") == ExplainingCycle(
+            seq=second, waiting=make.a_waiting()
+        )
 
 
 def test_cycles_come_back_whole_in_their_order(store: SqlStore) -> None:
     long_ago = make.a_record(decided_at=make.at(-100))
     other = make.a_record(parts=(("snapshot", b"s"), ("runs/a", b"1")), outcome=b"o2")
     with store.write() as uow:
-        seqs = [uow.cycles.keep(each) for each in (long_ago, other)]
-        shadow = uow.cycles.keep(make.a_record(policy="native/1"), shadow_of=seqs[1])
+        seqs = [uow.cycles.add(each) for each in (long_ago, other)]
+        shadow = uow.cycles.add(make.a_record(policy="native/1"), shadow_of=seqs[1])
     with store.read() as uow:
         assert [uow.cycles.get(seq) for seq in seqs] == [long_ago, other]
         heads = uow.cycles.page(limit=9)
@@ -711,19 +713,19 @@ def test_an_answer_is_remembered_for_a_day(database_url: str) -> None:
     now = make.NOW
     store = SqlStore(database_url, now=lambda: now)
     with store.write() as uow:
-        assert uow.log.remembered("key", "ada") is None
-        uow.log.remember("key", "ada", "hash", {"benchmark_id": "b-1"})
-        uow.log.remember("key", "bob", "hash", {"benchmark_id": "b-2"})
+        assert uow.log.answer("key", "ada") is None
+        uow.log.put_answer("key", "ada", "hash", {"benchmark_id": "b-1"})
+        uow.log.put_answer("key", "bob", "hash", {"benchmark_id": "b-2"})
         with pytest.raises(Conflict):
-            uow.log.remember("key", "ada", "other", {})
+            uow.log.put_answer("key", "ada", "other", {})
     now += timedelta(hours=24)
     with store.write() as uow:
-        assert uow.log.remembered("key", "ada") == ("hash", {"benchmark_id": "b-1"})
+        assert uow.log.answer("key", "ada") == ("hash", {"benchmark_id": "b-1"})
     now += timedelta(seconds=1)
     with store.write() as uow:
-        assert uow.log.remembered("key", "ada") is None
-        uow.log.remember("key", "ada", "other", {})
-        assert uow.log.remembered("key", "ada") == ("other", {})
+        assert uow.log.answer("key", "ada") is None
+        uow.log.put_answer("key", "ada", "other", {})
+        assert uow.log.answer("key", "ada") == ("other", {})
     store.close()
 
 
@@ -755,7 +757,7 @@ def test_a_policy_is_kept_by_name_and_version(store: SqlStore) -> None:
         with pytest.raises(Conflict, match=r"mine/1.*new version"):
             uow.policies.add(mine(1, "c"))
         assert list(uow.policies.all()) == [mine(1, "a"), mine(2, "b")]
-        uow.policies.add(mine(1, "c"), anew=True)
+        uow.policies.add(mine(1, "c"), replace=True)
         assert list(uow.policies.all()) == [mine(1, "c"), mine(2, "b")]
 
 
@@ -853,7 +855,7 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
             record = make.a_record(
                 decided_at=make.at(-200), parts=(("snapshot", b"s"),), outcome=name.encode()
             )
-            uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.keep(record)))
+            uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.add(record)))
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
         for name in ("done", "fresh", "live"):
             uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
@@ -876,12 +878,12 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         ]  # fmt: skip
         assert uow.log.last_seq() == 7
         for name in ("fresh", "live"):
-            record = uow.cycles.get(uow.cycles.explained(name).seq)
+            record = uow.cycles.get(uow.cycles.explanation(name).seq)
             assert record.digest == make.a_record(outcome=name.encode()).digest
             assert dict(record.parts)["snapshot"] == b"s"
         assert len(uow.cycles.page(limit=9)) == 2
         with pytest.raises(NotFound):
-            uow.cycles.explained("done")
+            uow.cycles.explanation("done")
         assert uow.files.grant("open")
 
 
@@ -907,8 +909,8 @@ def test_a_user_has_one_webhook(store: SqlStore) -> None:
     with store.write() as uow:
         assert uow.webhooks.of("ada") == _hook()
         assert [each.user_id for each in uow.webhooks.all()] == ["ada", "bob"]
-        uow.webhooks.note_seen(5)
-        uow.webhooks.note_trouble("ada", "it answered 500")
+        uow.webhooks.set_seen(5)
+        uow.webhooks.set_trouble("ada", "it answered 500")
         assert uow.webhooks.of("ada") == _hook(seen_seq=5, trouble="it answered 500")
         assert uow.webhooks.of("bob").seen_seq == 7
         uow.webhooks.add_delivery(_delivery(1))
@@ -932,19 +934,19 @@ def test_deliveries_are_due_put_off_dropped_and_done(store: SqlStore) -> None:
         assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == [1, 3]
         assert uow.webhooks.due_users(make.at(1)) == ["ada", "bob"]
         assert len(uow.webhooks.due("ada", make.at(1), limit=1)) == 1
-        assert uow.webhooks.waiting("ada") == 3
-        assert uow.webhooks.put_off("ada", make.at(1), make.at(10), max_tries=2) == 0
+        assert uow.webhooks.count_deliveries("ada") == 3
+        assert uow.webhooks.postpone("ada", make.at(1), make.at(10), max_tries=2) == 0
         assert [each.event_seq for each in uow.webhooks.due("ada", make.at(1), limit=9)] == []
         assert uow.webhooks.due_users(make.at(1)) == ["bob"]
         assert [(e.event_seq, e.tries) for e in uow.webhooks.due("ada", make.at(10), limit=9)] == [
             (1, 1),
             (3, 1),
         ]
-        assert uow.webhooks.put_off("ada", make.at(10), make.at(20), max_tries=2) == 2
-        assert uow.webhooks.waiting("ada") == 1
-        uow.webhooks.done(2)
-        uow.webhooks.done(2)
-        assert uow.webhooks.waiting("ada") == 0
+        assert uow.webhooks.postpone("ada", make.at(10), make.at(20), max_tries=2) == 2
+        assert uow.webhooks.count_deliveries("ada") == 1
+        uow.webhooks.remove_delivery(2)
+        uow.webhooks.remove_delivery(2)
+        assert uow.webhooks.count_deliveries("ada") == 0
 
 
 # --- scorers ------------------------------------------------------------------------------------
@@ -989,12 +991,12 @@ def test_a_rated_placement_is_told_when_it_has_ended_until_it_is_settled(store: 
         for name, expected in (("b-1", 2.0), ("b-2", None))
     ]
     with store.write() as uow:
-        uow.scoring.rate(ratings)
-        assert uow.scoring.ended(limit=9) == []
+        uow.scoring.add_ratings(ratings)
+        assert uow.scoring.ended_ratings(limit=9) == []
         outcome = make.an_outcome(benchmark_id="b-1", attempt=1)
         uow.attempts.add_outcome(outcome)
         uow.attempts.add_outcome(make.an_outcome(benchmark_id="b-2", attempt=2))
     with store.write() as uow:
-        assert uow.scoring.ended(limit=9) == [(ratings[0], outcome)]
-        uow.scoring.settle([ratings[0]])
-        assert uow.scoring.ended(limit=9) == []
+        assert uow.scoring.ended_ratings(limit=9) == [(ratings[0], outcome)]
+        uow.scoring.remove_ratings([ratings[0]])
+        assert uow.scoring.ended_ratings(limit=9) == []

@@ -55,7 +55,7 @@ def test_a_balance_comes_back_exactly(store: SqlStore) -> None:
         usage_at=make.NOW,
     )
     with store.write() as uow:
-        uow.credits.balance("ada", to_change=True)
+        uow.credits.balance("ada", for_update=True)
         uow.credits.save_balance(kept)
     with store.read() as uow:
         assert uow.credits.balance("ada") == replace(kept, reserved=0.3)  # whole millionths

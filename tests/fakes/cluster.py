@@ -85,7 +85,7 @@ class FakeCluster:
             raise NotFound("log", job_id)
         return LogChunk(data=b"", next_offset=offset, ended=True)
 
-    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
+    def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         self._reach()
         if not self.hosts_answer:
             raise ClusterUnreachable("the host does not answer")

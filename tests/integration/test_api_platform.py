@@ -437,21 +437,21 @@ def test_what_is_refused_leaves_no_content_behind(api: Api) -> None:
     model = {"model": ("model.onnx", content)}
     form = {"device": "no-such-family", "engine": "ort", "nb_inference": "20"}
     assert doors.post("/api/benchmarks/run", data=form, files=model).status_code == 422
-    assert not api.files.kept(digest)
+    assert not api.files.contains(digest)
     assert doors.post("/api/benchmarks/train", data=form, files=model).status_code in (400, 422)
-    assert not api.files.kept(digest)
+    assert not api.files.contains(digest)
     no_text: dict[str, Any] = {"device": b"\xff", "engine": "ort"}
     assert doors.post("/api/benchmarks/run", data=no_text, files=model).status_code == 422
-    assert not api.files.kept(digest)
+    assert not api.files.contains(digest)
     answer = doors.post(
         "/api/benchmarks/datasets/upload",
         data={"hash": "0" * 64},
         files={"dataset": ("data.bin", content)},
     )
     assert answer.status_code == 400
-    assert not api.files.kept(digest)
+    assert not api.files.contains(digest)
     # What somebody has already stays.
     reference = dataset(api, content)
     assert doors.post("/api/benchmarks/run", data=form, files=model).status_code == 422
-    assert api.files.kept(digest)
+    assert api.files.contains(digest)
     assert doors.delete(f"/api/benchmarks/datasets/{reference}").status_code == 200

@@ -175,14 +175,14 @@ def left(lab: Lab, uid: str) -> tuple[str, str]:
 
 def each_block(lab: Lab, step: Callable[[str], object]) -> None:
     """Have hosts send byte for byte, and something happen after each."""
-    whole = lab.cluster.kept_file
+    whole = lab.cluster.retained_file
 
-    def kept_file(job_id: str, name: str) -> Blocks:
+    def retained_file(job_id: str, name: str) -> Blocks:
         for byte in b"".join(whole(job_id, name)):
             yield bytes([byte])
             step(job_id)
 
-    lab.cluster.kept_file = kept_file  # type: ignore[method-assign]
+    lab.cluster.retained_file = retained_file  # type: ignore[method-assign]
 
 
 def test_a_host_that_is_slow_holds_up_no_repair(threaded: Lab) -> None:
@@ -233,11 +233,11 @@ def test_hosts_take_turns(threaded: Lab) -> None:
         lab.claims.ask(replace(lab.attempt(first), job_id=f"{first}-{number}"))
     lab.reconciler.run([other])
 
-    def kept_file(job_id: str, name: str) -> Blocks:
+    def retained_file(job_id: str, name: str) -> Blocks:
         asked.append(job_id)
         yield from ()
 
-    lab.cluster.kept_file = kept_file  # type: ignore[method-assign]
+    lab.cluster.retained_file = retained_file  # type: ignore[method-assign]
     while lab.claims.turn() is not None:
         pass
     assert asked == [first, other, f"{first}-2", f"{first}-3"]

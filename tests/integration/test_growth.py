@@ -66,7 +66,7 @@ def record_ends(store: SqlStore, count: int, past: PastRuns, recorder: Recorder)
         )
         record = recorder.record(given, decide(given, policy(), plugins()))
         with store.write() as uow:
-            uow.cycles.keep(record)
+            uow.cycles.add(record)
 
 
 def test_an_end_stores_no_run_of_the_day_again(growing_store: SqlStore, database_url: str) -> None:
@@ -96,7 +96,7 @@ def test_rated_ends_are_found_without_a_walk_through_all_ends(sqlite_store: SqlS
     with sqlite_store.write() as uow:
         for number in range(500):
             uow.attempts.add_outcome(an_outcome(f"b-{number}", ended_at=NOW))
-        uow.scoring.rate(
+        uow.scoring.add_ratings(
             [
                 PlacementRating(
                     benchmark_id="b-499",

@@ -156,11 +156,11 @@ def test_a_result_that_a_task_left_is_read_from_its_host(lab: Submitter) -> None
     state = lab.run(a_job(leave))
     assert state.failure is not None
     assert state.failure.category is FailureCategory.UPLOAD
-    kept = b"".join(lab.cluster.kept_file("benchmark-1", "report.json"))
+    kept = b"".join(lab.cluster.retained_file("benchmark-1", "report.json"))
     assert kept == bytes(range(256)) * 4000
     for job_id, name in (("benchmark-1", "other.npy"), ("benchmark-none", "report.json")):
         with pytest.raises(NotFound):
-            b"".join(lab.cluster.kept_file(job_id, name))
+            b"".join(lab.cluster.retained_file(job_id, name))
 
 
 def test_the_token_s_rights_are_the_least(lab: Submitter, nomad_cluster: LoopbackNomad) -> None:

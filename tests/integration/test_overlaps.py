@@ -120,15 +120,15 @@ def test_a_cancellation_during_a_claim_leaves_nothing_stored(lab: Lab) -> None:
     job_id = lab.running(benchmark_id, A)
     keep(lab, benchmark_id, job_id)
     lab.cluster.end(job_id, NOT_UPLOADED)
-    kept_file = lab.cluster.kept_file
+    retained_file = lab.cluster.retained_file
 
     def slow(job: str, name: str) -> Iterator[bytes]:
         if name == "runner.log":
             with lab.store.write() as uow:
                 lifecycle.cancel(uow, benchmark_id, lab.time.now(), "ann")
-        yield from kept_file(job, name)
+        yield from retained_file(job, name)
 
-    lab.cluster.kept_file = slow  # type: ignore[method-assign, assignment]
+    lab.cluster.retained_file = slow  # type: ignore[method-assign, assignment]
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.CANCELLED
     with lab.store.read() as uow:

@@ -276,7 +276,8 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
     assert [attempt.binding for attempt in lab.attempts(first)] != [Binding.LOOSE]
     with lab.store.read() as uow:
         policies = {
-            each: uow.cycles.get(uow.cycles.explained(each).seq).policy for each in (first, second)
+            each: uow.cycles.get(uow.cycles.explanation(each).seq).policy
+            for each in (first, second)
         }
         assert policies == {first: "default/1", second: "own/1"}
         assert not uow.policies.overrides()  # of those that wait

@@ -89,12 +89,12 @@ def seen(store: SqlStore, name: str = "b-1") -> tuple[float | None, float | None
 def test_other_processes_see_it_when_it_is_written(database_url: str) -> None:
     store, other = SqlStore(database_url), SqlStore(database_url)
     attempt = a_running(store)
-    store.note_progress(attempt, 40.0)
+    store.record_progress(attempt, 40.0)
     assert seen(store) == (40.0, 40.0)
     await_true(lambda: seen(other) == (40.0, 40.0))
     with other.write() as uow:  # no version changed: who read it before may save it
         uow.attempts.save(attempt)
-    store.note_progress(attempt, 50.0)
+    store.record_progress(attempt, 50.0)
     store.close()
     assert seen(other) == (50.0, 50.0)
     other.close()
@@ -105,7 +105,7 @@ def test_a_tick_of_a_phase_or_attempt_that_is_over_changes_nothing(database_url:
     attempt = a_running(store)
     with store.write() as uow:
         lifecycle.progress_received(uow, attempt, 10.0, "uploading", make.at(1))
-    store.note_progress(attempt, 99.0)
+    store.record_progress(attempt, 99.0)
     assert seen(store) == (10.0, 10.0)
     store.flush_progress()
     assert seen(store) == (10.0, 10.0)
@@ -139,7 +139,7 @@ def test_a_victim_is_spared_for_progress_that_is_not_written_yet(tmp_path: Path)
     lab.progress(job_id, 5.0, "warmup")
     lab.decide()
     with lab.store.read() as uow:
-        lab.store.note_progress(uow.attempts.by_job_id(job_id), 95.0)
+        lab.store.record_progress(uow.attempts.by_job_id(job_id), 95.0)
     lab.decide()
     (holder,) = lab.cycle.decided.holders if lab.cycle.decided else ()
     assert (holder.benchmark_id, holder.progress) == (victim, 95.0)

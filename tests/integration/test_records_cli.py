@@ -32,7 +32,7 @@ def a_server_ran(tmp_path: Path) -> tuple[Path, list[CycleResult]]:
                 snapshot=sample_snapshot(60, seed), pending=sample_pending(40, seed), now=NOW
             )
             results.append(decide(given, policy(), registry().resolve(policy())))
-            uow.cycles.keep(recorder.record(given, results[-1]))
+            uow.cycles.add(recorder.record(given, results[-1]))
     store.close()
     return tmp_path, results
 
@@ -150,7 +150,7 @@ def test_what_a_shadow_decided_is_exported_as_such(
     folder, _ = ran
     store = SqlStore(f"sqlite:///{folder}/edgeyard.db")
     with store.write() as uow:
-        shadow = uow.cycles.keep(uow.cycles.get(2), shadow_of=2)
+        shadow = uow.cycles.add(uow.cycles.get(2), shadow_of=2)
     store.close()
     assert run("export", tmp_path / "out", "--data-dir", folder)[0] == 0
     rows = parquet.read_table(tmp_path / "out/decisions.parquet").to_pylist()

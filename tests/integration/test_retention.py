@@ -59,9 +59,9 @@ def add(store: Store, name: str, *, age_s: float, live: bool = False, **changes:
         uow.files.add_result(make.a_result(f"{name}.npy", benchmark_id=name, received_at=ended))
         uow.files.add_report(make.a_report(benchmark_id=name, received_at=ended))
         uow.log.append(make.an_event("benchmark.status", benchmark_id=name, at=ended))
-        uow.log.remember(f"key-{name}", "ada", "hash", {})
+        uow.log.put_answer(f"key-{name}", "ada", "hash", {})
         record = make.a_record(decided_at=ended, outcome=name.encode())
-        uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.keep(record)))
+        uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.add(record)))
 
 
 def test_a_class_goes_when_its_time_is_over_and_no_other(store: Store) -> None:
@@ -122,7 +122,7 @@ def test_what_a_live_benchmark_needs_stays(store: Store) -> None:
             assert uow.benchmarks.get(name)
         assert uow.files.grant("grant-running")
         for name in ("running", "again"):
-            assert uow.cycles.get(uow.cycles.explained(name).seq)
+            assert uow.cycles.get(uow.cycles.explanation(name).seq)
         with pytest.raises(NotFound):
             uow.benchmarks.get("over")
         assert uow.campaigns.get("c-live")
@@ -137,7 +137,7 @@ def test_runs_that_a_recorded_cycle_knew_stay_as_long_as_it(store: Store) -> Non
     with store.write() as uow:
         known = uow.attempts.outcomes_after(1, newest=9)[:1]
         runs = History(map(past_run, known))
-        seq = uow.cycles.keep(make.a_record(runs=runs))
+        seq = uow.cycles.add(make.a_record(runs=runs))
     store.prune(ALL)
     with store.read() as uow:
         assert [each.seq for each in uow.attempts.outcomes_after(0, newest=9)] == [2, 3]

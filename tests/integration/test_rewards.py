@@ -118,7 +118,7 @@ def test_an_end_rewards_who_liked_the_board_if_it_was_a_good_one(lab: Lab) -> No
     assert gained["bad"] > 0 > gained["good"]
     with lab.store.read() as uow:
         assert uow.scoring.rounds(KEY, limit=9)[0].benchmark_id == benchmark_id
-        assert uow.scoring.ended(limit=9) == []
+        assert uow.scoring.ended_ratings(limit=9) == []
 
 
 def test_ends_are_worth_what_their_time_is_against_the_expected_one() -> None:

@@ -182,7 +182,7 @@ def test_what_is_not_taken_is_tried_again_also_by_the_next_server(
     assert len(there.got) == 1  # not before its time, and no redirect is followed
     with lab.store.read() as uow:
         assert uow.webhooks.of("ann").trouble
-        assert uow.webhooks.waiting("ann") == 1
+        assert uow.webhooks.count_deliveries("ann") == 1
     lab.clock.forward(BACK_OFF_S[0])
     notifier(lab).run()  # another process, the same store
     assert len(there.got) == 2
@@ -197,7 +197,7 @@ def test_what_is_not_taken_is_tried_again_also_by_the_next_server(
     assert len({each.body for each in there.got}) == 1
     with lab.store.read() as uow:
         assert uow.webhooks.of("ann").trouble == ""
-        assert uow.webhooks.waiting("ann") == 0
+        assert uow.webhooks.count_deliveries("ann") == 0
 
 
 def test_a_day_later_it_is_given_up(lab: Lab, there: Receiver) -> None:
@@ -212,7 +212,7 @@ def test_a_day_later_it_is_given_up(lab: Lab, there: Receiver) -> None:
     assert len(there.got) == len(BACK_OFF_S) + 1
     assert [each for each in seen if "given_up" in each]
     with lab.store.read() as uow:
-        assert uow.webhooks.waiting("ann") == 0
+        assert uow.webhooks.count_deliveries("ann") == 0
         assert uow.webhooks.of("ann").trouble == "it answered 500"
 
 

@@ -91,7 +91,7 @@ class World:
 
     def submit(self, user: str, number: int, which: int, *, fetched: bool = False) -> None:
         sha256 = hashlib.sha256(CONTENTS[number]).hexdigest()
-        if not fetched and not self.files.kept(sha256):
+        if not fetched and not self.files.contains(sha256):
             return
         file = BenchmarkFile(
             role=FileRole.MODEL,

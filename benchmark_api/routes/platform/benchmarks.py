@@ -215,7 +215,7 @@ def list_benchmarks(
         engine=engine,
         benchmark_type=benchmark_type,
         model=model,
-        with_deleted=False,
+        include_deleted=False,
     )
     with context.services.store.read() as uow:
         total = uow.benchmarks.count(which)
@@ -409,7 +409,7 @@ def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
             lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
         uow.benchmarks.delete(benchmark_id, now)
 
-    services.store.transact(change, makes_room=True)
+    services.store.transact(change, frees_space=True)
     services.engine.wake()
     return answer({"id": benchmark_id, "deleted": True})
 

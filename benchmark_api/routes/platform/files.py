@@ -96,7 +96,7 @@ def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
         return gone
 
     services = context.services
-    forgotten = services.store.transact(forget, makes_room=True)
+    forgotten = services.store.transact(forget, frees_space=True)
     remove_content(services.store, services.files, forgotten)
     return answer({"dataset": name, "deleted": True})
 

@@ -104,7 +104,7 @@ def _opened(context: Context, checked: Login, uow: UnitOfWork) -> _Session:
     services = context.services
     now = services.clock.now()
     try:
-        user = uow.accounts.user(checked.user_id, to_change=True)
+        user = uow.accounts.user(checked.user_id, for_update=True)
         current = uow.accounts.login(user.user_id)
     except NotFound:
         raise NotAuthenticated(_WRONG) from None

@@ -178,7 +178,7 @@ class LocalCluster:
             ended=ended and len(data) < LOG_CHUNK_BYTES,
         )
 
-    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
+    def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """Raise NotFound: a task's folder goes when the task ends, its logs apart."""
         raise NotFound("result file", f"{job_id}/{name}")
 

@@ -259,7 +259,7 @@ class NomadCluster:
             data=data, next_offset=begin + len(data), ended=ended and len(data) < LOG_CHUNK_BYTES
         )
 
-    def kept_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
+    def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
         """Yield a result file from the folder of the job's task; it is there until Nomad clears it.
 
         Raises:
