@@ -17,9 +17,8 @@
 Imported on boards too: only the standard library, Python 3.10.
 """
 
-import re
 from functools import lru_cache
-from typing import Dict, List, Mapping, Optional, Tuple, Union
+from typing import Dict, List, Mapping, Optional, Tuple
 
 from edgeyard.devices.model import (
     ENGINE_PATTERN,
@@ -29,26 +28,10 @@ from edgeyard.devices.model import (
     Board,
     BoardEngine,
 )
-from edgeyard.devices.pattern import Pattern, PatternError
 from edgeyard.errors import ConfigError
 
 PROGRESS = "dynamic.progress"
 """Of the task that a board runs. A board that comes free shows its last one for a moment."""
-
-OPERATORS: Tuple[str, ...] = (
-    "=",
-    "!=",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "set_contains",
-    "set_contains_any",
-    "regexp",
-    "is_set",
-    "is_not_set",
-)
-"""Operators that `compare` knows, named as Nomad names them."""
 
 LAST_ERROR = "dynamic.last_error"
 TEMPERATURE_C = "dynamic.temperature_c"
@@ -122,140 +105,10 @@ def board_from_attributes(
     )
 
 
-def compare(attribute: Optional[AttributeValue], operator: str, text: str) -> bool:
-    """Whether a board's attribute meets a condition, as Nomad's device constraints decide it.
-
-    The attribute keeps its type; the text is read as a number (with a unit, maybe), else as a
-    bool, else as text. Values of different kinds don't compare, and then nothing holds, not even
-    ``!=``: a plain number never equals one with a unit, and a name that looks like a number never
-    matches. Follows ``plugins/shared/structs/attribute.go`` and ``scheduler/feasible`` of Nomad.
-
-    Args:
-        attribute: Its value; None when the board has no such attribute.
-        operator: One of `OPERATORS`; any other holds for nothing.
-        text: What the constraint compares with.
-    """
-    if operator == "is_set":
-        return attribute is not None
-    if operator == "is_not_set":
-        return attribute is None
-    if attribute is None:
-        # The constraint's own value is always there, so that nil != value.
-        return operator == "!="
-    wanted = _parsed(text)
-    if operator == "regexp":
-        return (
-            isinstance(attribute, str) and isinstance(wanted, str) and _searches(wanted, attribute)
-        )
-    if operator in ("set_contains", "set_contains_any"):
-        if not (isinstance(attribute, str) and isinstance(wanted, str)):
-            return False
-        has, needs = _members(attribute), _members(wanted)
-        return needs <= has if operator == "set_contains" else bool(needs & has)
-    order = _order(attribute, wanted)
-    if order is None:
-        return False
-    return {
-        "=": order == 0,
-        "!=": order != 0,
-        "<": order < 0,
-        "<=": order <= 0,
-        ">": order > 0,
-        ">=": order >= 0,
-    }.get(operator, False)
-
-
-def constraint_problem(attribute: str, operator: str, text: str) -> Optional[str]:
-    """What is wrong with a constraint of a user's, in words; None when nothing is.
-
-    A wrong one holds for no board; this tells it at submission.
-    """
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]{0,127}", attribute):
-        return "an attribute's name is made of letters, digits, '.', '_' and '-'"
-    if operator not in OPERATORS:
-        return f"operator {operator!r} is none of {', '.join(OPERATORS)}"
-    if operator == "regexp":
-        try:
-            Pattern(text)
-        except PatternError as error:
-            return f"regular expression: {error}"
-    return None
-
-
-class _WithUnit:
-    """A number with a unit: our vocabulary has none, so that it compares with nothing."""
-
-
-_UNITS = (
-    *(f"{prefix}iB{rate}" for prefix in "KMGTPE" for rate in ("/s", "")),
-    *(f"{prefix}B{rate}" for prefix in "kKMGTPE" for rate in ("/s", "")),
-    *("MHz", "GHz", "mW", "kW", "MW", "GW", "W"),
-)
-_BOOLS = {
-    **dict.fromkeys(("t", "T", "TRUE", "true", "True"), True),
-    **dict.fromkeys(("f", "F", "FALSE", "false", "False"), False),
-}
-_INT64 = 1 << 63
-
-
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> Union[str, int, float, bool, _WithUnit]:
-    """A constraint's text as Nomad's ``ParseAttribute`` reads it."""
-    unit = next((unit for unit in _UNITS if text.endswith(unit)), "")
-    numeric = text[: -len(unit)].strip() if unit else text
-    number = _number(numeric)
-    if number is not None:
-        return _WithUnit() if unit else number
-    return _BOOLS.get(text, text)
-
-
-def _number(text: str) -> Union[int, float, None]:
-    if re.fullmatch(r"[+-]?[0-9]{1,19}", text) and -_INT64 <= int(text) < _INT64:
-        return int(text)
-    # 64 characters: longer ones are no number that anyone means, and int() of them is slow.
-    if len(text) <= 64 and re.fullmatch(
-        r"[+-]?([0-9]+\.?[0-9]*([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?"
-        r"|(?i:inf|infinity|nan))",
-        text,
-    ):
-        return float(text)
-    return None
-
-
-def _order(attribute: AttributeValue, wanted: object) -> Optional[int]:
-    """Negative, 0 or positive; None when the two don't compare."""
-    if isinstance(attribute, bool):
-        return int(attribute != wanted) if isinstance(wanted, bool) else None
-    if isinstance(attribute, str):
-        if not isinstance(wanted, str):
-            return None
-        # Go compares bytes.
-        left, right = (each.encode("utf-8", "surrogatepass") for each in (attribute, wanted))
-        return (left > right) - (left < right)
-    if isinstance(wanted, bool) or not isinstance(wanted, (int, float)):
-        return None
-    if attribute != attribute or wanted != wanted:  # NaN
-        return None
-    return (attribute > wanted) - (attribute < wanted)
-
-
-@lru_cache(maxsize=4096)
-def _members(text: str) -> "frozenset[str]":
+def members(text: str) -> "frozenset[str]":
+    """Return the names of a list that commas separate."""
     return frozenset(part.strip() for part in text.split(","))
-
-
-@lru_cache(maxsize=256)
-def _pattern(text: str) -> Optional[Pattern]:
-    try:
-        return Pattern(text)
-    except PatternError:
-        return None
-
-
-@lru_cache(maxsize=65536)
-def _searches(pattern: str, text: str) -> bool:
-    compiled = _pattern(pattern)
-    return compiled is not None and compiled.search(text)
 
 
 def _status(board: Board) -> str:
@@ -274,7 +127,7 @@ def _text(attributes: Mapping[str, AttributeValue], name: str, problems: List[st
 
 def _size(attributes: Mapping[str, AttributeValue], name: str, problems: List[str]) -> int:
     value = attributes.get(name)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _INT64:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < (1 << 63):
         return value
     problems.append(f"{name}: {value!r} is not a number of bytes")
     return 0
@@ -299,7 +152,7 @@ def _engines(
 
 @lru_cache(maxsize=4096)
 def _names(text: str) -> Tuple[str, ...]:
-    return tuple(sorted(_members(text) - {""}))
+    return tuple(sorted(members(text) - {""}))
 
 
 @lru_cache(maxsize=4096)
@@ -314,7 +167,7 @@ def _told(engines: Tuple[str, ...]) -> "frozenset[str]":
 
 @lru_cache(maxsize=4096)
 def _engine(name: str, version: str, types: str) -> BoardEngine:
-    return BoardEngine(name=name, version=version, supported_types=_members(types) - {""})
+    return BoardEngine(name=name, version=version, supported_types=members(types) - {""})
 
 
 def _progress(value: Optional[AttributeValue]) -> Optional[float]:

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from edgeyard.devices.attributes import attributes_of, compare
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.constraints import compare
 from edgeyard.devices.model import AttributeValue, Board, BoardEngine
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError

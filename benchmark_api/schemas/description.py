@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     is_url,
     refusal,
 )
-from edgeyard.devices.attributes import OPERATORS
+from edgeyard.devices.constraints import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.attributes import compare
+from edgeyard.devices.constraints import compare
 from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, attribute_column, by_value
 from edgeyard.scheduler.framework.protocols import Refusal
 from edgeyard.scheduler.model.benchmark import Constraint, WaitingReason

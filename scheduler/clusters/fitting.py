@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from edgeyard.devices.attributes import attributes_of, compare
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.constraints import compare
 from edgeyard.devices.model import AttributeValue, Board
 
 _NAMED_BOARDS = 5  # in a sentence for people

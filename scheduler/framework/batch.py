@@ -20,7 +20,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.devices.attributes import compare
+from edgeyard.devices.constraints import compare
 from edgeyard.devices.model import AttributeValue
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import Snapshot

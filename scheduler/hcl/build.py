@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from urllib.parse import quote
 
-from edgeyard.devices.attributes import OPERATORS, PROGRESS
+from edgeyard.devices.attributes import PROGRESS
+from edgeyard.devices.constraints import OPERATORS
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.hcl.cron import cron_of

@@ -153,7 +153,7 @@ class Constraint:
 
     Attributes:
         attribute: Device attribute without its ``${device.attr.`` wrapping, e.g. ``memory.ram``.
-        operator: One of `edgeyard.devices.attributes.OPERATORS`.
+        operator: One of `edgeyard.devices.constraints.OPERATORS`.
         value: Compared as Nomad compares: numbers as numbers, else as text.
     """
 

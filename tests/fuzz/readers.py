@@ -38,7 +38,7 @@ from edgeyard.benchmark_api.schemas.body import WrongMediaType, read_document, r
 from edgeyard.benchmark_api.schemas.description import parse_description, to_description
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, ProgressIn, UserIn, parse
 from edgeyard.benchmark_api.sdk.results import results_of
-from edgeyard.devices.attributes import OPERATORS, compare, constraint_problem
+from edgeyard.devices.constraints import OPERATORS, compare, constraint_problem
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.runner import onnx_file, onnx_head
 from edgeyard.devices.runner.dataset import open_dataset

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from edgeyard.devices.attributes import OPERATORS, attributes_of, compare
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.constraints import OPERATORS, compare
 from edgeyard.devices.model import Board
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from edgeyard.devices.attributes import PROGRESS, attributes_of, compare
+from edgeyard.devices.attributes import PROGRESS, attributes_of
+from edgeyard.devices.constraints import compare
 from edgeyard.devices.model import AttributeValue, Board, Host
 from edgeyard.scheduler.clusters.fitting import Condition, choose
 
