@@ -76,7 +76,7 @@ RELOADED_SETTINGS = frozenset(
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
         *("user_max_schedules", "user_max_tokens", "run_max_files", "run_max_bytes"),
-        "max_pending_total",
+        *("max_pending_total", "access_token_s", "refresh_token_s"),
     }
 )
 """Settings that a running server takes up on SIGHUP; all others need a restart."""
@@ -306,13 +306,13 @@ class Settings(BaseSettings):
     # sessions of accounts with a password
     access_token_s: Seconds = Field(
         1800.0,
-        ge=60,
+        ge=1,
         le=86400,
         description="How long an access token is good that a log-in by password gives, s.",
     )
     refresh_token_s: Seconds = Field(
         30 * 86400.0,
-        ge=60,
+        ge=1,
         le=366 * 86400,
         description="How long a log-in by password can be refreshed, s.",
     )

@@ -94,18 +94,25 @@ def access_of(cluster: testbed.LoopbackNomad) -> NomadAccess:
 
 
 def settings_of(
-    cluster: testbed.LoopbackNomad, inventory: Path, *, without: Collection[str] = ()
+    cluster: testbed.LoopbackNomad,
+    inventory: Path,
+    *,
+    without: Collection[str] = (),
+    offline: Collection[str] = (),
 ) -> dict[str, str]:
     """Environment of a server on it, whose inventory is written here.
 
     Args:
         without: Boards that the inventory does not name.
+        offline: Boards that the inventory names and no host reports.
     """
     merged: dict[str, list[object]] = {}
     for host in HOSTS:
         for family, boards in host.items():
             known = [each for each in boards if str(each["target_uid"]) not in without]
             merged.setdefault(family, []).extend(known)
+    for target_uid in offline:
+        merged.setdefault(target_uid.split("-", 1)[0], []).append(entry(target_uid))
     inventory.write_text(json.dumps(merged))
     return on_nomad(cluster, inventory)
 

@@ -7,13 +7,15 @@ import os
 import subprocess
 import sys
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import platformdirs
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from deploy.process import Server
 
@@ -35,7 +37,15 @@ _AROUND = """\
 import json, os, sys
 from daiedge_vlab import OnDeviceTrainingConfig, dAIEdgeVLabAPI
 from daiedge_vlab.resources import ResourceConfigurator
+globals().update(json.loads({names!r}))
 results = {{}}
+
+def wait_for_threads():
+    import threading
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join(120)
+
 {body}
 with open({told!r}, "w") as file:
     json.dump(results, file, default=lambda value: value.decode("latin-1"))
@@ -49,17 +59,19 @@ class PlatformClient:
     Attributes:
         python: Of the environment.
         folder: Where scripts run; ``setup.yaml`` is there.
+        names: Values that every script finds under these names.
     """
 
     python: Path
     folder: Path
+    names: Mapping[str, object] = field(default_factory=dict)
 
     def run(self, script: str, *, timeout_s: float = 240.0) -> tuple[dict[str, Any], str]:
         """Run a script that fills ``results``; those, and all that was printed and logged."""
         told = self.folder / f"results-{len(list(self.folder.iterdir()))}.json"
-        body = textwrap.dedent(script)
+        body, names = textwrap.dedent(script), json.dumps(self.names)
         done = subprocess.run(
-            [str(self.python), "-c", _AROUND.format(body=body, told=str(told))],
+            [str(self.python), "-c", _AROUND.format(body=body, told=str(told), names=names)],
             cwd=self.folder,
             timeout=timeout_s,
             stdout=subprocess.PIPE,
@@ -98,15 +110,44 @@ def client_python() -> Path:
     return python
 
 
-def client_of(server: Server, python: Path, folder: Path, user_id: str) -> PlatformClient:
-    """A new user of a server, with an account and a ``setup.yaml``."""
+def client_of(
+    server: Server,
+    python: Path,
+    folder: Path,
+    user_id: str,
+    names: Mapping[str, object] | None = None,
+) -> PlatformClient:
+    """Make a user of a server, with an account and a ``setup.yaml``.
+
+    Args:
+        server: A running one.
+        python: With the client.
+        folder: For the client's files; made if need be.
+        user_id: Of the new user.
+        names: As of `PlatformClient`.
+    """
     email = f"{user_id}@example.org"
     body = {"user_id": user_id, "email": email, "password": PASSWORD}
     server.call("POST", "/v1/users", body)
     folder.mkdir(parents=True, exist_ok=True)
     setup = _SETUP.format(port=server.port, email=email, password=PASSWORD)
     (folder / "setup.yaml").write_text(setup)
-    return PlatformClient(python, folder)
+    return PlatformClient(python, folder, names or {})
+
+
+def write_scaling_models(folder: Path, count: int) -> None:
+    """Write ``times_0.onnx``, ``times_1.onnx``, ...: each multiplies four numbers by its own."""
+    for factor in range(count):
+        rows = [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 4])
+            for name in ("x", "y")
+        ]
+        weight = numpy_helper.from_array(np.array(factor, np.float32), "factor")
+        node = helper.make_node("Mul", ["x", "factor"], ["y"])
+        graph = helper.make_graph([node], "times", rows[:1], rows[1:], [weight])
+        opset = [helper.make_opsetid("", 17)]
+        model = helper.make_model(graph, opset_imports=opset, ir_version=8)
+        (folder / f"times_{factor}.onnx").write_bytes(model.SerializeToString())
 
 
 def write_training(folder: Path, dataset: Path) -> None:

@@ -20,7 +20,6 @@ from edgeyard.testbed import LoopbackNomad
 from tests.builders.cluster import eventually
 from tests.builders.hcl import flat
 from tests.nomad_cluster import clear, settings_of
-from tests.platform_client import client_of, client_python, write_training  # noqa: F401
 
 pytestmark = [pytest.mark.nomad, pytest.mark.slow, pytest.mark.xdist_group("nomad")]
 
@@ -440,44 +439,3 @@ def state_of(server: Server, target_uid: str) -> str:
     found = server.call("GET", f"/v1/boards/{target_uid}")
     assert isinstance(found, dict)
     return str(found["state"])
-
-
-def test_the_platform_s_own_client_works_on_a_real_nomad(
-    server: Server,
-    client_python: Path,  # noqa: F811
-    tmp_path: Path,
-) -> None:
-    client = client_of(server, client_python, tmp_path / "client", "nomad-client")
-    for name in (MODEL.name, "digits_test.npz", "digits_new_head.onnx"):
-        shutil.copy(MODEL.parent / name, client.folder)
-    (client.folder / "bad.onnx").write_bytes(b"this is no model")
-    write_training(client.folder, MODEL.parent / "digits_train.npz")
-    found, said = client.run(
-        f"""
-        api = dAIEdgeVLabAPI("setup.yaml")
-        id = api.startBenchmark("rpi4b", "ort", "digits.onnx", target_uids=[{BOARD!r}])
-        results["type1"] = api.waitBenchmarkResult(id, interval=1)
-        id = api.startBenchmark("rpi4b", "ort", "digits.onnx", dataset="digits_test.npz")
-        results["type2"] = api.waitBenchmarkResult(id, interval=1)
-        results["deleted"] = [api.deleteBenchmark(id), api.deleteBenchmark(id)]
-        config = OnDeviceTrainingConfig("odt.json")
-        id = api.startOdtBenchmark("x86", "ort", "digits_new_head.onnx", config)
-        results["type3"] = api.waitBenchmarkResult(id, "trained", interval=1)
-        id = api.startBenchmark("rpi4b", "ort", "bad.onnx")
-        results["bad"] = api.waitBenchmarkResult(id, interval=1)
-        """
-    )
-    type1, type2, type3 = found["type1"], found["type2"], found["type3"]
-    assert type3 is not None, said
-    assert type3["report"]["benchmark_type"] == "TYPE3"
-    assert len(type3["report"]["loss_train"]["values"]) == 3
-    assert type3["model_output"].endswith("_trained.onnx")
-    assert found["bad"]["report"]["status"] == "failed"
-    assert found["bad"]["error_log"].startswith("user_model: ")
-    assert type1["report"]["target_id"] == BOARD
-    assert 0 < type1["report"]["inference_latency"]["mean"] < 1
-    assert type1["user_log"]
-    assert type1["error_log"] is None
-    assert type2["report"]["accuracy"] > 0.8
-    assert type2["raw_output"]
-    assert found["deleted"] == [True, False]
