@@ -128,7 +128,7 @@ def decide(
     """
     pending, now = given.pending, given.now
     snapshot = resting(given.snapshot, given.knowledge.runs, now, policy.cool_down_s)
-    runner = PluginRunner(monotonic_s)
+    runner = PluginRunner(monotonic_s, plugins.lock)
     batch = build_batch(
         snapshot,
         pending,

@@ -485,7 +485,7 @@ def _if_free(decided: Decisions, held: list[int]) -> NDArray[np.bool_]:
     )
     knowledge = replace(batch.knowledge, leases=())
     cleared = replace(batch, snapshot=snapshot, knowledge=knowledge)
-    runner = PluginRunner()
+    runner = PluginRunner(lock=decided.plugins.lock)
     return feasibility(cleared, decided.plugins.filters, runner).fits
 
 

@@ -174,7 +174,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
     """
     given, policy = given_of(record), policy_of(record)
     found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
-    runner = PluginRunner()
+    runner = PluginRunner(lock=plugins.lock)
     runner.faults += found.faults
     batch = build_batch(
         given.snapshot,

@@ -22,6 +22,7 @@ from edgeyard.scheduler.engine.downloads import Download
 from edgeyard.scheduler.engine.knowledge import gather
 from edgeyard.scheduler.engine.outages import Outages
 from edgeyard.scheduler.engine.pins import Pins, PinView
+from edgeyard.scheduler.engine.plugin_lock import with_lock, with_max_wait
 from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key, recalled
 from edgeyard.scheduler.framework.batch_builder import kind_of
@@ -66,6 +67,9 @@ others may run it, another board is tried at once."""
 FREE_LOSSES = 3
 """Attempts in a row that were lost with the server or their host and are tried again at once. After
 further ones it waits as after failures: whether the server lives meanwhile shows who kills it."""
+
+MAX_PREVIEW_WAIT_S = 10.0
+"""Longest wait of a preview for a plugin that another decision uses."""
 
 _RECENT_RUNS = 500
 """Ended runs whose boards may still report them."""
@@ -167,7 +171,7 @@ class Cycle:
         self._twin = twin
         self._nodes = nodes
         self._policy = policy
-        self._plugins = plugins
+        self._plugins = with_lock(plugins)
         self._clock = clock
         self._observe = observe
         self._start_lead = timedelta(seconds=start_lead_s)
@@ -364,14 +368,24 @@ class Cycle:
         """How many benchmarks ran or waited when they were last looked at."""
         return len(self._live)
 
-    def preview(self, candidate: PendingBenchmark) -> CycleResult:
-        """What this cycle would say if ``candidate`` were in the queue now; changes nothing."""
+    def preview(
+        self, candidate: PendingBenchmark, max_wait_s: float = MAX_PREVIEW_WAIT_S
+    ) -> CycleResult:
+        """Decide as if ``candidate`` were in the queue now; change nothing. Any thread.
+
+        Args:
+            candidate: The benchmark.
+            max_wait_s: Longest wait for a plugin that another thread uses.
+
+        Raises:
+            Unavailable: A plugin was in use for longer.
+        """
         now = self._clock.now()
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
             knowledge = self._gathered(uow, now)
-            knowledge = recalled(uow, knowledge, self._policy, now)
             active = LoadedPolicy(policy=self._policy, plugins=self._plugins)
+            knowledge = recalled(uow, knowledge, active.policy, now)
             waiting_room = [*self._pending(uow, active), candidate]
             running = self._running(uow)
         return decide(
@@ -383,8 +397,8 @@ class Cycle:
                 knowledge=knowledge,
                 seed=self._seed,
             ),
-            self._policy,
-            self._plugins,
+            active.policy,
+            with_max_wait(active.plugins, max_wait_s),
             monotonic_s=self._clock.monotonic_s,
         )
 

@@ -12,6 +12,7 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import policy_of, result_of
+from edgeyard.scheduler.engine.plugin_lock import with_lock, with_max_wait
 from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import Status
@@ -70,7 +71,8 @@ class Explanations:
         if self._last is None or self._last[0] != seq:
             with self._store.read() as uow:
                 record = uow.cycles.get(seq)
-            self._last = (seq, result_of(record, self._registry.resolve(policy_of(record))))
+            plugins = with_lock(self._registry.resolve(policy_of(record)))
+            self._last = (seq, result_of(record, plugins))
         return self._last[1]
 
     def shadows(
@@ -116,6 +118,7 @@ class Explanations:
         Raises:
             NotFound: No cycle has looked at it yet.
             ConfigError: A plugin of the cycle's policy is no longer installed.
+            Unavailable: Another decision used a plugin for too long.
         """
         until_s = self._clock.monotonic_s() + CHANGES_S
         with self._store.read() as uow:
@@ -125,6 +128,7 @@ class Explanations:
         then = self._waiting_in(benchmark_id, since)
         if then is None:
             return None
+        then = replace(then, plugins=with_max_wait(then.plugins, CHANGES_S))
         return what_would_change(
             then,
             benchmark_id,

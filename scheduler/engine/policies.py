@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from edgeyard.errors import ConfigError, Conflict, NotFound
+from edgeyard.scheduler.engine.plugin_lock import with_lock
 from edgeyard.scheduler.framework.policy import (
     Policy,
     built_in_policies,
@@ -222,4 +223,4 @@ class Policies:
 
     def _chosen(self, policy: Policy) -> LoadedPolicy:
         policy = self._adjust(policy)
-        return LoadedPolicy(policy=policy, plugins=self._registry.resolve(policy))
+        return LoadedPolicy(policy=policy, plugins=with_lock(self._registry.resolve(policy)))

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from edgeyard.errors import Unavailable
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.forecast import forecast_of
-from edgeyard.scheduler.engine.cycle import Cycle, pending_of
+from edgeyard.scheduler.engine.cycle import MAX_PREVIEW_WAIT_S, Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
 from edgeyard.scheduler.engine.intake import next_fire
 from edgeyard.scheduler.hcl.build import (
@@ -49,6 +50,9 @@ where a hundred come in a second."""
 
 MAX_FORECAST_AGE_S = 1.0
 """Oldest forecast that another submission of the same kind is told; a forecast states its age."""
+
+MAX_PLUGIN_WAIT_S = 0.05
+"""Longest wait of a submission for a plugin that a cycle uses; past it, it gets no forecast."""
 
 _NO_DOWNLOAD_YET = "made-at-dispatch"
 
@@ -181,6 +185,8 @@ class SubmissionForecaster:
         decided = self._cycle.decided  # before the look, which a cycle may overtake
         try:
             forecast = self._look(*candidate.find(), user_id)
+        except Unavailable:  # a cycle uses the plugins: the next forecast of all covers it
+            return None
         except Exception:  # a submission is worth more than its forecast
             logger.exception("no forecast of a submission", extra={"event": "foretell.broke"})
             return None
@@ -195,7 +201,9 @@ class SubmissionForecaster:
     ) -> Forecast | None:
         if description.cron is not None or any(file.sha256 is None for file in files):
             return None
-        _, result = _decided(self._cycle, description, files, user_id, self._clock.now())
+        _, result = _decided(
+            self._cycle, description, files, user_id, self._clock.now(), MAX_PLUGIN_WAIT_S
+        )
         return forecast_of(result.decided, CANDIDATE_ID, stretch=self._stretch())
 
 
@@ -205,8 +213,9 @@ def _decided(
     files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
+    max_wait_s: float = MAX_PREVIEW_WAIT_S,
 ) -> tuple[Benchmark, CycleResult]:
-    """The candidate, and what a cycle with it in the queue finds."""
+    """Return the candidate, and what a cycle with it in the queue finds."""
     if description.cron is not None:
         start = next_fire(description.cron, now)
         description = replace(description, cron=None, start_time=start)
@@ -217,7 +226,7 @@ def _decided(
         submit_time=now,
         files=tuple(files),
     )
-    return candidate, cycle.preview(replace(pending_of(candidate), not_ready=None))
+    return candidate, cycle.preview(replace(pending_of(candidate), not_ready=None), max_wait_s)
 
 
 def _hcl(candidate: Benchmark, explanation: Explanation, settings: RenderSettings) -> str:

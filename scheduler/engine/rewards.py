@@ -198,7 +198,7 @@ def _learn(
     prior = {seat.scorer.name: seat.weight for seat in plugins.scorers}
     known = uow.scoring.states(key)
     current = {name: each.weight for name, each in known.items() if each.weight is not None}
-    weights = PluginRunner().learn(plugins.aggregator, prior, current, rewards)
+    weights = PluginRunner(lock=plugins.lock).learn(plugins.aggregator, prior, current, rewards)
     _count(uow, key, rewards, weights, outcome=bool(benchmark_id))
     uow.scoring.add_round(
         RewardRound(policy=key, at=now, rewards=rewards, weights=weights, benchmark_id=benchmark_id)

@@ -17,7 +17,9 @@ follow   instead of all others while another server leads: looks at the boards a
          decides for questions alone
 ======== ===========================================================================
 
-Store and cluster are shared by all of them; nothing else is.
+All of them share the store and the cluster. Those that make decisions (cycle, forecast, and threads
+of requests that ask for a preview, a forecast or changes) also share the plugins of a policy, and
+call them one at a time (`Plugins.lock`).
 """
 
 from __future__ import annotations

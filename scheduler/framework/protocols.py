@@ -1,8 +1,10 @@
 """The extension points of a cycle: contracts only.
 
-A plugin is one object, made once and used in every cycle, on the thread that runs the cycle. It
-reads what it is handed and changes none of it, keeps no state between calls, and draws nothing
-random but from ``batch.seed``: the same batch gives the same answer. `edgeyard.plugins.testing`
+A plugin is one object, which is made once and used for every decision of its policy. Cycles,
+previews, forecasts and explanations call it from several threads, but never two at once: one lock
+covers the plugins of a policy, for as long as a call takes, so a slow call delays the next cycle. A
+plugin reads what it is given and changes none of it, keeps no state between calls, and draws random
+numbers only from ``batch.seed``: the same batch gives the same answer. `edgeyard.plugins.testing`
 has the tests that check this; the framework's runner times each call, checks its answer, and goes
 on without a plugin that raises or answers nonsense.
 """
@@ -108,7 +110,10 @@ class Filter(Protocol):
 
 
 class Ledger(Protocol):
-    """What one cycle has given to each user so far, and whom that stops."""
+    """What one decision has given to each user so far, and which users that stops.
+
+    Belongs to one decision on one thread. It holds all that it needs and calls no plugin.
+    """
 
     def refusal(self, job: int) -> WaitReason | None:
         """Why this benchmark gets no board in this cycle, whichever is free; None: it may.

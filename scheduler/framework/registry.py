@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from enum import StrEnum
 from importlib import metadata
 
@@ -65,6 +66,8 @@ class Plugins:
         scorers: In the policy's order.
         fallback: Scores when no scorer does; None: all boards are equal then.
         evaluator: None: nobody is rated.
+        lock: Held during each call of one of them. The engine, where several threads make
+            decisions, puts one in; nothing here knows of threads.
     """
 
     queue_policy: QueuePolicy
@@ -73,6 +76,9 @@ class Plugins:
     aggregator: Aggregator
     fallback: Scorer | None = None
     evaluator: Evaluator | None = None
+    lock: AbstractContextManager[object] = field(
+        default_factory=nullcontext, compare=False, repr=False
+    )
 
 
 Options = Mapping[str, str | int | float | bool]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -96,8 +97,19 @@ class PluginRunner:
         seconds: Time by plugin; empty without a clock.
     """
 
-    def __init__(self, monotonic_s: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        monotonic_s: Callable[[], float] | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """Call nothing yet.
+
+        Args:
+            monotonic_s: Clock to time calls by. None: calls are not timed.
+            lock: `Plugins.lock`, held during each call. None: there is none.
+        """
         self._monotonic_s = monotonic_s
+        self._lock = lock if lock is not None else nullcontext()
         self.faults: list[Fault] = []
         self.overruns: list[Fault] = []
         self.seconds: dict[str, float] = {}
@@ -233,6 +245,12 @@ class PluginRunner:
         return self._run(name, call, check) or otherwise
 
     def _run(self, name: str, call: Callable[[], _T], check: Callable[[_T], None]) -> _T | None:
+        with self._lock:
+            return self._run_alone(name, call, check)
+
+    def _run_alone(
+        self, name: str, call: Callable[[], _T], check: Callable[[_T], None]
+    ) -> _T | None:
         began = self._monotonic_s() if self._monotonic_s else 0.0
         try:
             answer = call()
