@@ -18,7 +18,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
+
+from edgeyard.scheduler.ports import Clock
 
 _K = TypeVar("_K", bound=Hashable)
 
@@ -115,7 +117,6 @@ class SteadyClock:
         self._stepped_s = 0.0
 
     def now(self) -> datetime:
-        """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             return self._look()
 
@@ -127,15 +128,12 @@ class SteadyClock:
             return ClockState(now, certain, self._off_s, self._stepped_s)
 
     def monotonic_s(self) -> float:
-        """See `edgeyard.scheduler.ports.Clock`."""
         return self._monotonic_s()
 
     def certain(self) -> datetime:
-        """See `edgeyard.scheduler.ports.Clock`."""
         return self.state().certain
 
     def disagreement_s(self) -> float:
-        """See `edgeyard.scheduler.ports.Clock`."""
         return self.state().disagreement_s
 
     def agreed(self) -> ClockReading:
@@ -187,7 +185,7 @@ class SteadyClock:
         return ClockReading(wall, after_s)
 
 
-class SharedClock:
+class SharedClock(Clock):
     """The time that all servers of one database share: the leader's. Thread-safe.
 
     It is this machine's guarded time plus a correction. A server that follows corrects its time to
@@ -216,21 +214,17 @@ class SharedClock:
         self._certain = own.certain() + timedelta(seconds=self._correction_s)
 
     def now(self) -> datetime:
-        """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             return self._look().now
 
     def monotonic_s(self) -> float:
-        """See `edgeyard.scheduler.ports.Clock`."""
         return self._own.monotonic_s()
 
     def certain(self) -> datetime:
-        """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             return self._look().certain
 
     def disagreement_s(self) -> float:
-        """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             return self._look().disagreement_s
 
@@ -241,13 +235,11 @@ class SharedClock:
             return -self._correction_s
 
     def pending_step_s(self) -> float:
-        """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             self._look()
             return self._pending_step_s
 
     def take_step(self, step_s: float) -> None:
-        """See `edgeyard.scheduler.ports.Clock`."""
         with self._lock:
             self._look()
             self._correction_s += step_s
@@ -441,9 +433,3 @@ class Stopwatches(Generic[_K]):
         """Stop measuring all else."""
         for key in [each for each in self._begun if not wanted(each)]:
             del self._begun[key]
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Clock
-
-    _: Clock = SharedClock(SteadyClock())

@@ -15,11 +15,11 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeyard.errors import NotFound, OutOfSpace, TooLarge, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.files import StoredFile
+from edgeyard.scheduler.ports import FileStore, FileWriter
 
 logger = logging.getLogger(__name__)
 
@@ -32,8 +32,8 @@ NAMING_S = 60.0
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class ContentFiles:
-    """`edgeyard.scheduler.ports.FileStore` in a folder: ``ab/cd/<sha256>``, thread-safe.
+class ContentFiles(FileStore):
+    """`FileStore` in a folder: ``ab/cd/<sha256>``, thread-safe.
 
     Several processes may share the folder. Content comes in by way of ``tmp/`` of the same file
     system, synced before it gets its name, so that no name ever stands for half a file.
@@ -57,36 +57,16 @@ class ContentFiles:
         self.sweep_temporary()
 
     def writer(self, limit_bytes: int, *, urgent: bool = False) -> ContentWriter:
-        """Begin a file.
-
-        Args:
-            limit_bytes: It may not be longer.
-            urgent: It may take the reserve: the result of something that ran.
-
-        Raises:
-            OutOfSpace: No room is left but the reserve.
-            Unavailable: The folder can't be written.
-        """
         reserve_bytes = 0 if urgent else self._reserve_bytes
         return ContentWriter(self, self._temporary, limit_bytes, reserve_bytes)
 
     def path(self, sha256: str) -> Path:
-        """Where the content lies, for reading.
-
-        Raises:
-            NotFound: No such content.
-        """
         path = self._place(sha256)
         if not path.is_file():
             raise NotFound("content", sha256)
         return path
 
     def contains(self, sha256: str) -> bool:
-        """Return whether the content is stored now.
-
-        Raises:
-            NotFound: It is no hash.
-        """
         return self._place(sha256).is_file()
 
     def remove(
@@ -122,7 +102,6 @@ class ContentFiles:
         return False
 
     def contents(self, *, older_than_s: float = ORPHAN_AGE_S) -> Iterator[StoredFile]:
-        """Content that nobody committed lately; for finding what nothing names."""
         newest = time.time() - older_than_s
         for path in self._root.glob("??/??/*"):
             with contextlib.suppress(FileNotFoundError):
@@ -151,11 +130,6 @@ class ContentFiles:
                 self.remove(sha256)
 
     def free_bytes(self) -> int:
-        """Room that is left for us.
-
-        Raises:
-            Unavailable: The folder can't be asked.
-        """
         with _translated("asking for the room that is left"):
             stat = os.statvfs(self._root)
         return stat.f_bavail * stat.f_frsize
@@ -203,7 +177,7 @@ class ContentFiles:
         failpoint("file:kept")
 
 
-class ContentWriter:
+class ContentWriter(FileWriter):
     """One file on its way in; belongs to one thread at a time."""
 
     def __init__(
@@ -223,12 +197,6 @@ class ContentWriter:
         self._open = True
 
     def write(self, chunk: bytes) -> None:
-        """Append.
-
-        Raises:
-            TooLarge: Over the limit; the file is dropped.
-            Unavailable: No room; the file is dropped.
-        """
         if self._size_bytes + len(chunk) > self._limit_bytes:
             self.abort()
             raise TooLarge("the file", self._limit_bytes)
@@ -245,11 +213,6 @@ class ContentWriter:
                 rest = rest[self._file.write(rest) :]
 
     def commit(self) -> StoredFile:
-        """Sync to disk and make it visible; the same content is stored once.
-
-        Raises:
-            Unavailable: No room; the file is dropped.
-        """
         sha256 = self._hash.hexdigest()
         with self._dropped_on_error("keeping a file"):
             failpoint("file:sync")
@@ -260,7 +223,6 @@ class ContentWriter:
         return StoredFile(sha256=sha256, size_bytes=self._size_bytes)
 
     def abort(self) -> None:
-        """Drop it; harmless after `commit`."""
         if not self._open:
             return
         self._open = False
@@ -302,9 +264,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import FileStore
-
-    _: FileStore = ContentFiles(Path())

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from edgeyard.errors import ConfigError, NotFound, Unavailable
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.files import NAMING_S, ORPHAN_AGE_S, ContentFiles, ContentWriter
 from edgeyard.scheduler.model.files import StoredFile
+from edgeyard.scheduler.ports import FileStore, FileWriter
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class S3Access:
     secret_key: str | None = field(default=None, repr=False)
 
 
-class S3Files:
-    """`edgeyard.scheduler.ports.FileStore` in a bucket: ``<prefix>ab/cd/<sha256>``, thread-safe.
+class S3Files(FileStore):
+    """`FileStore` in a bucket: ``<prefix>ab/cd/<sha256>``, thread-safe.
 
     A folder of this machine is the cache: content comes in by way of it, and is read from it. What
     is answered 2xx is in the bucket. Ages are told by the service's clock alone.
@@ -96,15 +97,6 @@ class S3Files:
                 raise ConfigError([f"file_store: there is no bucket {access.bucket!r}"]) from error
 
     def writer(self, limit_bytes: int, *, urgent: bool = False) -> S3Writer:
-        """Begin a file.
-
-        Args:
-            limit_bytes: It may not be longer.
-            urgent: It may take the room that the cache's disk keeps in reserve.
-
-        Raises:
-            Unavailable: No room, or the cache's folder can't be written.
-        """
         self._make_room(0)
         return S3Writer(self, self._cache.writer(limit_bytes, urgent=urgent))
 
@@ -145,12 +137,6 @@ class S3Files:
         return self._cache.path(sha256)
 
     def contains(self, sha256: str) -> bool:
-        """Return whether the content is in the bucket now, whatever the cache holds.
-
-        Raises:
-            NotFound: It is no hash.
-            Unavailable: The service does not answer.
-        """
         key = self._key(sha256)
         with _translated("looking for content"):
             try:
@@ -192,7 +178,6 @@ class S3Files:
         return True
 
     def contents(self, *, older_than_s: float = ORPHAN_AGE_S) -> Iterator[StoredFile]:
-        """Content that nobody committed lately; for finding what nothing names."""
         pages = self._client.get_paginator("list_objects_v2").paginate(
             Bucket=self._access.bucket, Prefix=self._access.prefix
         )
@@ -260,7 +245,7 @@ class S3Files:
                     del self._uploads[sha256]
 
 
-class S3Writer:
+class S3Writer(FileWriter):
     """One file on its way in; belongs to one thread at a time."""
 
     def __init__(self, files: S3Files, local: ContentWriter) -> None:
@@ -268,27 +253,15 @@ class S3Writer:
         self._local = local
 
     def write(self, chunk: bytes) -> None:
-        """Append.
-
-        Raises:
-            TooLarge: Over the limit; the file is dropped.
-            Unavailable: No room; the file is dropped.
-        """
         self._files._make_room(len(chunk))
         self._local.write(chunk)
 
     def commit(self) -> StoredFile:
-        """Bring it into the bucket; the same content is stored once.
-
-        Raises:
-            Unavailable: No room, or the service does not answer.
-        """
         stored = self._local.commit()
         self._files._keep(stored.sha256)
         return stored
 
     def abort(self) -> None:
-        """Drop it; harmless after `commit`."""
         self._local.abort()
 
 
@@ -334,9 +307,3 @@ def _translated(doing: str) -> Iterator[None]:
     except (Boto3Error, BotoCoreError, ClientError) as error:
         logger.error("the file store failed", extra={"event": "files.failed", "cause": str(error)})
         raise Unavailable(f"{doing}: the S3 service refused or does not answer") from error
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import FileStore
-
-    _: FileStore = S3Files(S3Access(bucket=""), Path())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from edgeyard.devices.model import Host
 from edgeyard.errors import EdgeyardError
@@ -16,52 +16,44 @@ Observe = Callable[[str, float, Mapping[str, str]], None]
 
 
 class ClusterWithNodes(Cluster, NodeSource, Protocol):
-    """Both doors of one cluster."""
+    """A cluster that also reports its hosts."""
 
 
-class ObservedCluster(ClusterDecorator[ClusterWithNodes]):
-    """Passes every call on; tells ``cluster_requests_total`` and ``cluster_request_seconds``."""
+class ObservedCluster(ClusterDecorator[ClusterWithNodes], NodeSource):
+    """Reports ``cluster_requests_total`` and ``cluster_request_seconds`` of another cluster."""
 
     def __init__(self, inner: ClusterWithNodes, observe: Observe) -> None:
         super().__init__(inner)
         self._observe = observe
 
     def check(self, hcl: str) -> None:
-        """See `Cluster.check`."""
         with self._watched("check"):
             super().check(hcl)
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
-        """See `Cluster.dispatch`."""
         with self._watched("dispatch"):
             super().dispatch(job_id, hcl, secrets)
 
     def stop(self, job_id: str) -> None:
-        """See `Cluster.stop`."""
         with self._watched("stop"):
             super().stop(job_id)
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
-        """See `Cluster.states`."""
         with self._watched("states"):
             return super().states(job_ids)
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
-        """See `Cluster.logs`."""
         with self._watched("logs"):
             return super().logs(job_id, stream, offset)
 
     def hosts(self) -> tuple[Host, ...]:
-        """See `NodeSource.hosts`."""
         with self._watched("hosts"):
             return self._inner.hosts()
 
     def loads(self) -> Mapping[str, LoadReport]:
-        """See `NodeSource.loads`: what is known already, so nothing to time."""
         return self._inner.loads()
 
     def secrets_of(self, job_id: str) -> Mapping[str, str]:
-        """See `Cluster.secrets_of`."""
         with self._watched("secrets"):
             return super().secrets_of(job_id)
 
@@ -77,9 +69,3 @@ class ObservedCluster(ClusterDecorator[ClusterWithNodes]):
         finally:
             self._observe("cluster_requests_total", 1, {"op": op, "code": code})
             self._observe("cluster_request_seconds", time.monotonic() - began, {"op": op})
-
-
-if TYPE_CHECKING:
-
-    def _conforms(cluster: ObservedCluster) -> ClusterWithNodes:
-        return cluster

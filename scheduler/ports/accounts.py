@@ -11,88 +11,147 @@ from edgeyard.scheduler.model.users import ApiToken, Login, User
 
 
 class Accounts(Protocol):
-    """Users and tokens."""
+    """Stores users, their tokens and their logins."""
 
     def add_user(self, user: User) -> None:
-        """Raises Conflict: the id is taken."""
+        """Create an account.
+
+        Raises:
+            Conflict: The id is taken.
+        """
         ...
 
     def save_user(self, user: User) -> None:
-        """Raises NotFound."""
+        """Store a changed account.
+
+        Raises:
+            NotFound: There is no such account.
+        """
         ...
 
     def user(self, user_id: str, *, for_update: bool = False) -> User:
-        """Raises NotFound; one that is to be changed is changed by nobody else until the end."""
+        """Return an account.
+
+        Args:
+            for_update: Lock it until the end of the unit of work.
+
+        Raises:
+            NotFound: There is no such account.
+        """
         ...
 
-    def users(self) -> Sequence[User]: ...
+    def users(self) -> Sequence[User]:
+        """Return all accounts in order of id."""
+        ...
 
-    def add_token(self, token: ApiToken) -> None: ...
+    def add_token(self, token: ApiToken) -> None:
+        """Store a token's hash.
+
+        Raises:
+            Conflict: The id or the hash is taken.
+        """
+        ...
 
     def save_token(self, token: ApiToken) -> None:
-        """Raises NotFound."""
+        """Store a changed token.
+
+        Raises:
+            NotFound: There is no such token.
+        """
         ...
 
     def token_by_hash(self, sha256: str) -> ApiToken:
-        """Raises NotFound."""
+        """Return a token, also one that has expired or was revoked.
+
+        Raises:
+            NotFound: There is no such token.
+        """
         ...
 
-    def tokens(self, user_id: str | None) -> Sequence[ApiToken]: ...
+    def tokens(self, user_id: str | None) -> Sequence[ApiToken]:
+        """Return a user's tokens, oldest first; None: everybody's."""
+        ...
 
     def remove_expired_sessions(self, user_id: str, before: datetime) -> None:
-        """Forget a user's tokens of sessions that expired or were revoked before that time."""
+        """Remove a user's session tokens that expired or were revoked before that time."""
         ...
 
     def revoke_sessions(self, user_id: str, at: datetime, session_id: str | None = None) -> None:
-        """Revoke a user's tokens of one session, or of all."""
+        """Revoke the tokens of one session of a user, or of all of them."""
         ...
 
     def put_login(self, login: Login) -> None:
-        """Set a user's, in place of the one there was. Raises Conflict: another has the address."""
+        """Set a user's login, replacing an earlier one.
+
+        Raises:
+            Conflict: Another account has the e-mail address.
+        """
         ...
 
     def remove_login(self, user_id: str) -> None:
-        """Raises NotFound."""
+        """Remove a user's login.
+
+        Raises:
+            NotFound: The user has none.
+        """
         ...
 
     def login(self, user_id: str) -> Login:
-        """Raises NotFound."""
+        """Return a user's login.
+
+        Raises:
+            NotFound: The user has none.
+        """
         ...
 
     def login_by_email(self, email: str) -> Login:
-        """Raises NotFound."""
+        """Return the login of an e-mail address.
+
+        Raises:
+            NotFound: No account has this address.
+        """
         ...
 
 
 class UsageCounts(Protocol):
-    """What users have stored and started, for quotas."""
+    """Counts what users have, for their quotas."""
 
     def lock(self, user_id: str) -> None:
-        """Let nobody else add to what the user has until the end of the unit of work."""
+        """Let no other transaction add to what the user has until the end of the unit of work."""
         ...
 
     def stored_bytes(self, user_id: str) -> int:
-        """Bytes of the user's content, with what this unit of work names."""
+        """Return the size of the user's content, including what this unit of work adds."""
         ...
 
-    def files(self, user_id: str) -> int: ...
+    def files(self, user_id: str) -> int:
+        """Return the number of names of uploaded files."""
+        ...
 
-    def pending(self, user_id: str) -> int: ...
+    def pending(self, user_id: str) -> int:
+        """Return the number of pending benchmarks."""
+        ...
 
-    def live(self, user_id: str) -> int: ...
+    def live(self, user_id: str) -> int:
+        """Return the number of live benchmarks."""
+        ...
 
-    def schedules(self, user_id: str) -> int: ...
+    def schedules(self, user_id: str) -> int:
+        """Return the number of active schedules."""
+        ...
 
-    def tokens(self, user_id: str, now: datetime) -> int: ...
+    def tokens(self, user_id: str, now: datetime) -> int:
+        """Return the number of tokens that are neither revoked nor expired, without sessions."""
+        ...
 
     def run(self, benchmark_id: str, attempt: int) -> tuple[int, int]:
-        """Number and bytes of the files that an attempt uploaded."""
+        """Return number and size in bytes of the files that an attempt uploaded."""
         ...
 
     def of(self, user_id: str, now: datetime) -> Usage:
-        """All that a user has."""
+        """Return all counts of a user."""
         ...
 
     def all(self, now: datetime) -> Sequence[Usage]:
-        """Of every account, in order of id."""
+        """Return the counts of every account, in order of id."""
         ...

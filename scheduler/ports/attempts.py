@@ -11,78 +11,103 @@ from edgeyard.scheduler.model.history import PastRunColumns
 
 
 class Attempts(Protocol):
-    """Dispatches."""
+    """Stores attempts and their outcomes.
+
+    A unit of work that writes locks the benchmark of each attempt that it reads or changes.
+    """
 
     def add_all(self, new: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Store new ones; returns those that could be.
+        """Store new attempts; return those that were stored.
 
-        Left out is whose (benchmark, number) or job's id is taken, or whose benchmark has another
-        one that is live.
+        An attempt is left out if its (benchmark, number) or its job id is taken, or if its
+        benchmark has another live attempt.
         """
         ...
 
     def save(self, attempt: Attempt) -> Attempt:
-        """As `Benchmarks.save`, with `ATTEMPT_MOVES`."""
+        """Store a changed attempt if its ``version`` is the stored one.
+
+        Returns:
+            The attempt with the next version.
+
+        Raises:
+            NotFound: It was never stored.
+            ConcurrentUpdate: Another transaction has changed it.
+            Conflict: `ATTEMPT_MOVES` does not allow its new state.
+        """
         ...
 
     def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
-        """As `save`, for attempts that are to be in one state; after a Conflict keep none of it."""
+        """Store attempts that are all in one state, in one statement.
+
+        Raises:
+            ConcurrentUpdate: Another transaction has changed one of them, or one may not change so;
+                roll back.
+        """
         ...
 
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
-        """In order of number."""
+        """Return the attempts of a benchmark, in order of number."""
         ...
 
     def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
-        """Number of the last attempt of each of these benchmarks that had one."""
+        """Return the number of the last attempt of each of these benchmarks that has one."""
         ...
 
     def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
-        """All that have not ended, oldest first; those of these jobs only, where some are named."""
+        """Return attempts that have not ended, oldest first.
+
+        Args:
+            job_ids: Only attempts of these jobs, which are locked; None: all of them, without lock.
+        """
         ...
 
     def live_versions(self) -> Mapping[str, int]:
-        """Job id to version of every attempt that has not ended; cheap, for caches."""
+        """Return the version of every live attempt by job id; cheap enough to validate caches."""
         ...
 
     def holders(self) -> Mapping[str, str]:
-        """Which benchmark holds each board that a live attempt is bound to."""
+        """Return the id of the benchmark that holds each board to which a live attempt is bound."""
         ...
 
     def progress(self) -> Mapping[str, float]:
-        """Job id to progress of every attempt that runs; no version changes with it."""
+        """Return the progress of every running attempt by job id; it does not change versions."""
         ...
 
     def by_job_id(self, job_id: str) -> Attempt:
-        """Raises NotFound."""
+        """Return the attempt of a job.
+
+        Raises:
+            NotFound: No attempt has this job id.
+        """
         ...
 
     def is_empty(self) -> bool:
-        """Whether this store has never seen an attempt: it is new, or its data was lost."""
+        """Return whether this store never had an attempt: it is new, or its data was lost."""
         ...
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep it; idempotent by (benchmark, attempt). Numbered when the unit of work commits."""
+        """Store the outcome of an attempt unless it has one; the commit numbers it."""
         ...
 
     def replace_outcome(self, outcome: Outcome) -> None:
-        """Keep what an attempt led to after all, in place of what was learned too early.
+        """Store the final outcome of an attempt whose outcome was recorded too early.
 
-        The earlier one stays stored for cycles that were decided with it, and counts no longer.
+        The earlier one no longer counts, but stays stored for cycles that were decided with it.
         """
         ...
 
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
-        """Oldest first; those that ended at ``since`` are among them."""
+        """Return outcomes that count, oldest first, of attempts that ended from ``since`` on."""
         ...
 
     def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
-        """Those of higher numbers, in their order: the newest up to that many.
+        """Return the newest outcomes above number ``seq``, at most ``newest``, in their order.
 
-        None of a lower number is committed later.
+        No outcome with a lower number is committed later.
         """
         ...
 
     def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:
-        """As `outcomes_after`, in columns, and only those whose board is known."""
+        """Return `outcomes_after` as columns, without those whose board is unknown."""
         ...

@@ -12,10 +12,10 @@ from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkFilter:
-    """Which benchmarks to list; None: any.
+    """Selects benchmarks; None selects any value.
 
     Attributes:
-        include_deleted: Also those that their users deleted.
+        include_deleted: Whether benchmarks that their users deleted are selected too.
     """
 
     user_id: str | None = None
@@ -31,10 +31,14 @@ class BenchmarkFilter:
 
 
 class Benchmarks(Protocol):
-    """Benchmarks and their descriptions."""
+    """Stores benchmarks and their descriptions.
+
+    What a user submitted never changes: description, owner, campaign and time of submission are
+    written by `add` alone, and files by `add` and `save_files`.
+    """
 
     def add(self, benchmark: Benchmark) -> None:
-        """Store a new one.
+        """Store a new benchmark.
 
         Raises:
             Conflict: The id is taken.
@@ -42,86 +46,86 @@ class Benchmarks(Protocol):
         ...
 
     def move_times(self, by_s: float) -> None:
-        """Move the times of all that are not at their end, and of their attempts.
+        """Shift the times of all live benchmarks and of their attempts.
 
-        The server's clock was set by that many seconds: their ages and durations stay right.
+        The server's clock was set by ``by_s`` seconds; ages and durations stay right.
         """
         ...
 
     def bound_pending(self, max_pending: int) -> None:
-        """Refuse the commit where it would leave more pending benchmarks than this.
-
-        The commit raises QuotaExceeded.
-        """
+        """Let the commit raise QuotaExceeded if more benchmarks than this would be pending."""
         ...
 
     def lock(self, benchmark_ids: Iterable[str]) -> None:
-        """Let nobody else change these, or what belongs to them, until the end of the unit of work.
+        """Lock benchmarks and what belongs to them until the end of the unit of work.
 
-        `get` and `save` do so too: this is for those who are about to change several.
+        `get` and `save` lock too; call this before changing several.
         """
         ...
 
     def get(self, benchmark_id: str) -> Benchmark:
-        """Raises NotFound. In a unit of work that writes, nobody else changes it until the end."""
+        """Return a benchmark; a unit of work that writes locks it until its end.
+
+        Raises:
+            NotFound: There is no such benchmark.
+        """
         ...
 
     def save(self, benchmark: Benchmark) -> Benchmark:
-        """Replace it if its ``version`` is the stored one; returns it with the next version.
+        """Store a changed benchmark if its ``version`` is the stored one.
 
-        What was submitted never changes: description, owner, campaign and time are not written;
-        nor are files.
+        Returns:
+            The benchmark with the next version.
 
         Raises:
-            Conflict: Somebody changed it meanwhile, or the move of its status is not allowed.
+            NotFound: It was never stored.
+            ConcurrentUpdate: Another transaction has changed it.
+            Conflict: `ALLOWED_MOVES` does not allow its new status.
         """
         ...
 
     def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
-        """As `save`, for benchmarks that all leave ``before`` for one other status.
+        """Store benchmarks that all change from ``before`` to one other status, in one statement.
 
         Raises:
-            Conflict: As `save`, for one of them; keep none of it.
+            ConcurrentUpdate: Another transaction has changed one of them, or one may not change so;
+                roll back.
         """
         ...
 
     def save_waiting(self, changed: Sequence[Benchmark]) -> Sequence[Benchmark]:
-        """As `save`, for what changed nothing but ``waiting``, ``priority`` and
-        ``unavailable_since``.
+        """Store benchmarks whose waiting reason, priority or ``unavailable_since`` alone changed.
 
         Raises:
-            Conflict: As `save`, for one of them; keep none of it.
+            ConcurrentUpdate: Another transaction has changed one of them; roll back.
         """
         ...
 
     def save_files(self, benchmark: Benchmark) -> Benchmark:
-        """As `save`, with its files."""
+        """Store a changed benchmark as `save` does, and its files."""
         ...
 
     def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
-        """Ids of those whose ``version`` is the stored one.
-
-        For units of work that write: nobody else changes them until the end of it.
-        """
+        """Return ids of those whose ``version`` is the stored one, and lock all of them."""
         ...
 
     def live_versions(self) -> Mapping[str, int]:
-        """Id to version of every benchmark that is not at its end; cheap, for caches."""
+        """Return the version of every live benchmark by id; cheap enough to validate caches."""
         ...
 
     def pending_after_losses(self) -> Sequence[str]:
-        """Ids of pending ones whose last attempts were lost: ``lost_in_a_row`` is not 0."""
+        """Return ids of pending benchmarks whose ``lost_in_a_row`` is not 0."""
         ...
 
     def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
-        """Those that exist, in no order."""
+        """Return those that exist, in no particular order, locked as by `get`."""
         ...
 
     def delete(self, benchmark_id: str, at: datetime) -> None:
-        """Leave it out of lists ``include_deleted=False``; retention removes it, as any other.
+        """Hide a benchmark from lists with ``include_deleted=False``; retention removes it later.
 
         Raises:
-            NotFound: It was deleted before.
+            NotFound: It is deleted already.
         """
         ...
 
@@ -132,24 +136,27 @@ class Benchmarks(Protocol):
     def page(
         self, which: BenchmarkFilter, *, limit: int, cursor: str | None, skip: int = 0
     ) -> tuple[Sequence[Benchmark], str | None]:
-        """Newest first, and the cursor of the next page.
+        """Return benchmarks, newest first, and the cursor of the next page if there is one.
 
         Args:
-            skip: Benchmarks that are left out first.
+            which: Selects what is listed.
+            limit: Maximum length of the page.
+            cursor: As an earlier page returned it; None: begin with the newest.
+            skip: Number of benchmarks to leave out first.
 
         Raises:
-            InvalidInput: The cursor is none of ours.
+            InvalidInput: The cursor is malformed.
         """
         ...
 
     def count(self, which: BenchmarkFilter) -> int:
-        """How many match."""
+        """Return how many benchmarks match."""
         ...
 
     def counts_by_status(self) -> Mapping[Status, int]:
-        """For metrics; kept cheap with many stored."""
+        """Return the number of benchmarks in each status, without counting them."""
         ...
 
     def counts_by_waiting_reason(self) -> Mapping[WaitingReason, int]:
-        """Pending benchmarks by the reason that they wait for; for metrics."""
+        """Return the number of pending benchmarks by waiting reason."""
         ...

@@ -13,10 +13,10 @@ from edgeyard.scheduler.model.registration import Registration, RegistrationKind
 
 
 class BoardOverrides(Protocol):
-    """What operators decided about boards, such as draining them."""
+    """Stores what operators decided about boards, such as draining them."""
 
     def put(self, override: BoardOverride) -> None:
-        """Replace the override of the board, if it has one."""
+        """Set the override of a board, replacing an earlier one."""
         ...
 
     def all(self) -> Mapping[str, BoardOverride]:
@@ -25,52 +25,83 @@ class BoardOverrides(Protocol):
 
 
 class Reservations(Protocol):
-    """Boards that are kept from the queue: leases and quarantine."""
+    """Stores what keeps boards from the queue: leases and quarantine."""
 
     def add_lease(self, lease: Lease) -> None:
-        """Raises Conflict: the board is kept for somebody in that time, or the id is taken."""
+        """Store a new lease.
+
+        Raises:
+            Conflict: The board is leased in that time, or the id is taken.
+        """
         ...
 
     def lease(self, lease_id: str) -> Lease:
-        """Raises NotFound."""
+        """Return a lease.
+
+        Raises:
+            NotFound: There is no such lease.
+        """
         ...
 
     def end_lease(self, lease_id: str, at: datetime) -> Lease:
-        """Let it end at ``at``, or never begin; one that has ended stays. Raises NotFound."""
+        """Let a lease end at ``at``, or never begin; one that has ended is not changed.
+
+        Raises:
+            NotFound: There is no such lease.
+        """
         ...
 
     def leases(self, now: datetime) -> Sequence[Lease]:
-        """Present and future ones, the earliest first."""
+        """Return present and future leases, earliest first."""
         ...
 
     def set_quarantine(self, quarantine: Quarantine) -> None:
-        """The newest of a board counts."""
+        """Set the quarantine of a board, replacing an earlier one."""
         ...
 
     def quarantines(self) -> Mapping[str, Quarantine]:
-        """By board; lifted ones too."""
+        """Return the last quarantine of each board, lifted ones too.
+
+        A unit of work that writes locks them.
+        """
         ...
 
 
 class Registrations(Protocol):
-    """Families, engines, boards and parameters that users of the platform's client announced."""
+    """Stores what users of the platform's client registered."""
 
     def add(self, registration: Registration) -> None:
-        """Raises Conflict: the name is taken."""
+        """Store a new registration.
+
+        Raises:
+            Conflict: The name is taken.
+        """
         ...
 
     def save(self, registration: Registration) -> None:
-        """Raises NotFound."""
+        """Store a changed registration.
+
+        Raises:
+            NotFound: There is no such registration.
+        """
         ...
 
     def remove(self, kind: RegistrationKind, name: str) -> None:
-        """Raises NotFound."""
+        """Remove a registration.
+
+        Raises:
+            NotFound: There is no such registration.
+        """
         ...
 
     def get(self, kind: RegistrationKind, name: str) -> Registration:
-        """Raises NotFound."""
+        """Return a registration.
+
+        Raises:
+            NotFound: There is no such registration.
+        """
         ...
 
     def of_kind(self, kind: RegistrationKind) -> Sequence[Registration]:
-        """Everybody's, by name."""
+        """Return everybody's registrations of a kind, by name."""
         ...

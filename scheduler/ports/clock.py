@@ -7,35 +7,35 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time, as an argument."""
+    """Reads the time."""
 
     def now(self) -> datetime:
         """Return the time of day, aware UTC; it runs on evenly while the machine's clock is set."""
         ...
 
     def monotonic_s(self) -> float:
-        """Return seconds for durations; nobody can set them."""
+        """Return seconds for measuring durations; nobody can set this clock."""
         ...
 
     def certain(self) -> datetime:
-        """Return the time of day that has surely come.
+        """Return the latest time of day that has certainly been reached.
 
-        It is `now` while wall and monotonic time agree, and stands still while they do not: what
-        can't be taken back, such as an expiry, compares with it.
+        This is `now` while wall clock and monotonic clock agree. While they disagree it stands
+        still. Irreversible actions, such as an expiry, compare with it.
         """
         ...
 
     def disagreement_s(self) -> float:
         """Return how far the machine's clock is ahead of `now`; 0.0 while they agree.
 
-        Meanwhile nothing that can't be taken back is done because of a time.
+        No irreversible action depends on the time while this is not 0.
         """
         ...
 
     def pending_step_s(self) -> float:
-        """Return by how much the machine's clock was set for good, and `now` has yet to follow."""
+        """Return the size of a permanent step of the machine's clock that `now` has yet to take."""
         ...
 
     def take_step(self, step_s: float) -> None:
-        """Let `now` follow such a step: the times of what is live have been moved by as much."""
+        """Move `now` by such a step; the stored times of live work have been moved already."""
         ...

@@ -15,11 +15,11 @@ from edgeyard.scheduler.model.knowledge import HostLoad
 
 
 class JobRun(StrEnum):
-    """What the cluster says of a job."""
+    """How far a job is, as its cluster reports it."""
 
-    QUEUED = "queued"  # registered, its task does not run yet
+    QUEUED = "queued"  # registered; its task does not run yet
     RUNNING = "running"
-    ENDED = "ended"  # its task ended, well or not
+    ENDED = "ended"  # its task ended, successfully or not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,15 +27,15 @@ class JobState:
     """The state of one job.
 
     Attributes:
-        target_uid: Board that it was placed on; None before it was.
-        reason: Why it is queued, in words; "" otherwise.
-        started_at: By the server's clock: the cluster corrects what a host says by how far that
-            host's clock is off, or gives the time at which it learnt of it.
-        ended_at: In the same way.
-        failure: Why it ended, None when it ended well; ``preempted`` where the cluster itself
-            gave its board to a more urgent job.
-        stopped: It ended because it was asked to.
-        host_lost: Its host was lost: whether its task had begun may not be known to the cluster.
+        target_uid: Board on which it was placed; None before that.
+        reason: Why it is queued, for people; "" otherwise.
+        started_at: By the server's clock: the cluster corrects the host's time by the offset of
+            the host's clock, or gives the time at which it learned of the start.
+        ended_at: End, by the server's clock in the same way.
+        failure: Why it failed; None when it succeeded. Its category is ``preempted`` where the
+            cluster itself gave its board to a more urgent job.
+        stopped: Whether it ended because Edgeyard stopped it.
+        host_lost: Whether its host was lost; the cluster may not know whether its task had begun.
     """
 
     job_id: str
@@ -51,7 +51,12 @@ class JobState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogChunk:
-    """Bytes of a task's log from ``offset`` on; ``next_offset`` to go on; ``ended`` for ever."""
+    """Some bytes of a task's log.
+
+    Attributes:
+        next_offset: Where the next chunk begins.
+        ended: Whether no more bytes will follow.
+    """
 
     data: bytes
     next_offset: int
@@ -62,47 +67,47 @@ class Cluster(Protocol):
     """Runs jobs on boards. Thread-safe. Contract: ``tests/contract/test_cluster.py``."""
 
     def check(self, hcl: str) -> None:
-        """Raise `JobRefused` or `HclError` if the cluster would not take this job."""
+        """Raise `JobRefused` or `HclError` if the cluster would refuse this job."""
         ...
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
         """Register the job, create-only.
 
         Args:
-            secrets: Environment of the task that must not be seen in the job, by name.
+            secrets: Environment variables of the task that must not appear in the job.
 
         Raises:
             JobExists: The id is taken; nothing changed.
-            JobRefused: It will never be taken.
-            ClusterUnreachable: Whether it was taken is unknown.
+            JobRefused: The cluster will never accept this job.
+            ClusterUnreachable: It is unknown whether the cluster accepted the job.
         """
         ...
 
     def stop(self, job_id: str) -> None:
-        """End the job's task and free its board; no error if there is none. Returns at once."""
+        """End the job's task and free its board, without waiting; ignore an unknown job."""
         ...
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
-        """States by id; an id that the cluster does not know is absent.
+        """Return the states of those jobs that the cluster knows, by id.
 
         Raises:
-            ClusterUnreachable: Nothing is known.
+            ClusterUnreachable: No state is known.
         """
         ...
 
     def state_index(self) -> int | None:
         """Return the index of the cluster's state that `states` read last.
 
-        Answers of one index say the same thing twice. None where the cluster lives in this process:
-        a job that it does not know is gone.
+        Two answers of the same index come from the same state. None means that the cluster lives
+        in this process, so that a job that it does not know is gone.
         """
         ...
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
-        """Log of the task, ``stream`` is ``stdout`` or ``stderr``.
+        """Return a part of the task's log; ``stream`` is ``stdout`` or ``stderr``.
 
         Raises:
-            NotFound: The job, or its log, is gone.
+            NotFound: The job or its log is gone.
         """
         ...
 
@@ -110,53 +115,54 @@ class Cluster(Protocol):
         """Yield the content of a result file that a task left on its host.
 
         Raises:
-            NotFound: The host keeps no such file (any more).
+            NotFound: The host does not have this file, or no longer.
             ClusterUnreachable: The host does not answer.
         """
         ...
 
     def events(self, stop: threading.Event) -> Iterator[str]:
-        """Yield ids of jobs to look at, until ``stop``; "" means: look at all of them, and boards.
+        """Yield ids of jobs whose state may have changed, until ``stop`` is set.
 
-        A hint, never the truth: may be lost, doubled or late.
+        "" stands for all jobs and boards. Events are hints: they may be lost, repeated or late.
         """
         ...
 
     def secrets_of(self, job_id: str) -> Mapping[str, str]:
-        """Secrets that the job of this id was dispatched with; empty where it is not known.
+        """Return the secrets with which the job was dispatched; empty for an unknown job.
 
         Raises:
-            ClusterUnreachable: Nothing is known.
+            ClusterUnreachable: No secrets are known.
         """
         ...
 
     def strays(self) -> Mapping[str, str | None]:
-        """Live jobs under our names that our database does not know, with the boards they hold.
+        """Return jobs under our names that our database does not know, and the boards they hold.
 
-        Most likely the database is an older backup, or another Edgeyard uses the same namespace.
-        As of the last look, which never waits; jobs that hold no board have None.
+        The likely cause is a database restored from an older backup, or another Edgeyard in the
+        same namespace. The answer is that of the last refresh, so the call never waits. A job
+        that holds no board maps to None.
         """
         ...
 
     def page_of(self, job_id: str) -> str | None:
-        """Address of the cluster's own page on the job, for people; None where it has none."""
+        """Return the address of the cluster's own web page of the job; None if it has none."""
         ...
 
     def retire(self) -> None:
-        """Another server leads now: end tasks that run within this one, which nobody awaits."""
+        """End tasks that run inside this process, because another server leads now."""
         ...
 
     def close(self) -> None:
-        """Release what is held; an embedded cluster ends its tasks."""
+        """Release all resources; an embedded cluster ends its tasks."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """How busy a host was, and when that was measured.
+    """How busy a host was.
 
     Attributes:
-        at: By the server's clock.
+        at: When the load was measured, by the server's clock.
         clock_offset_s: How far the host's clock is ahead of the server's; None: not measured.
     """
 
@@ -166,16 +172,16 @@ class LoadReport:
 
 
 class NodeSource(Protocol):
-    """Tells what boards there are."""
+    """Reports hosts and their boards."""
 
     def hosts(self) -> tuple[Host, ...]:
-        """All hosts with their boards, now.
+        """Return all hosts with their boards as they are now.
 
         Raises:
-            ClusterUnreachable: Nothing is known.
+            ClusterUnreachable: No host is known.
         """
         ...
 
     def loads(self) -> Mapping[str, LoadReport]:
-        """The newest load of each host by its name, of those that told one; never waits."""
+        """Return the newest load of each host that reported one, by host name; never waits."""
         ...

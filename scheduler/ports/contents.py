@@ -9,64 +9,99 @@ from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, Us
 
 
 class Files(Protocol):
-    """Names of stored content: users' files, downloads, results."""
+    """Stores the names of content: users' files, downloads, results and reports."""
 
     def add_user_file(self, file: UserFile) -> UserFile:
-        """Give content a name; the same content under its newest name again renews that one."""
+        """Give content a name, and return the file as stored.
+
+        If the newest file of that name has the same content, it is renewed.
+
+        Raises:
+            Conflict: The file's id is taken.
+        """
         ...
 
     def user_file(self, user_id: str, name: str) -> UserFile:
-        """Newest of that name. Raises NotFound."""
+        """Return a user's newest file of that name.
+
+        Raises:
+            NotFound: The user has no such file.
+        """
         ...
 
     def user_file_by_id(self, file_id: str) -> UserFile:
-        """Raises NotFound."""
+        """Return a file.
+
+        Raises:
+            NotFound: There is no such file.
+        """
         ...
 
     def user_files(self, user_id: str | None, *, limit: int) -> Sequence[UserFile]:
-        """Newest first; None: everybody's."""
+        """Return a user's files, newest first; None: everybody's."""
         ...
 
     def remove_user_file(self, file_id: str) -> UserFile:
-        """Forget the name; returns what it was.
+        """Remove a name, and return the file that it was.
 
-        With the user's last name of a content, their ended benchmarks stop keeping it, too.
-        Raises NotFound, and Conflict where an active schedule of the user runs with it.
+        With the user's last name of a content, their ended benchmarks no longer keep that content;
+        live ones do.
+
+        Raises:
+            NotFound: There is no such file.
+            Conflict: An active schedule of the user needs it.
         """
         ...
 
     def drop_files(self, benchmark_id: str, user_id: str) -> Sequence[str]:
-        """Let an ended benchmark keep no files and results but its report; returns their hashes."""
+        """Remove files and results of an ended benchmark, not its report; return their hashes."""
         ...
 
     def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
-        """Open names under ``/download/`` for attempts. Raises Conflict: one is taken."""
+        """Create download names under ``/download/``, each for one attempt.
+
+        Raises:
+            Conflict: A name is taken.
+        """
         ...
 
     def grant(self, name: str) -> DownloadGrant:
-        """Of a live attempt only. Raises NotFound."""
+        """Return the grant of a download name.
+
+        Raises:
+            NotFound: There is no such name, or its attempt has ended.
+        """
         ...
 
     def add_result(self, result: ResultFile) -> bool:
-        """Replace one of the same name; False if the same content was there already."""
+        """Store a result file, replacing one of the same name; return whether it is new content."""
         ...
 
-    def results(self, benchmark_id: str) -> Sequence[ResultFile]: ...
+    def results(self, benchmark_id: str) -> Sequence[ResultFile]:
+        """Return a benchmark's result files, in order of attempt and name."""
+        ...
 
     def add_report(self, report: Report) -> None:
-        """The first of an attempt stays; another content is a Conflict."""
+        """Store the report of an attempt; the same report again changes nothing.
+
+        Raises:
+            Conflict: The attempt has another report.
+            InvalidInput: It holds values that JSON text cannot represent.
+        """
         ...
 
     def amend_report(self, report: Report) -> None:
-        """Replace what a stored report says; the file that arrived stays as it is."""
+        """Replace the content of a stored report; the uploaded file stays as it is."""
         ...
 
-    def reports(self, benchmark_id: str) -> Sequence[Report]: ...
+    def reports(self, benchmark_id: str) -> Sequence[Report]:
+        """Return a benchmark's reports, in order of attempt."""
+        ...
 
     def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:
-        """All reports of all of them, in no order; for tables."""
+        """Return all reports of these benchmarks, in no particular order."""
         ...
 
     def referenced(self, sha256: str) -> bool:
-        """Whether any name, grant, result, benchmark or schedule still uses the content."""
+        """Return whether a name, grant, result, benchmark or schedule still uses the content."""
         ...

@@ -9,55 +9,59 @@ from edgeyard.scheduler.model.accounts import Balance, Charge
 
 
 class Credits(Protocol):
-    """Balances of users, charges of attempts, rates of families.
+    """Stores balances of users, charges of attempts and rates of families.
 
     Only `edgeyard.scheduler.engine.charging` changes them.
     """
 
     def balance(self, user_id: str, *, for_update: bool = False) -> Balance:
-        """Zero, without a bound, for a user who never had or used anything.
+        """Return a user's balance; zero and unlimited for a user without one.
 
         Args:
-            for_update: It is nobody else's to change until the end of the unit of work.
+            for_update: Lock it until the end of the unit of work.
         """
         ...
 
     def balances(self) -> Sequence[Balance]:
-        """Of all who ever had or used something."""
+        """Return all stored balances."""
         ...
 
     def save_balance(self, balance: Balance) -> None:
-        """Replace it; read it in the same unit of work before."""
+        """Replace a balance that this unit of work has read."""
         ...
 
     def running(self, user_id: str) -> int:
-        """How many of the user's attempts have not ended."""
+        """Return how many of the user's attempts have not ended."""
         ...
 
     def open_charges(self) -> Sequence[Charge]:
-        """Of attempts that have not ended."""
+        """Return charges of attempts that have not ended."""
         ...
 
     def charge(self, benchmark_id: str, attempt: int) -> Charge | None:
-        """Of an attempt; None for one that was made before there were charges."""
+        """Return the charge of an attempt; None if it has none."""
         ...
 
     def add_charges(self, opened: Sequence[Charge]) -> None:
-        """Raises Conflict: an attempt has one."""
+        """Store new charges.
+
+        Raises:
+            Conflict: An attempt has a charge already.
+        """
         ...
 
     def settle_charge(self, charge: Charge) -> bool:
-        """Keep what it did cost; False, and nothing changes, if it was settled before."""
+        """Store the final cost; return False, and change nothing, if the charge is settled."""
         ...
 
     def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
-        """Newest first."""
+        """Return a user's charges, newest first."""
         ...
 
     def rates(self) -> Mapping[str, float]:
-        """Credits a board-second, by family; families that are not named cost 1."""
+        """Return credits per board-second by family; unnamed families cost 1."""
         ...
 
     def set_rate(self, family: str, rate: float) -> None:
-        """From the next attempt on."""
+        """Set a family's rate for future attempts."""
         ...

@@ -10,14 +10,18 @@ from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, Explai
 
 
 class Cycles(Protocol):
-    """Recorded decision cycles, and which of them explains a benchmark."""
+    """Stores decision cycles, and which of them explains a benchmark."""
 
     def add(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
-        """Store a cycle; returns its number. What cycles share is stored once."""
+        """Store a cycle and return its number; what cycles have in common is stored once."""
         ...
 
     def get(self, seq: int) -> CycleRecord:
-        """Raises NotFound: there is none of that number (any more)."""
+        """Return a cycle.
+
+        Raises:
+            NotFound: There is no such cycle, or retention removed it.
+        """
         ...
 
     def page(
@@ -29,23 +33,31 @@ class Cycles(Protocol):
         limit: int,
         shadows: bool = False,
     ) -> Sequence[CycleHead]:
-        """Cycles of numbers above ``after``, decided within [since, until), lowest first."""
+        """Return cycles with numbers above ``after`` that were decided in [since, until), in order.
+
+        Args:
+            shadows: Include those of shadow policies.
+        """
         ...
 
     def shadows(
         self, *, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[CycleHead]:
-        """Cycles of shadow policies, decided within [since, until), newest first."""
+        """Return cycles of shadow policies that were decided in [since, until), newest first."""
         ...
 
     def newest(self, *, since: int, limit: int) -> Sequence[CycleHead]:
-        """Cycles that were acted upon, of number ``since`` or higher, highest first."""
+        """Return cycles that took effect, with numbers from ``since`` on, newest first."""
         ...
 
     def explain(self, benchmark_id: str, explained: ExplainingCycle) -> None:
-        """Say which cycle explains a benchmark from now on."""
+        """Record that a cycle explains a benchmark from now on."""
         ...
 
     def explanation(self, benchmark_id: str) -> ExplainingCycle:
-        """Raises NotFound: no cycle has looked at it yet."""
+        """Return which cycle explains a benchmark.
+
+        Raises:
+            NotFound: No cycle has considered it yet.
+        """
         ...

@@ -11,42 +11,53 @@ from edgeyard.scheduler.model.files import StoredFile
 
 
 class FileWriter(Protocol):
-    """One file on its way in; nothing is visible before `commit`."""
+    """Writes one file, on one thread at a time; the file is visible only after `commit`."""
 
     def write(self, chunk: bytes) -> None:
-        """Append.
+        """Append bytes.
 
         Raises:
-            TooLarge: Over the limit; the file is dropped.
+            TooLarge: The file exceeds its limit; it is dropped.
+            OutOfSpace: Only the reserve is left.
+            Unavailable: The place cannot be written.
         """
         ...
 
     def commit(self) -> StoredFile:
-        """Sync to disk and make it visible; the same content is stored once."""
+        """Sync the file to disk and make it visible; equal content is stored once.
+
+        Raises:
+            Unavailable: The file could not be made durable; it is dropped.
+        """
         ...
 
     def abort(self) -> None:
-        """Drop it; harmless after `commit`."""
+        """Drop the file; no effect after `commit`."""
         ...
 
 
 class FileStore(Protocol):
-    """Content-addressed files."""
+    """Stores files by the hash of their content. Thread-safe."""
 
     def writer(self, limit_bytes: int, *, urgent: bool = False) -> FileWriter:
         """Begin a file.
 
         Args:
-            limit_bytes: It may not be longer.
-            urgent: It may take the room that is reserved for results of what runs.
+            limit_bytes: Maximum size.
+            urgent: It may use the space that is reserved for results of running benchmarks.
+
+        Raises:
+            OutOfSpace: Only the reserve is left.
+            Unavailable: The place cannot be written.
         """
         ...
 
     def path(self, sha256: str) -> Path:
-        """Where the content lies, for reading.
+        """Return a local path from which the content can be read.
 
         Raises:
-            NotFound: No such content.
+            NotFound: No such content is stored.
+            Unavailable: The place where it is stored does not answer.
         """
         ...
 
@@ -54,31 +65,36 @@ class FileStore(Protocol):
         """Return whether the content is stored now, where all servers find it.
 
         Raises:
-            NotFound: It is no hash.
+            NotFound: The argument is not a hash.
             Unavailable: The place where it is stored does not answer.
         """
         ...
 
     def free_bytes(self) -> int:
-        """Room that is left."""
+        """Return the free space for new files.
+
+        Raises:
+            Unavailable: The disk does not answer.
+        """
         ...
 
     def contents(self) -> Iterator[StoredFile]:
-        """Content that nobody committed lately; for finding what nothing names."""
+        """Yield content that was not committed recently, to find what has no name any more."""
         ...
 
     def remove(self, sha256: str, *, named_at: datetime | None = None) -> bool:
-        """Drop content that nothing names any more; True if it went.
+        """Remove content that has no name any more; return whether it was removed.
 
-        What was committed within the last minute stays, because it may be about to be named.
+        Content that was committed within the last minute stays, because the same content may have
+        been uploaded again and be about to get a name. `contents` finds it later.
 
         Args:
-            sha256: Of the content.
-            named_at: When its last name was given: if nobody committed it again since, it goes
+            sha256: Hash of the content.
+            named_at: When its last name was given: if nobody committed it since, it is removed
                 at once.
         """
         ...
 
     def sweep_temporary(self) -> int:
-        """Remove files that were begun and left; returns how many."""
+        """Remove files whose upload was abandoned; return how many."""
         ...

@@ -9,31 +9,39 @@ from edgeyard.scheduler.model.leadership import LeaderLease
 
 
 class Leadership(Protocol):
-    """The lease of the one server whose engine may write.
+    """Stores the lease of the one server whose engine may write.
 
-    Whether a lease is over is judged by the observer's own monotonic clock, from a count that the
-    leader raises: no two machines' clocks are compared.
+    Each server judges by its own monotonic clock whether the lease has expired, from a count that
+    the leader increases: clocks of different machines are never compared.
     """
 
     def current(self) -> LeaderLease:
-        """Who leads, as the database has it."""
+        """Return the stored lease."""
         ...
 
     def take(self, seen: LeaderLease, server_id: str, url: str, at: datetime) -> LeaderLease | None:
-        """Begin the next epoch; None where the lease was renewed or taken since ``seen``.
+        """Begin the next epoch; return None if the lease was renewed or taken since ``seen``.
 
-        Waits for all transactions of the present epoch to end.
+        Waits until all transactions of the present epoch have ended.
         """
         ...
 
     def renew(self, epoch: int, now: datetime) -> None:
-        """Show that the leader of this epoch is alive, and its time. Raises LeadershipLost."""
+        """Record that the leader of this epoch is alive, and its time.
+
+        Raises:
+            LeadershipLost: Another epoch has begun.
+        """
         ...
 
     def release(self, epoch: int) -> None:
-        """Let another server lead at once; no effect where one does already."""
+        """Let another server lead at once; no effect if the epoch is over."""
         ...
 
     def hold(self, epoch: int) -> None:
-        """Keep others from taking the lease until this transaction ends. Raises LeadershipLost."""
+        """Let nobody take the lease until this transaction ends.
+
+        Raises:
+            LeadershipLost: Another epoch has begun.
+        """
         ...

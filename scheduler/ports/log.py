@@ -9,24 +9,30 @@ from edgeyard.scheduler.model.event import Event
 
 
 class Log(Protocol):
-    """Events, decisions, and small facts that outlive a restart."""
+    """Stores events, and answers under idempotency keys."""
 
     def append(self, event: Event) -> None:
-        """Numbered when the unit of work commits."""
+        """Add an event; the commit numbers it, and reads of this unit of work do not see it."""
         ...
 
     def events(self, *, after: int, limit: int, benchmark_id: str | None = None) -> Sequence[Event]:
-        """In order of ``seq``."""
+        """Return events with numbers above ``after``, in order."""
         ...
 
-    def last_seq(self) -> int: ...
+    def last_seq(self) -> int:
+        """Return the number of the newest event; 0 if there never was one."""
+        ...
 
     def put_answer(
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
     ) -> None:
-        """Keep an answer under an idempotency key."""
+        """Store the answer to a request under its idempotency key.
+
+        Raises:
+            Conflict: The key was used within a day, with any body.
+        """
         ...
 
     def answer(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
-        """Hash of the body and the answer, if the key was used (within a day)."""
+        """Return hash of the body and answer if the key was used within a day."""
         ...

@@ -9,20 +9,20 @@ from edgeyard.scheduler.model.files import StoredFile
 
 
 class UrlFetcher(Protocol):
-    """Brings what a user's URL names into the file store, within the address rules."""
+    """Downloads the file of a user's URL into the file store, within the address rules."""
 
     def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
-        """Download it; bounded in time, however slowly the other side sends.
+        """Download a file, within a bounded time however slowly the other side sends.
 
         Args:
-            cancelled: Whether nobody wants the file any more; asked a few times a second.
+            cancelled: Returns whether the file is no longer needed; called several times a second.
 
         Raises:
-            UrlRefused: The address rules forbid it, or a redirect of it.
-            RunFailed: It could not be had: ``user_input`` where the user must act, ``timeout``
-                where it took too long as a whole, or ``network``.
-            TooLarge: Over the limit.
-            Cancelled: As ``cancelled`` says.
+            UrlRefused: The address rules forbid the URL or one of its redirects.
+            RunFailed: The download failed: ``user_input`` where the user must act, ``timeout``
+                where it took too long as a whole, ``network`` otherwise.
+            TooLarge: The file exceeds the limit.
+            Cancelled: ``cancelled`` returned true.
         """
         ...
 
@@ -37,11 +37,16 @@ class WebhookPost(Protocol):
         headers: Mapping[str, str],
         cancelled: Callable[[], bool],
     ) -> int:
-        """Send it once; the status of the answer. Bounded in time; follows no redirect.
+        """Send the message once and return the status of the answer, whose body is not read.
+
+        The time is bounded; redirects are not followed.
+
+        Args:
+            cancelled: Returns whether to give up; called several times a second.
 
         Raises:
-            UrlRefused: The address rules forbid it.
+            UrlRefused: The address rules forbid the URL.
             RunFailed: There was no answer.
-            Cancelled: As ``cancelled`` says, which is asked a few times a second.
+            Cancelled: ``cancelled`` returned true.
         """
         ...

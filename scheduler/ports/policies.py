@@ -16,74 +16,76 @@ from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, Scorer
 
 
 class Policies(Protocol):
-    """Policies by name and version, and which of them operators have put to work."""
+    """Stores policies by name and version, and which of them operators have activated."""
 
     def activate(self, activation: PolicyActivation) -> None:
-        """Put a policy to work; takes the place of the one of its seat."""
+        """Activate a policy, replacing the one of its seat."""
         ...
 
     def deactivate(self, seat: PolicySeat) -> None:
-        """Leave a seat to the configured policy; the shadow's to none."""
+        """Empty a seat: the configured policy decides then, and no shadow."""
         ...
 
     def activated(self) -> Mapping[PolicySeat, PolicyActivation]:
-        """The policies that operators put to work."""
+        """Return the policies that operators have activated."""
         ...
 
     def add(self, policy: StoredPolicy, *, replace: bool = False) -> None:
-        """Keep a policy's text by its name and version.
+        """Store a policy's text by its name and version.
 
         Args:
             policy: The policy.
             replace: Store it even if another text is stored under that name and version.
 
         Raises:
-            Conflict: Another text is kept, and this is not to take its place.
+            Conflict: Another text is stored, and it is not to be replaced.
         """
         ...
 
     def all(self) -> Sequence[StoredPolicy]:
-        """All that are kept, by name and version."""
+        """Return all stored policies, by name and version."""
         ...
 
     def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
-        """Have one benchmark decided by a policy of its own; None: no longer."""
+        """Let one benchmark be decided by its own policy; None: no longer."""
         ...
 
     def overrides(self) -> Mapping[str, PolicyOverride]:
-        """Policies of their own, of benchmarks that wait for a board; by benchmark."""
+        """Return the own policies of pending benchmarks, by benchmark id."""
         ...
 
 
 class Scoring(Protocol):
-    """What is remembered of scorers, by name and version of the policy: ``default/1``."""
+    """Stores what was learned about scorers, by name and version of the policy: ``default/1``."""
 
     def states(self, policy: str) -> Mapping[str, ScorerState]:
-        """By scorer; those of which nothing is remembered are missing."""
+        """Return the states of a policy's scorers by name; scorers without a state are missing."""
         ...
 
     def policies(self) -> Sequence[str]:
-        """All of which anything is remembered."""
+        """Return name and version of all policies with a state."""
         ...
 
     def save(self, state: ScorerState) -> None:
-        """Replace what was remembered of the scorer."""
+        """Replace the state of a scorer."""
         ...
 
-    def add_round(self, round_: RewardRound) -> None: ...
+    def add_round(self, round_: RewardRound) -> None:
+        """Store a round of rewards."""
+        ...
 
     def rounds(self, policy: str, *, limit: int) -> Sequence[RewardRound]:
-        """The last ones, newest first."""
+        """Return a policy's last rounds, newest first."""
         ...
 
     def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:
-        """Keep what was said of placements until they end."""
+        """Store the scores of placements until these end."""
         ...
 
     def ended_ratings(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
-        """Rated placements that have ended, in the order of their ends."""
+        """Return ratings of placements that have ended, in the order of their ends."""
         ...
 
     def remove_ratings(self, ratings: Sequence[PlacementRating]) -> None:
-        """Forget them: what was said was held against how they ended."""
+        """Remove ratings that were compared with how their placements ended."""
         ...

@@ -23,42 +23,25 @@ from edgeyard.scheduler.ports.webhooks import Webhooks
 
 
 class UnitOfWork(Protocol):
-    """One transaction; leaving its ``with`` block commits, an exception rolls back."""
+    """One transaction; leaving its ``with`` block commits it, an exception rolls it back."""
 
-    @property
-    def benchmarks(self) -> Benchmarks: ...
-    @property
-    def attempts(self) -> Attempts: ...
-    @property
-    def files(self) -> Files: ...
-    @property
-    def accounts(self) -> Accounts: ...
-    @property
-    def log(self) -> Log: ...
-    @property
-    def cycles(self) -> Cycles: ...
-    @property
-    def policies(self) -> Policies: ...
-    @property
-    def campaigns(self) -> Campaigns: ...
-    @property
-    def schedules(self) -> Schedules: ...
-    @property
-    def board_overrides(self) -> BoardOverrides: ...
-    @property
-    def registrations(self) -> Registrations: ...
-    @property
-    def webhooks(self) -> Webhooks: ...
-    @property
-    def credits(self) -> Credits: ...
-    @property
-    def reservations(self) -> Reservations: ...
-    @property
-    def scoring(self) -> Scoring: ...
-    @property
-    def leadership(self) -> Leadership: ...
-    @property
-    def usage(self) -> UsageCounts: ...
+    benchmarks: Benchmarks
+    attempts: Attempts
+    files: Files
+    accounts: Accounts
+    log: Log
+    cycles: Cycles
+    policies: Policies
+    campaigns: Campaigns
+    schedules: Schedules
+    board_overrides: BoardOverrides
+    registrations: Registrations
+    webhooks: Webhooks
+    credits: Credits
+    reservations: Reservations
+    scoring: Scoring
+    leadership: Leadership
+    usage: UsageCounts
 
 
 _Result = TypeVar("_Result")
@@ -68,43 +51,43 @@ class Store(Protocol):
     """Opens transactions. Thread-safe; a unit of work belongs to one thread."""
 
     def read(self) -> AbstractContextManager[UnitOfWork]:
-        """For reading only."""
+        """Open a consistent, read-only view."""
         ...
 
     @property
     def short_of_space(self) -> bool:
-        """Whether only room for making room is left."""
+        """Whether the disk is full except for a reserve that only frees space."""
         ...
 
     def transact(
         self, work: Callable[[UnitOfWork], _Result], *, frees_space: bool = False
     ) -> _Result:
-        """Run a unit of work that reads and writes until it is committed; returns what it returns.
+        """Run a unit of work that reads and writes until it is committed; return its result.
 
         Args:
-            work: May be called several times, each time in a new transaction: it reads all that
-                it decides about from the unit of work that it is given.
-            frees_space: It lets room become free, or is an operator's: on a full disk it takes what
-                is kept for that.
+            work: May be called several times, each time in a new transaction. It reads
+                everything that it decides about from its unit of work, and changes nothing else.
+            frees_space: On a full disk it may use the reserve, because it frees space or is an
+                operator's.
 
         Raises:
-            Unavailable: The database is locked or gone, or others were first every time.
+            Unavailable: The database is locked or gone, or other transactions conflicted each time.
         """
         ...
 
     def write(self) -> AbstractContextManager[UnitOfWork]:
-        """One try, for new rows that nobody else knows; all else is for `transact`.
+        """Open a transaction that is tried once, for new rows; use `transact` for all else.
 
-        Holds the write lock from its start (SQLite: BEGIN IMMEDIATE).
+        It holds the write lock from its start (SQLite: BEGIN IMMEDIATE).
 
         Raises:
-            ConcurrentUpdate: Others changed what it had read.
+            ConcurrentUpdate: Another transaction has changed what it had read.
             Unavailable: The database is locked or gone.
         """
         ...
 
     def fenced(self, epoch: int) -> Store:
-        """The same store for the engine of the leader of this epoch.
+        """Return the same store for the engine of the leader of this epoch.
 
         Its transactions that write raise `LeadershipLost` once another epoch has begun; none of
         them can commit after that.
@@ -112,20 +95,34 @@ class Store(Protocol):
         ...
 
     def ping(self) -> None:
-        """Raises Unavailable."""
+        """Check that the database answers.
+
+        Raises:
+            Unavailable: It does not.
+        """
         ...
 
     def record_progress(self, attempt: Attempt, progress: float) -> None:
-        """Keep how far a running attempt is in its phase; written with others once a second.
+        """Store how far a running attempt is in its phase, with others once a second.
 
-        Whoever reads this store sees it at once. A crash may lose it.
+        Readers of this store see it at once. A crash may lose it.
         """
         ...
 
     def prune(
         self, limits: Limits, *, dry_run: bool = False
     ) -> Mapping[RetentionClass, PruneReport]:
-        """Delete what is past its limit and not needed; returns what went of each class."""
+        """Delete what exceeds its limit of age, in small steps; keep what is live or still needed.
+
+        Args:
+            limits: Maximum age by class.
+            dry_run: Only count.
+
+        Returns:
+            What was deleted, or would be, of each class that has a limit.
+        """
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Write the progress that is not stored yet, and close all connections."""
+        ...

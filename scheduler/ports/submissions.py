@@ -10,40 +10,60 @@ from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 
 
 class Campaigns(Protocol):
-    """The campaigns that users submitted."""
+    """Stores campaigns."""
 
     def add(self, campaign: Campaign) -> None:
-        """Raises Conflict: the id is taken."""
+        """Store a new campaign.
+
+        Raises:
+            Conflict: The id is taken.
+        """
         ...
 
     def get(self, campaign_id: str) -> Campaign:
-        """Raises NotFound."""
+        """Return a campaign.
+
+        Raises:
+            NotFound: There is no such campaign.
+        """
         ...
 
     def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:
-        """Those of which a member has left `pending`."""
+        """Return those campaigns of which a benchmark has left `pending`."""
         ...
 
 
 class Schedules(Protocol):
-    """Job descriptions that are submitted again and again, as their crontab says."""
+    """Stores job descriptions that are submitted again and again, as their crontab says."""
 
     def add(self, schedule: CronSchedule) -> None:
-        """Raises Conflict: the id is taken."""
+        """Store a new schedule.
+
+        Raises:
+            Conflict: The id is taken.
+        """
         ...
 
     def save(self, schedule: CronSchedule) -> None:
-        """Raises NotFound."""
+        """Store a changed schedule.
+
+        Raises:
+            NotFound: There is no such schedule.
+        """
         ...
 
     def get(self, schedule_id: str) -> CronSchedule:
-        """Raises NotFound."""
+        """Return a schedule.
+
+        Raises:
+            NotFound: There is no such schedule.
+        """
         ...
 
     def all(self, user_id: str | None) -> Sequence[CronSchedule]:
-        """Active and not, newest first."""
+        """Return a user's schedules, active or not, newest first; None: everybody's."""
         ...
 
     def due(self, now: datetime) -> Sequence[CronSchedule]:
-        """Active ones with ``next_fire`` not after ``now``."""
+        """Return active schedules whose ``next_fire`` has come."""
         ...

@@ -10,54 +10,60 @@ from edgeyard.scheduler.model.webhooks import Delivery, Webhook
 
 
 class Webhooks(Protocol):
-    """Webhooks, and the deliveries that are still to be made."""
+    """Stores webhooks and pending deliveries."""
 
     def put(self, webhook: Webhook) -> None:
-        """Set a user's, in place of the one there was."""
+        """Set a user's webhook, replacing an earlier one."""
         ...
 
     def remove(self, user_id: str) -> None:
-        """Drop a user's with all that was still to be told to it; no error if there is none."""
+        """Remove a user's webhook and its pending deliveries, if there are any."""
         ...
 
     def of(self, user_id: str) -> Webhook:
-        """Raises NotFound."""
+        """Return a user's webhook.
+
+        Raises:
+            NotFound: The user has none.
+        """
         ...
 
-    def all(self) -> Sequence[Webhook]: ...
+    def all(self) -> Sequence[Webhook]:
+        """Return all webhooks, in order of user."""
+        ...
 
     def set_seen(self, seq: int) -> None:
-        """All events up to this one have been looked at for all of them."""
+        """Record that the events up to this number were processed for all webhooks."""
         ...
 
     def set_trouble(self, user_id: str, trouble: str) -> None:
-        """What was wrong with the last delivery; "" when nothing was."""
+        """Record why the last delivery failed; "" if it succeeded."""
         ...
 
     def add_delivery(self, delivery: Delivery) -> None:
-        """Idempotent by the event."""
+        """Store a delivery unless the event has one."""
         ...
 
     def due_users(self, now: datetime) -> Sequence[str]:
-        """Users who have deliveries whose time has come."""
+        """Return users with deliveries that are due."""
         ...
 
     def due(self, user_id: str, now: datetime, *, limit: int) -> Sequence[Delivery]:
-        """A user's deliveries whose time has come, oldest event first."""
+        """Return a user's deliveries that are due, oldest event first."""
         ...
 
     def postpone(self, user_id: str, now: datetime, until: datetime, *, max_tries: int) -> int:
-        """Count a failed try of all of a user's that are due, and keep them until then.
+        """Count a failed try for all of a user's deliveries that are due, and postpone them.
 
         Returns:
-            How many were dropped, since they failed ``max_tries`` times.
+            How many were dropped after ``max_tries`` failed tries.
         """
         ...
 
     def remove_delivery(self, event_seq: int) -> None:
-        """It was made."""
+        """Remove a delivery that was made."""
         ...
 
     def count_deliveries(self, user_id: str) -> int:
-        """How many are still to be made."""
+        """Return the number of a user's pending deliveries."""
         ...

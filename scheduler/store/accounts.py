@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import bindparam, delete, or_, select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
+from edgeyard.scheduler.ports import Accounts
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import logins, tokens, users
 from edgeyard.scheduler.store.transaction import Transaction
@@ -19,27 +20,17 @@ _USER_LOCKED = _USER.with_for_update(key_share=True)
 _BY_HASH = select(tokens).where(tokens.c.sha256 == bindparam("sha256"))
 
 
-class SqlAccounts:
-    """`edgeyard.scheduler.ports.Accounts` in SQL."""
+class SqlAccounts(Accounts):
+    """`Accounts` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def add_user(self, user: User) -> None:
-        """Open an account.
-
-        Raises:
-            Conflict: The id is taken.
-        """
         if not self._tx.insert(users, flat_row(user)):
             raise Conflict(f"user {user.user_id} is already there")
 
     def save_user(self, user: User) -> None:
-        """Replace an account.
-
-        Raises:
-            NotFound: There is none.
-        """
         saved = self._tx.run(
             update(users).where(users.c.user_id == user.user_id).values(flat_row(user))
         )
@@ -47,7 +38,6 @@ class SqlAccounts:
             raise NotFound("user", user.user_id)
 
     def user(self, user_id: str, *, for_update: bool = False) -> User:
-        """Raises NotFound; one that is to be changed is changed by nobody else until the end."""
         locked = for_update and self._tx.locks
         row = self._tx.row(_USER_LOCKED if locked else _USER, {"id": user_id})
         if row is None:
@@ -55,24 +45,13 @@ class SqlAccounts:
         return _user(row)
 
     def users(self) -> Sequence[User]:
-        """In order of id."""
         return [_user(row) for row in self._tx.rows(select(users).order_by(users.c.user_id))]
 
     def add_token(self, token: ApiToken) -> None:
-        """Keep a token's hash.
-
-        Raises:
-            Conflict: The id or the hash is taken.
-        """
         if not self._tx.insert(tokens, flat_row(token)):
             raise Conflict(f"token {token.token_id} is already there")
 
     def save_token(self, token: ApiToken) -> None:
-        """Replace a token.
-
-        Raises:
-            NotFound: There is none.
-        """
         saved = self._tx.run(
             update(tokens).where(tokens.c.token_id == token.token_id).values(flat_row(token))
         )
@@ -80,21 +59,18 @@ class SqlAccounts:
             raise NotFound("token", token.token_id)
 
     def token_by_hash(self, sha256: str) -> ApiToken:
-        """Raises NotFound; expired and revoked ones are found too."""
         row = self._tx.row(_BY_HASH, {"sha256": sha256})
         if row is None:
             raise NotFound("token", "")
         return _token(row)
 
     def tokens(self, user_id: str | None) -> Sequence[ApiToken]:
-        """Oldest first; None: everybody's."""
         query = select(tokens).order_by(tokens.c.created_at, tokens.c.token_id)
         if user_id is not None:
             query = query.where(tokens.c.user_id == user_id)
         return [_token(row) for row in self._tx.rows(query)]
 
     def remove_expired_sessions(self, user_id: str, before: datetime) -> None:
-        """Forget a user's tokens of sessions that expired or were revoked before that time."""
         self._tx.run(
             delete(tokens).where(
                 tokens.c.user_id == user_id,
@@ -104,7 +80,6 @@ class SqlAccounts:
         )
 
     def revoke_sessions(self, user_id: str, at: datetime, session_id: str | None = None) -> None:
-        """Revoke a user's tokens of one session, or of all."""
         which = update(tokens).where(
             tokens.c.user_id == user_id,
             tokens.c.session_id.is_not(None),
@@ -115,34 +90,22 @@ class SqlAccounts:
         self._tx.run(which.values(revoked_at=at))
 
     def put_login(self, login: Login) -> None:
-        """Set a user's, in place of the one there was.
-
-        Raises:
-            Conflict: Another account has the address.
-        """
         self._tx.run(delete(logins).where(logins.c.user_id == login.user_id))
         if not self._tx.insert(logins, flat_row(login)):
             raise Conflict(f"another account has the e-mail address {login.email}")
 
     def remove_login(self, user_id: str) -> None:
-        """Leave the account without a password.
-
-        Raises:
-            NotFound: It has none.
-        """
         gone = self._tx.run(delete(logins).where(logins.c.user_id == user_id))
         if not gone.rowcount:
             raise NotFound("password of user", user_id)
 
     def login(self, user_id: str) -> Login:
-        """Raises NotFound."""
         row = self._tx.row(select(logins).where(logins.c.user_id == user_id))
         if row is None:
             raise NotFound("password of user", user_id)
         return Login(**cast("dict[str, Any]", dict(row)))
 
     def login_by_email(self, email: str) -> Login:
-        """Raises NotFound."""
         row = self._tx.row(select(logins).where(logins.c.email == email))
         if row is None:
             raise NotFound("account with e-mail address", email)
@@ -155,9 +118,3 @@ def _user(row: Row) -> User:
 
 def _token(row: Row) -> ApiToken:
     return ApiToken(**cast("dict[str, Any]", {**row, "role": Role(cast(str, row["role"]))}))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Accounts
-
-    _: Accounts = SqlAccounts(cast(Transaction, None))

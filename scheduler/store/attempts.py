@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from sqlalchemy import bindparam, exists, func, literal_column, or_, select, text, update
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
 from edgeyard.scheduler.model.history import PastRunColumns
+from edgeyard.scheduler.ports import Attempts
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import (
     PAST_RUN_COLUMNS,
@@ -102,8 +103,8 @@ _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
 _OWNERS = select(attempts.c.benchmark_id).where(among(attempts.c.job_id))
 
 
-class SqlAttempts:
-    """`edgeyard.scheduler.ports.Attempts` in SQL.
+class SqlAttempts(Attempts):
+    """`Attempts` in SQL.
 
     In a unit of work that writes, whoever gets or changes an attempt has its benchmark locked.
     """
@@ -113,23 +114,11 @@ class SqlAttempts:
         self._progress = progress
 
     def add_all(self, new: Sequence[Attempt]) -> Sequence[Attempt]:
-        """Store new ones; returns those that could be.
-
-        Left out is whose (benchmark, number) or job's id is taken, or whose benchmark has another
-        one that is live.
-        """
         self._tx.lock(attempt.benchmark_id for attempt in new)
         added = self._tx.insert_each(attempts, [attempt_row(attempt) for attempt in new])
         return [attempt for attempt in new if (attempt.benchmark_id, attempt.number) in added]
 
     def save(self, attempt: Attempt) -> Attempt:
-        """Replace it if its ``version`` is the stored one; returns it with the next version.
-
-        Raises:
-            NotFound: It was never stored.
-            ConcurrentUpdate: Somebody changed it meanwhile.
-            Conflict: The move of its state is not allowed.
-        """
         self._tx.lock([attempt.benchmark_id])
         key = {"id": attempt.benchmark_id, "n": attempt.number}
         saved = replace(attempt, version=attempt.version + 1)
@@ -140,12 +129,6 @@ class SqlAttempts:
         return saved
 
     def save_all(self, changed: Sequence[Attempt]) -> Sequence[Attempt]:
-        """As `save`, in one statement; all of them are to be in one state.
-
-        Raises:
-            ConcurrentUpdate: One of them was changed meanwhile, or may not move so; none is to be
-                kept.
-        """
         if not changed:
             return ()
         self._tx.lock(attempt.benchmark_id for attempt in changed)
@@ -174,12 +157,10 @@ class SqlAttempts:
         return Conflict(f"attempt {name} is {stored['state']} and can't become {attempt.state}")
 
     def of(self, benchmark_id: str) -> Sequence[Attempt]:
-        """In order of number."""
         self._tx.lock([benchmark_id])
         return [self._read(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
 
     def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
-        """Number of the last attempt of each of these benchmarks that had one."""
         found: dict[str, int] = {}
         for start in range(0, len(benchmark_ids), _CHUNK):
             ids = list(benchmark_ids[start : start + _CHUNK])
@@ -188,10 +169,6 @@ class SqlAttempts:
         return found
 
     def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
-        """All that have not ended, or those of these jobs, oldest first.
-
-        Only those of named jobs are locked.
-        """
         if job_ids is None:
             return [self._read(row) for row in self._tx.rows(_LIVE)]
         self._lock_owners(job_ids)
@@ -202,25 +179,18 @@ class SqlAttempts:
         return sorted(found, key=lambda attempt: attempt.created_at)
 
     def live_versions(self) -> Mapping[str, int]:
-        """Job id to version of every attempt that has not ended."""
         return {
             cast(str, row["job_id"]): cast(int, row["version"])
             for row in self._tx.rows(_LIVE_VERSIONS)
         }
 
     def holders(self) -> Mapping[str, str]:
-        """Which benchmark holds each board that a live attempt is bound to."""
         return {
             cast(str, row["target_uid"]): cast(str, row["benchmark_id"])
             for row in self._tx.rows(_HOLDERS)
         }
 
     def by_job_id(self, job_id: str) -> Attempt:
-        """The attempt that a job was made for.
-
-        Raises:
-            NotFound: No job of ours has this id.
-        """
         self._lock_owners([job_id])
         row = self._tx.row(_BY_JOB, {"job": job_id})
         if row is None:
@@ -237,11 +207,9 @@ class SqlAttempts:
         self._tx.lock(owners)
 
     def is_empty(self) -> bool:
-        """Whether there is no attempt at all."""
         return self._tx.row(_ANY) is None
 
     def progress(self) -> Mapping[str, float]:
-        """Job id to progress of every attempt that runs."""
         rows = self._tx.rows(_RUNNING)
         running = (self._ticked(row) for row in rows)
         return {job_id: reached for job_id, reached in running if reached is not None}
@@ -256,40 +224,26 @@ class SqlAttempts:
         return self._progress.on_attempt(attempt_of(row))
 
     def add_outcome(self, outcome: Outcome) -> None:
-        """Keep what an attempt led to; the first one stays. Numbered at the commit."""
         self._tx.add_outcome(flat_row(outcome))
 
     def replace_outcome(self, outcome: Outcome) -> None:
-        """Keep what an attempt led to after all, in place of what was learned too early.
-
-        The earlier one stays stored for cycles that were decided with it, and counts no longer.
-        """
         key = {"id": outcome.benchmark_id, "n": outcome.attempt}
         replaced = self._tx.row(_LAST_OUTCOME, key)
         seq = 0 if replaced is None else cast(int, replaced["seq"])
         self._tx.add_outcome(flat_row(replace(outcome, replaces=seq)))
 
     def outcomes(self, *, since: datetime | None = None) -> Sequence[Outcome]:
-        """Oldest first; those that ended at ``since`` are among them, replaced ones are not."""
         query = select(outcomes).where(_COUNTS).order_by(outcomes.c.ended_at, outcomes.c.seq)
         if since is not None:
             query = query.where(outcomes.c.ended_at >= since)
         return [outcome_of(row) for row in self._tx.rows(query)]
 
     def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
-        """Those of higher numbers, in their order: the newest up to that many."""
         rows = self._tx.rows(_OUTCOMES_AFTER, {"after": seq, "newest": newest})
         return [outcome_of(row) for row in reversed(rows)]
 
     def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:
-        """As `outcomes_after`, in columns, and only those whose board is known."""
         columns = self._tx.columns(_RUNS_AFTER, {"after": seq, "newest": newest})
         for column in columns:
             column.reverse()
         return past_runs_of(columns)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Attempts
-
-    _: Attempts = SqlAttempts(cast(Transaction, None), cast(ProgressBuffer, None))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import (
     BigInteger,
@@ -40,7 +40,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
-from edgeyard.scheduler.ports import BenchmarkFilter
+from edgeyard.scheduler.ports import BenchmarkFilter, Benchmarks
 from edgeyard.scheduler.store import tables
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
@@ -144,8 +144,8 @@ _MOVE_TIMES = (
 )
 
 
-class SqlBenchmarks:
-    """`edgeyard.scheduler.ports.Benchmarks` in SQL.
+class SqlBenchmarks(Benchmarks):
+    """`Benchmarks` in SQL.
 
     What was submitted does not change: `save` writes the life of a benchmark, not its description,
     owner, campaign or time; nor its files, which `save_files` writes.
@@ -156,11 +156,6 @@ class SqlBenchmarks:
         self._progress = progress
 
     def add(self, benchmark: Benchmark) -> None:
-        """Store a new one.
-
-        Raises:
-            Conflict: The id is taken.
-        """
         benchmark_id = benchmark.benchmark_id
         body = wire.dumps(wire.description_to_json(benchmark.description))
         if not self._tx.insert(benchmarks, benchmark_row(benchmark)):
@@ -177,28 +172,17 @@ class SqlBenchmarks:
         self._tx.count_move(None, benchmark.status)
 
     def bound_pending(self, max_pending: int) -> None:
-        """Refuse the commit (QuotaExceeded) where it would leave more pending ones than this."""
         self._tx.bound_pending(max_pending)
 
     def lock(self, benchmark_ids: Iterable[str]) -> None:
-        """Let nobody else change these until the end of the unit of work."""
         self._tx.lock(benchmark_ids)
 
     def move_times(self, by_s: float) -> None:
-        """Move the times of all that are not at their end, and of their attempts.
-
-        The server's clock was set by that many seconds: their ages and durations stay right.
-        """
         self._tx.lock(cast(str, row["benchmark_id"]) for row in self._tx.rows(_LIVE_VERSIONS))
         for statement in _MOVE_TIMES:
             self._tx.run(statement, {"by_us": round(by_s * 1e6)})
 
     def get(self, benchmark_id: str) -> Benchmark:
-        """One benchmark; in a unit of work that writes, nobody else changes it until the end.
-
-        Raises:
-            NotFound: There is none.
-        """
         self._tx.lock([benchmark_id])
         row = self._tx.row(_GET, {"id": benchmark_id})
         if row is None:
@@ -206,13 +190,6 @@ class SqlBenchmarks:
         return self._progress.on_benchmark(benchmark_of(row, self._files(benchmark_id)))
 
     def save(self, benchmark: Benchmark) -> Benchmark:
-        """Replace it if its ``version`` is the stored one; returns it with the next version.
-
-        Raises:
-            NotFound: It was never stored.
-            ConcurrentUpdate: Somebody changed it meanwhile.
-            Conflict: The move of its status is not allowed.
-        """
         benchmark_id = benchmark.benchmark_id
         self._tx.lock([benchmark_id])
         stored = self._tx.row(_STATE, {"id": benchmark_id})
@@ -230,12 +207,6 @@ class SqlBenchmarks:
         return saved
 
     def save_all(self, changed: Sequence[Benchmark], before: Status) -> Sequence[Benchmark]:
-        """As `save`, in one statement; all of them leave one status for another.
-
-        Raises:
-            ConcurrentUpdate: One of them was changed meanwhile, or may not move so; none is to be
-                kept.
-        """
         if not changed:
             return ()
         self._tx.lock(benchmark.benchmark_id for benchmark in changed)
@@ -249,12 +220,6 @@ class SqlBenchmarks:
         return saved
 
     def save_waiting(self, changed: Sequence[Benchmark]) -> Sequence[Benchmark]:
-        """As `save`, in one statement, and nothing but why they wait, since when their board can't
-        be had, and their priorities.
-
-        Raises:
-            ConcurrentUpdate: One of them was changed meanwhile; none is to be kept.
-        """
         if not changed:
             return ()
         saved = [replace(benchmark, version=benchmark.version + 1) for benchmark in changed]
@@ -265,7 +230,6 @@ class SqlBenchmarks:
         return saved
 
     def save_files(self, benchmark: Benchmark) -> Benchmark:
-        """As `save`, with its files."""
         saved = self.save(benchmark)
         for row in self._tx.changed(_FORGET_FILES, {"id": benchmark.benchmark_id}):
             if row["kept"] and row["sha256"] is not None:
@@ -279,7 +243,6 @@ class SqlBenchmarks:
         return saved
 
     def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
-        """Ids of those that are stored as seen; nobody else changes these until the end."""
         self._tx.lock(benchmark.benchmark_id for benchmark in seen)
         found: set[str] = set()
         for start in range(0, len(seen), _CHUNK):
@@ -290,14 +253,12 @@ class SqlBenchmarks:
         return frozenset(found)
 
     def live_versions(self) -> Mapping[str, int]:
-        """Id to version of every benchmark that is not at its end; reads the partial index only."""
         return {
             cast(str, row["benchmark_id"]): cast(int, row["version"])
             for row in self._tx.rows(_LIVE_VERSIONS)
         }
 
     def pending_after_losses(self) -> Sequence[str]:
-        """Ids of pending ones whose last attempts were lost."""
         rows = self._tx.rows(
             select(benchmarks.c.benchmark_id).where(
                 benchmarks.c.status == Status.PENDING.value, benchmarks.c.lost_in_a_row > 0
@@ -306,7 +267,6 @@ class SqlBenchmarks:
         return [cast(str, row["benchmark_id"]) for row in rows]
 
     def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
-        """Those that exist, in no order; locked as by `get`."""
         self._tx.lock(benchmark_ids)
         found: list[Benchmark] = []
         for start in range(0, len(benchmark_ids), _CHUNK):
@@ -317,17 +277,6 @@ class SqlBenchmarks:
     def page(
         self, which: BenchmarkFilter, *, limit: int, cursor: str | None, skip: int = 0
     ) -> tuple[Sequence[Benchmark], str | None]:
-        """Newest first, and the cursor of the next page.
-
-        Args:
-            which: What is listed.
-            limit: Benchmarks a page.
-            cursor: Of an earlier page; None: from the newest on.
-            skip: Benchmarks that are left out first.
-
-        Raises:
-            InvalidInput: The cursor is none of ours.
-        """
         after = None if cursor is None else _read_cursor(cursor)
         keys = _page_keys(which, limit + 1, after, skip)
         if keys is None:
@@ -342,21 +291,14 @@ class SqlBenchmarks:
         return shown, _cursor(shown[-1]) if len(rows) > limit and shown else None
 
     def delete(self, benchmark_id: str, at: datetime) -> None:
-        """Leave it out of lists ``include_deleted=False``; retention removes it, as any other.
-
-        Raises:
-            NotFound: It was deleted before.
-        """
         if not self._tx.insert(deleted_benchmarks, {"benchmark_id": benchmark_id, "at": at}):
             raise NotFound("benchmark", benchmark_id)
 
     def deleted(self, benchmark_id: str) -> bool:
-        """Return whether its user deleted it."""
         query = select(deleted_benchmarks).where(deleted_benchmarks.c.benchmark_id == benchmark_id)
         return self._tx.row(query) is not None
 
     def count(self, which: BenchmarkFilter) -> int:
-        """How many match."""
         if which == BenchmarkFilter(status=which.status):
             stored = self.counts_by_status()
             return sum(
@@ -368,14 +310,12 @@ class SqlBenchmarks:
         return cast(int, self._tx.value(_selected(which, func.count()).where(*conditions)))
 
     def counts_by_status(self) -> Mapping[Status, int]:
-        """Seven numbers that every change of a status keeps up to date."""
         return {
             Status(cast(str, row["status"])): cast(int, row["stored"])
             for row in self._tx.rows(select(tables.status_counts))
         }
 
     def counts_by_waiting_reason(self) -> Mapping[WaitingReason, int]:
-        """Pending benchmarks that know why they wait, counted by the database."""
         rows = self._tx.rows(
             select(benchmarks.c.waiting_reason, func.count().label("waiting"))
             .where(
@@ -494,9 +434,3 @@ def _read_cursor(cursor: str) -> tuple[datetime, str]:
         raise InvalidInput.at(
             "/cursor", "not a cursor of ours", "the next_cursor of an earlier page"
         ) from None
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Benchmarks
-
-    _: Benchmarks = SqlBenchmarks(cast(Transaction, None), cast(ProgressBuffer, None))

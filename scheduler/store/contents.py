@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, update
 
@@ -11,6 +11,7 @@ from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
+from edgeyard.scheduler.ports import Files
 from edgeyard.scheduler.store.prune import content_in_use
 from edgeyard.scheduler.store.rows import Row, flat_row, report_of
 from edgeyard.scheduler.store.tables import (
@@ -99,21 +100,13 @@ _OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindpar
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
 
-class SqlFiles:
-    """`edgeyard.scheduler.ports.Files` in SQL."""
+class SqlFiles(Files):
+    """`Files` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def add_user_file(self, file: UserFile) -> UserFile:
-        """Give content a name; the same content under its newest name again renews that one.
-
-        Returns:
-            The file as it is stored.
-
-        Raises:
-            Conflict: The file's id is taken.
-        """
         self._tx.lock_names()
         newest = self._tx.row(_NAMED, {"user_id": file.user_id, "name": file.name})
         if newest is not None and newest["sha256"] == file.sha256:
@@ -126,38 +119,22 @@ class SqlFiles:
         return file
 
     def user_file(self, user_id: str, name: str) -> UserFile:
-        """Newest of that name.
-
-        Raises:
-            NotFound: The user has none.
-        """
         self._tx.lock_names()
         return _user_file(self._tx.row(_NAMED, {"user_id": user_id, "name": name}), name)
 
     def user_file_by_id(self, file_id: str) -> UserFile:
-        """Raises NotFound."""
         self._tx.lock_names()
         return _user_file(
             self._tx.row(select(user_files).where(user_files.c.file_id == file_id)), file_id
         )
 
     def user_files(self, user_id: str | None, *, limit: int) -> Sequence[UserFile]:
-        """Newest first; None: everybody's."""
         query = select(user_files).order_by(*_NEWEST).limit(limit)
         if user_id is not None:
             query = query.where(user_files.c.user_id == user_id)
         return [_user_file(row, "") for row in self._tx.rows(query)]
 
     def remove_user_file(self, file_id: str) -> UserFile:
-        """Forget the name; returns what it was.
-
-        With the user's last name of a content, their ended benchmarks stop keeping it, too; those
-        that are live keep it.
-
-        Raises:
-            NotFound: No such file.
-            Conflict: An active schedule of the user runs with it.
-        """
         rows = self._tx.changed(_FORGET, {"id": file_id})
         if not rows:
             raise NotFound("file", file_id)
@@ -173,12 +150,6 @@ class SqlFiles:
         return gone
 
     def drop_files(self, benchmark_id: str, user_id: str) -> Sequence[str]:
-        """Let an ended benchmark keep no files and results but its report; returns their hashes.
-
-        Args:
-            benchmark_id: Of the benchmark.
-            user_id: Whose it is.
-        """
         self._tx.lock([benchmark_id])
         self._tx.lock_names()
         rows = [
@@ -194,27 +165,16 @@ class SqlFiles:
             self._tx.name(user_id, cast(str, row["sha256"]), size_bytes, -1)
 
     def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
-        """Open names under ``/download/``, each for one attempt.
-
-        Raises:
-            Conflict: One is taken.
-        """
         if opened and not self._tx.insert(grants, [flat_row(grant) for grant in opened]):
             raise Conflict("a download name is already there")
 
     def grant(self, name: str) -> DownloadGrant:
-        """Of a live attempt only.
-
-        Raises:
-            NotFound: No such name, or its attempt has ended.
-        """
         row = self._tx.row(_GRANT, {"name": name})
         if row is None:
             raise NotFound("download", name)
         return DownloadGrant(**cast("dict[str, Any]", dict(row)))
 
     def add_result(self, result: ResultFile) -> bool:
-        """Replace one of the same name; False if the same content was there already."""
         self._tx.lock([result.benchmark_id])
         self._tx.lock_names()
         was = self._tx.row(
@@ -234,7 +194,6 @@ class SqlFiles:
         return True
 
     def results(self, benchmark_id: str) -> Sequence[ResultFile]:
-        """In order of attempt and name."""
         query = (
             select(result_files)
             .where(result_files.c.benchmark_id == benchmark_id)
@@ -243,12 +202,6 @@ class SqlFiles:
         return [ResultFile(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query)]
 
     def add_report(self, report: Report) -> None:
-        """The first of an attempt stays; the same content again changes nothing.
-
-        Raises:
-            Conflict: Another content is there.
-            InvalidInput: It holds what JSON text can't.
-        """
         body = wire.dumps(report.report, "/report")
         row = {**flat_row(report), "report": body}
         if self._tx.insert(reports, row):
@@ -265,7 +218,6 @@ class SqlFiles:
             )
 
     def amend_report(self, report: Report) -> None:
-        """Replace what a stored report says; the file that arrived stays as it is."""
         self._tx.run(
             update(reports)
             .where(
@@ -275,7 +227,6 @@ class SqlFiles:
         )
 
     def reports(self, benchmark_id: str) -> Sequence[Report]:
-        """In order of attempt."""
         query = (
             select(reports)
             .where(reports.c.benchmark_id == benchmark_id)
@@ -284,7 +235,6 @@ class SqlFiles:
         return [report_of(row) for row in self._tx.rows(query)]
 
     def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:
-        """All reports of all of them, in no order."""
         found: list[Report] = []
         for start in range(0, len(benchmark_ids), _CHUNK):
             ids = benchmark_ids[start : start + _CHUNK]
@@ -293,7 +243,6 @@ class SqlFiles:
         return found
 
     def referenced(self, sha256: str) -> bool:
-        """Whether any name, grant, result, benchmark or schedule still uses the content."""
         self._tx.lock_names(exclusively=True)
         return bool(self._tx.value(_REFERENCED, {"sha256": sha256}))
 
@@ -302,9 +251,3 @@ def _user_file(row: Row | None, name: str) -> UserFile:
     if row is None:
         raise NotFound("file", name)
     return UserFile(**cast("dict[str, Any]", dict(row)))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Files
-
-    _: Files = SqlFiles(cast(Transaction, None))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import bindparam, func, select, update
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.model.accounts import Balance, Charge
+from edgeyard.scheduler.ports import Credits
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import balances, charges, rates
 from edgeyard.scheduler.store.transaction import Transaction
@@ -25,8 +26,8 @@ _CHARGE = select(charges).where(
 )
 
 
-class SqlCredits:
-    """`edgeyard.scheduler.ports.Credits` in SQL.
+class SqlCredits(Credits):
+    """`Credits` in SQL.
 
     Credits are whole millionths, which add up.
     """
@@ -35,7 +36,6 @@ class SqlCredits:
         self._tx = tx
 
     def balance(self, user_id: str, *, for_update: bool = False) -> Balance:
-        """Zero, without a bound, for a user who never had or used anything."""
         if for_update and self._tx.dialect == "postgresql":
             # There must be a row to lock; SQLite's writer is alone anyway.
             self._tx.insert(balances, flat_row(Balance(user_id=user_id)))
@@ -45,37 +45,26 @@ class SqlCredits:
         return Balance(user_id=user_id) if row is None else _balance(row)
 
     def balances(self) -> Sequence[Balance]:
-        """Of all who ever had or used something."""
         return [_balance(row) for row in self._tx.rows(select(balances))]
 
     def save_balance(self, balance: Balance) -> None:
-        """Replace it; read it in the same unit of work before."""
         self._tx.replace(balances, flat_row(balance))
 
     def running(self, user_id: str) -> int:
-        """How many of the user's attempts have not ended."""
         return cast(int, self._tx.value(_RUNNING, {"id": user_id}))
 
     def open_charges(self) -> Sequence[Charge]:
-        """Of attempts that have not ended; reads their index only."""
         return [_charge(row) for row in self._tx.rows(_OPEN)]
 
     def charge(self, benchmark_id: str, attempt: int) -> Charge | None:
-        """Of an attempt; None for one that was made before there were charges."""
         row = self._tx.row(_CHARGE, {"id": benchmark_id, "n": attempt})
         return None if row is None else _charge(row)
 
     def add_charges(self, opened: Sequence[Charge]) -> None:
-        """Keep new ones.
-
-        Raises:
-            Conflict: An attempt has one.
-        """
         if opened and not self._tx.insert(charges, [flat_row(charge) for charge in opened]):
             raise Conflict(f"one of {len(opened)} attempts is charged already")
 
     def settle_charge(self, charge: Charge) -> bool:
-        """Keep what it did cost; False, and nothing changes, if it was settled before."""
         saved = self._tx.run(
             update(charges)
             .where(
@@ -88,7 +77,6 @@ class SqlCredits:
         return saved.rowcount > 0
 
     def charges(self, user_id: str, *, limit: int) -> Sequence[Charge]:
-        """Newest first."""
         query = (
             select(charges)
             .where(charges.c.user_id == user_id)
@@ -98,14 +86,12 @@ class SqlCredits:
         return [_charge(row) for row in self._tx.rows(query)]
 
     def rates(self) -> Mapping[str, float]:
-        """Credits a board-second, by family; families that are not named cost 1."""
         return {
             cast(str, row["family"]): cast(float, row["rate"])
             for row in self._tx.rows(select(rates))
         }
 
     def set_rate(self, family: str, rate: float) -> None:
-        """From the next attempt on."""
         self._tx.replace(rates, {"family": family, "rate": rate})
 
 
@@ -115,9 +101,3 @@ def _balance(row: Row) -> Balance:
 
 def _charge(row: Row) -> Charge:
     return Charge(**cast("dict[str, Any]", dict(row)))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Credits
-
-    _: Credits = SqlCredits(cast(Transaction, None))

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from sqlalchemy import Select, bindparam, func, insert, select
 
@@ -14,6 +14,7 @@ from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, ExplainingCycle
 from edgeyard.scheduler.model.history import History, PastRunColumns
+from edgeyard.scheduler.ports import Cycles
 from edgeyard.scheduler.store.rows import PAST_RUN_COLUMNS, past_runs_of
 from edgeyard.scheduler.store.tables import (
     cycle_parts,
@@ -63,15 +64,14 @@ def _runs(tx: Transaction, first: int, last: int) -> PastRunColumns:
     return past_runs_of(tx.columns(_RUNS, {"first": first, "last": last}))
 
 
-class SqlCycles:
-    """`edgeyard.scheduler.ports.Cycles` in SQL."""
+class SqlCycles(Cycles):
+    """`Cycles` in SQL."""
 
     def __init__(self, tx: Transaction, runs: RunCache) -> None:
         self._tx = tx
         self._runs = runs
 
     def add(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
-        """Store a cycle; returns its number."""
         if self._tx.dialect == "postgresql":
             # Whoever drops parts that no cycle has must not meet one that is about to use them.
             self._tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
@@ -109,11 +109,6 @@ class SqlCycles:
         return seq
 
     def get(self, seq: int) -> CycleRecord:
-        """One cycle.
-
-        Raises:
-            NotFound: There is none of that number, or it was dropped by age.
-        """
         head = self._tx.row(select(cycles).where(cycles.c.seq == seq))
         if head is None:
             raise NotFound("cycle", str(seq))
@@ -142,15 +137,6 @@ class SqlCycles:
         limit: int,
         shadows: bool = False,
     ) -> Sequence[CycleHead]:
-        """Cycles by number, lowest first.
-
-        Args:
-            after: Only of higher numbers.
-            since: Decided then or later.
-            until: Decided before.
-            limit: At most so many.
-            shadows: Those of shadow policies too.
-        """
         wanted = _within(since, until).where(cycles.c.seq > after)
         if not shadows:
             wanted = wanted.where(cycles.c.shadow_of.is_(None))
@@ -160,19 +146,16 @@ class SqlCycles:
     def shadows(
         self, *, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[CycleHead]:
-        """Cycles of shadow policies, decided within [since, until), newest first."""
         wanted = _within(since, until).where(cycles.c.shadow_of.is_not(None))
         rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
     def newest(self, *, since: int, limit: int) -> Sequence[CycleHead]:
-        """Cycles that were acted upon, of number ``since`` or higher, highest first."""
         wanted = select(*_HEAD).where(cycles.c.seq >= since, cycles.c.shadow_of.is_(None))
         rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
     def explain(self, benchmark_id: str, explained: ExplainingCycle) -> None:
-        """Say which cycle explains a benchmark from now on."""
         waiting = explained.waiting
         self._tx.add_explanation(
             {
@@ -184,11 +167,6 @@ class SqlCycles:
         )
 
     def explanation(self, benchmark_id: str) -> ExplainingCycle:
-        """Which cycle explains a benchmark.
-
-        Raises:
-            NotFound: No cycle has looked at it yet.
-        """
         row = self._tx.row(select(explanations).where(explanations.c.benchmark_id == benchmark_id))
         if row is None:
             raise NotFound("explanation", benchmark_id)
@@ -207,9 +185,3 @@ def _within(since: datetime | None, until: datetime | None) -> Select[tuple[obje
     if until is not None:
         wanted = wanted.where(cycles.c.decided_at < until)
     return wanted
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Cycles
-
-    _: Cycles = SqlCycles(cast(Transaction, None), RunCache())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import BigInteger, bindparam, func, select, update
 from sqlalchemy import cast as cast_to
 
 from edgeyard.errors import LeadershipLost
 from edgeyard.scheduler.model.leadership import LeaderLease
+from edgeyard.scheduler.ports import Leadership
 from edgeyard.scheduler.store.tables import leadership
 from edgeyard.scheduler.store.transaction import Transaction
 
@@ -32,14 +33,13 @@ _RENEW_TIMED = _RENEW.values(database_us=_DATABASE_US)
 _RELEASE = update(leadership).where(leadership.c.epoch == bindparam("held")).values(server_id="")
 
 
-class SqlLeadership:
-    """`edgeyard.scheduler.ports.Leadership` in SQL."""
+class SqlLeadership(Leadership):
+    """`Leadership` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def current(self) -> LeaderLease:
-        """Who leads, as the database has it."""
         return _lead_of(self._tx.row(_WITH_AGE if self._has_clock else _LEAD))
 
     @property
@@ -47,7 +47,6 @@ class SqlLeadership:
         return self._tx.dialect == "postgresql"
 
     def take(self, seen: LeaderLease, server_id: str, url: str, at: datetime) -> LeaderLease | None:
-        """Begin the next epoch, unless the lease has been renewed or taken since ``seen``."""
         if _lead_of(self._tx.row(_TO_TAKE)) != seen:
             return None
         taken = LeaderLease(
@@ -67,25 +66,14 @@ class SqlLeadership:
         return taken
 
     def renew(self, epoch: int, now: datetime) -> None:
-        """Show that the leader of this epoch is alive, and its time.
-
-        Raises:
-            LeadershipLost: Another epoch has begun.
-        """
         renew = _RENEW_TIMED if self._has_clock else _RENEW
         if not self._tx.run(renew, {"held": epoch, "now": now}).rowcount:
             raise LeadershipLost(epoch)
 
     def release(self, epoch: int) -> None:
-        """Let another server lead at once; no effect where one does already."""
         self._tx.run(_RELEASE, {"held": epoch})
 
     def hold(self, epoch: int) -> None:
-        """Keep others from taking the lease until this transaction ends.
-
-        Raises:
-            LeadershipLost: Another epoch has begun.
-        """
         if self._tx.row(_TO_HOLD, {"held": epoch}) is None:
             raise LeadershipLost(epoch)
 
@@ -95,9 +83,3 @@ def _lead_of(row: object) -> LeaderLease:
     if values.get("age_s") is not None:
         values["age_s"] = float(values["age_s"])
     return LeaderLease(**values)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Leadership
-
-    _: Leadership = SqlLeadership(cast(Transaction, None))

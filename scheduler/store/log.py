@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from sqlalchemy import bindparam, delete, select
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.ports import Log
 from edgeyard.scheduler.store.rows import event_of, event_row
 from edgeyard.scheduler.store.tables import event_counter, events, remembered
 from edgeyard.scheduler.store.transaction import Transaction
@@ -28,19 +29,17 @@ _AFTER_OF = _AFTER.where(events.c.benchmark_id == bindparam("id"))
 _LAST = select(event_counter.c.last_seq)
 
 
-class SqlLog:
-    """`edgeyard.scheduler.ports.Log` in SQL."""
+class SqlLog(Log):
+    """`Log` in SQL."""
 
     def __init__(self, tx: Transaction, now: Callable[[], datetime]) -> None:
         self._tx = tx
         self._now = now
 
     def append(self, event: Event) -> None:
-        """Numbered when the unit of work commits; not seen by its own reads before."""
         self._tx.add_event(event_row(event))
 
     def events(self, *, after: int, limit: int, benchmark_id: str | None = None) -> Sequence[Event]:
-        """In order of ``seq``."""
         values: dict[str, object] = {"after": after, "limit": limit}
         if benchmark_id is None:
             rows = self._tx.rows(_AFTER, values)
@@ -49,17 +48,11 @@ class SqlLog:
         return [event_of(row) for row in rows]
 
     def last_seq(self) -> int:
-        """Number of the newest event; 0 when there never was one."""
         return cast(int, self._tx.value(_LAST))
 
     def put_answer(
         self, key: str, user_id: str, body_sha256: str, answer: Mapping[str, object]
     ) -> None:
-        """Keep an answer under an idempotency key.
-
-        Raises:
-            Conflict: The key was used within a day, for whatever body.
-        """
         now = self._now()
         self._tx.run(delete(remembered).where(remembered.c.at < now - KEY_LIFE))
         row = {
@@ -73,7 +66,6 @@ class SqlLog:
             raise Conflict("the idempotency key is in use")
 
     def answer(self, key: str, user_id: str) -> tuple[str, Mapping[str, object]] | None:
-        """Hash of the body and the answer, if the key was used (within a day)."""
         row = self._tx.row(
             select(remembered.c.body_sha256, remembered.c.answer).where(
                 remembered.c.user_id == user_id,
@@ -84,9 +76,3 @@ class SqlLog:
         if row is None:
             return None
         return cast(str, row["body_sha256"]), wire.loads(cast(str, row["answer"]))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Log
-
-    _: Log = SqlLog(cast(Transaction, None), datetime.now)

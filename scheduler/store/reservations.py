@@ -5,30 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.ports import Reservations
 from edgeyard.scheduler.store.rows import Row, flat_row
 from edgeyard.scheduler.store.tables import leases, quarantines
 from edgeyard.scheduler.store.transaction import Transaction
 
 
-class SqlReservations:
-    """`edgeyard.scheduler.ports.Reservations` in SQL."""
+class SqlReservations(Reservations):
+    """`Reservations` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def add_lease(self, lease: Lease) -> None:
-        """Keep a new one.
-
-        Raises:
-            Conflict: The board is kept for somebody in that time, or the id is taken.
-        """
         self._tx.lock_table(leases)  # two that overlap must not be made side by side
         clash = self._tx.row(
             select(leases)
@@ -49,18 +45,12 @@ class SqlReservations:
             raise Conflict(f"lease {lease.lease_id} is already there")
 
     def lease(self, lease_id: str) -> Lease:
-        """Raises NotFound."""
         row = self._tx.row(select(leases).where(leases.c.lease_id == lease_id))
         if row is None:
             raise NotFound("lease", lease_id)
         return _lease(row)
 
     def end_lease(self, lease_id: str, at: datetime) -> Lease:
-        """Let it end at ``at``, or never begin; one that has ended stays as it is.
-
-        Raises:
-            NotFound: There is none.
-        """
         self._tx.lock_table(leases)
         found = self.lease(lease_id)
         if found.until <= at:
@@ -70,17 +60,14 @@ class SqlReservations:
         return ended
 
     def leases(self, now: datetime) -> Sequence[Lease]:
-        """Present and future ones, the earliest first."""
         query = select(leases).where(leases.c.until > now)
         query = query.order_by(leases.c.since, leases.c.lease_id)
         return [_lease(row) for row in self._tx.rows(query)]
 
     def set_quarantine(self, quarantine: Quarantine) -> None:
-        """The newest of a board counts."""
         self._tx.replace(quarantines, flat_row(quarantine))
 
     def quarantines(self) -> Mapping[str, Quarantine]:
-        """By board; lifted ones too. In a unit of work that writes, nobody else changes one."""
         self._tx.lock_table(quarantines)
         found = (
             Quarantine(**cast("dict[str, Any]", dict(row)))
@@ -91,9 +78,3 @@ class SqlReservations:
 
 def _lease(row: Row) -> Lease:
     return Lease(**cast("dict[str, Any]", dict(row)))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Reservations
-
-    _: Reservations = SqlReservations(cast(Transaction, None))

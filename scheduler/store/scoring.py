@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import BigInteger, and_, bindparam, delete, literal_column, select, type_coerce
 
 from edgeyard.scheduler.model.attempt import Outcome
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
+from edgeyard.scheduler.ports import Scoring
 from edgeyard.scheduler.store.rows import flat_row, outcome_of
 from edgeyard.scheduler.store.tables import outcomes, placement_ratings, reward_rounds, scorers
 from edgeyard.scheduler.store.transaction import Row, Transaction
@@ -43,29 +44,25 @@ _ENDED = (
 _STATES = select(scorers).where(scorers.c.policy == bindparam("of")).order_by(scorers.c.scorer)
 
 
-class SqlScoring:
-    """`edgeyard.scheduler.ports.Scoring` in SQL."""
+class SqlScoring(Scoring):
+    """`Scoring` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def states(self, policy: str) -> Mapping[str, ScorerState]:
-        """By scorer, under a policy's name and version."""
         rows = self._tx.rows(_STATES, {"of": policy})
         found = (ScorerState(**cast("dict[str, Any]", dict(row))) for row in rows)
         return {state.scorer: state for state in found}
 
     def policies(self) -> Sequence[str]:
-        """Names and versions of all policies of which anything is remembered."""
         query = select(scorers.c.policy).distinct().order_by(scorers.c.policy)
         return [cast(str, row["policy"]) for row in self._tx.rows(query)]
 
     def save(self, state: ScorerState) -> None:
-        """Replace what was remembered of the scorer."""
         self._tx.replace(scorers, flat_row(state))
 
     def add_round(self, round_: RewardRound) -> None:
-        """Keep a round of rewards."""
         self._tx.insert(
             reward_rounds,
             {
@@ -78,7 +75,6 @@ class SqlScoring:
         )
 
     def rounds(self, policy: str, *, limit: int) -> Sequence[RewardRound]:
-        """The last ones under a policy, newest first."""
         query = (
             select(reward_rounds)
             .where(reward_rounds.c.policy == policy)
@@ -97,14 +93,12 @@ class SqlScoring:
         ]
 
     def add_ratings(self, ratings: Sequence[PlacementRating]) -> None:
-        """Keep what was said of placements until they end."""
         self._tx.insert_all(
             placement_ratings,
             [{**flat_row(each), "worths": _json(each.worths)} for each in ratings],
         )
 
     def ended_ratings(self, *, limit: int) -> Sequence[tuple[PlacementRating, Outcome]]:
-        """Placements that were rated and have ended since, in the order of their ends."""
         rows = self._tx.rows(_ENDED, {"limit": limit})
         replaced = {row["replaces"] for row in rows}
         return [
@@ -123,7 +117,6 @@ class SqlScoring:
         ]
 
     def remove_ratings(self, ratings: Sequence[PlacementRating]) -> None:
-        """Forget placements whose end was held against what was said."""
         for each in ratings:
             self._tx.run(_SETTLE, {"id": each.benchmark_id, "n": each.attempt})
 
@@ -134,9 +127,3 @@ def _json(numbers: Mapping[str, float]) -> str:
 
 def _numbers(row: Row, name: str) -> dict[str, float]:
     return cast("dict[str, float]", json.loads(cast(str, row[name])))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Scoring
-
-    _: Scoring = SqlScoring(cast(Transaction, None))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import URL, Connection, Engine, Executable, create_engine, event, make_url, text
 from sqlalchemy.exc import (
@@ -35,6 +35,7 @@ from edgeyard.errors import (
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.retention import Limits, PruneReport, RetentionClass
+from edgeyard.scheduler.ports import Store, UnitOfWork
 from edgeyard.scheduler.store.accounts import SqlAccounts
 from edgeyard.scheduler.store.attempts import SqlAttempts
 from edgeyard.scheduler.store.ballast import Ballast
@@ -89,8 +90,8 @@ _PAGES_GIVEN_BACK = 64
 _Result = TypeVar("_Result")
 
 
-class SqlUnitOfWork:
-    """`edgeyard.scheduler.ports.UnitOfWork` on one transaction."""
+class SqlUnitOfWork(UnitOfWork):
+    """`UnitOfWork` on one transaction."""
 
     def __init__(self, tx: Transaction, now: Callable[[], datetime], store: SqlStore) -> None:
         self.tx = tx
@@ -113,8 +114,8 @@ class SqlUnitOfWork:
         self.usage = SqlUsage(tx)
 
 
-class SqlStore:
-    """`edgeyard.scheduler.ports.Store` on SQLite or PostgreSQL; migrates when it is made.
+class SqlStore(Store):
+    """`Store` on SQLite or PostgreSQL; migrates when it is made.
 
     On SQLite one connection writes, and the threads of this process take turns for it: sleeping
     on SQLite's own lock would starve some. Other processes are waited for by ``busy_timeout``.
@@ -171,7 +172,6 @@ class SqlStore:
 
     @property
     def short_of_space(self) -> bool:
-        """Whether the ballast was given up: what room there is, is for making more."""
         return self._ballast.is_released()
 
     def _migrate(self, url: URL) -> None:
@@ -197,7 +197,6 @@ class SqlStore:
 
     @contextmanager
     def read(self) -> Iterator[SqlUnitOfWork]:
-        """One consistent view, for reading only; a write in it fails."""
         with translated(), self._reader.connect() as connection:
             connection.begin()
             yield SqlUnitOfWork(Transaction(connection, writes=False), self._now, self)
@@ -205,20 +204,6 @@ class SqlStore:
     def transact(
         self, work: Callable[[SqlUnitOfWork], _Result], *, frees_space: bool = False
     ) -> _Result:
-        """Run a unit of work that writes, again from its start where others were first.
-
-        Args:
-            work: Reads what it decides about in the unit of work that it is given, and changes
-                nothing else: it may be called several times, and only the last call is kept.
-            frees_space: It lets room become free, or is an operator's: on a full disk it takes that
-                of the ballast.
-
-        Returns:
-            What the call of ``work`` returned that was committed.
-
-        Raises:
-            Unavailable: The database is locked or gone, or others were first every time.
-        """
         try:
             done = self._transact(work)
         except OutOfSpace:
@@ -248,12 +233,6 @@ class SqlStore:
 
     @contextmanager
     def write(self) -> Iterator[SqlUnitOfWork]:
-        """Commits when the block is left, rolls back when it raises; tried once.
-
-        Raises:
-            ConcurrentUpdate: Others changed what the unit of work had read; see `transact`.
-            Unavailable: The database is locked or gone.
-        """
         with self._turn_to_write(), _connected(self._writer) as connection:
             tx = self._transaction(connection)
             yield SqlUnitOfWork(tx, self._now, self)
@@ -264,33 +243,17 @@ class SqlStore:
             failpoint("commit:after")
 
     def fenced(self, epoch: int) -> SqlStore:
-        """The same store, whose transactions that write fail once another epoch has begun.
-
-        Each begins with a lock on the leader's lease: whoever takes the lease waits for it.
-        """
         fenced = copy.copy(self)
         fenced._epoch = epoch
         return fenced
 
     def ping(self) -> None:
-        """Raises Unavailable."""
         with translated(), self._reader.connect() as connection:
             connection.execute(text("SELECT 1 FROM event_counter"))
 
     def prune(
         self, limits: Limits, *, dry_run: bool = False
     ) -> Mapping[RetentionClass, PruneReport]:
-        """Delete what is past its limit, a little at a time, so that others get on.
-
-        What is live, what something live refers to, and what is younger stays.
-
-        Args:
-            limits: What is older goes, by class.
-            dry_run: Only count it.
-
-        Returns:
-            What went, or would go, of each class that has a limit.
-        """
         now = self._now()
         found: dict[RetentionClass, PruneReport] = {}
         for name, rule in RULES.items():
@@ -336,10 +299,6 @@ class SqlStore:
                     return
 
     def record_progress(self, attempt: Attempt, progress: float) -> None:
-        """Keep how far a running attempt is in its phase; it is written within a second, or so.
-
-        Whoever reads this store sees it at once; other processes see it when it is written.
-        """
         assert attempt.phase is not None
         tick = Tick(attempt.benchmark_id, attempt.number, attempt.phase, progress)
         self._progress.note(tick)
@@ -352,7 +311,6 @@ class SqlStore:
         self.transact(lambda uow: write_ticks(uow.tx, ticks))
 
     def close(self) -> None:
-        """Write the progress that is kept, and close all connections."""
         self._progress.close()
         self._reader.dispose()
         self._writer.dispose()
@@ -485,10 +443,3 @@ def _postgresql(url: URL, wait_s: float) -> Engine:
         connection.commit()
 
     return engine
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import Store, UnitOfWork
-
-    _: Store = SqlStore("")
-    __: UnitOfWork = cast(SqlUnitOfWork, None)

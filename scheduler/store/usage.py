@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from sqlalchemy import (
     BindParameter,
@@ -20,6 +20,7 @@ from sqlalchemy import (
 
 from edgeyard.scheduler.model.benchmark import LIVE, Status
 from edgeyard.scheduler.model.quotas import Usage
+from edgeyard.scheduler.ports import UsageCounts
 from edgeyard.scheduler.store.tables import (
     UtcTime,
     benchmarks,
@@ -60,51 +61,42 @@ _RUN = select(
 )
 
 
-class SqlUsage:
-    """`edgeyard.scheduler.ports.UsageCounts` in SQL."""
+class SqlUsage(UsageCounts):
+    """`UsageCounts` in SQL."""
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
 
     def lock(self, user_id: str) -> None:
-        """Let nobody else add to what the user has until the end of the unit of work."""
         if self._tx.locks:
             self._tx.insert(user_usage, {"user_id": user_id, "stored_bytes": 0})
             self._tx.rows(_LOCK, {"user_id": user_id})
 
     def stored_bytes(self, user_id: str) -> int:
-        """Bytes of the user's content, with what this unit of work names."""
         self._tx.count_names()
         return cast("int | None", self._tx.value(_BYTES, {"user_id": user_id})) or 0
 
     def files(self, user_id: str) -> int:
-        """Names of uploaded files."""
         return self._counted(_FILES, user_id)
 
     def pending(self, user_id: str) -> int:
-        """Benchmarks that wait."""
         return self._counted(_PENDING, user_id)
 
     def live(self, user_id: str) -> int:
-        """Benchmarks that wait or run."""
         return self._counted(_ALL_LIVE, user_id)
 
     def schedules(self, user_id: str) -> int:
-        """Active schedules."""
         return self._counted(_SCHEDULES, user_id)
 
     def tokens(self, user_id: str, now: datetime) -> int:
-        """Tokens that are neither revoked nor expired."""
         return cast(int, self._tx.value(_TOKENS, {"user_id": user_id, "now": now}))
 
     def run(self, benchmark_id: str, attempt: int) -> tuple[int, int]:
-        """Number and bytes of the files that an attempt uploaded."""
         row = self._tx.row(_RUN, {"id": benchmark_id, "number": attempt})
         assert row is not None
         return cast(int, row["files"]), int(cast(int, row["size"]))
 
     def of(self, user_id: str, now: datetime) -> Usage:
-        """All that a user has."""
         return Usage(
             user_id=user_id,
             stored_bytes=self.stored_bytes(user_id),
@@ -116,15 +108,8 @@ class SqlUsage:
         )
 
     def all(self, now: datetime) -> Sequence[Usage]:
-        """Of every account, in order of id."""
         ids = self._tx.rows(select(users.c.user_id).order_by(users.c.user_id))
         return [self.of(cast(str, row["user_id"]), now) for row in ids]
 
     def _counted(self, query: Select[Any], user_id: str) -> int:
         return cast(int, self._tx.value(query, {"user_id": user_id}))
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.ports import UsageCounts
-
-    _: UsageCounts = SqlUsage(cast(Transaction, None))

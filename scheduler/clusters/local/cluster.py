@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from edgeyard.devices.inventory import sandbox_of
 from edgeyard.devices.model import Board, Host, Sandbox
@@ -65,7 +64,7 @@ class _Entry:
     thread: threading.Thread | None = None
 
 
-class LocalCluster:
+class LocalCluster(Cluster, NodeSource):
     """Runs jobs on slices of this machine. Thread-safe.
 
     It gets nothing but a job's text and secrets, as Nomad does. Jobs do not outlive it: their
@@ -104,18 +103,9 @@ class LocalCluster:
     # --- Cluster ---
 
     def check(self, hcl: str) -> None:
-        """Raise `JobRefused` or `HclError` if this job would not be taken."""
         admit(parse_job(hcl))
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
-        """Take a job, create-only; it starts at once where a board is free.
-
-        Raises:
-            JobExists: The id is taken.
-            JobRefused: It asks for what is not done here.
-            HclError: The text is not a job that is known.
-            ClusterUnreachable: The cluster is being closed.
-        """
         job = self._admitted(job_id, hcl, secrets)
         with self._change:
             if self._closed:
@@ -133,7 +123,6 @@ class LocalCluster:
         failpoint("local:registered")
 
     def stop(self, job_id: str) -> None:
-        """End the job; its board is free when its processes are gone."""
         with self._change:
             entry = self._jobs.get(job_id)
             if entry is None or entry.state.run is JobRun.ENDED:
@@ -144,20 +133,13 @@ class LocalCluster:
                 self._end(entry, Ending(stopped=True))
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
-        """States by id; unknown ids are absent."""
         with self._change:
             return {job_id: self._jobs[job_id].state for job_id in job_ids if job_id in self._jobs}
 
     def state_index(self) -> int | None:
-        """None: what this cluster does not know is gone."""
         return None
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
-        """A part of a task's log, also of jobs of a former life of this cluster.
-
-        Raises:
-            NotFound: No such job or stream, or its log is gone.
-        """
         with self._change:
             entry = self._jobs.get(job_id)
             ended = entry is None or entry.state.run is JobRun.ENDED
@@ -179,11 +161,11 @@ class LocalCluster:
         )
 
     def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
-        """Raise NotFound: a task's folder goes when the task ends, its logs apart."""
+        # A task's folder is removed when the task ends; its logs are stored elsewhere.
         raise NotFound("result file", f"{job_id}/{name}")
 
     def events(self, stop: threading.Event) -> Iterator[str]:
-        """Ids of jobs that changed; "" at the start, and after a listener fell behind."""
+        """Yield "" first, and whenever a listener fell behind; see `Cluster.events`."""
         listener: queue.Queue[str] = queue.Queue(maxsize=_LISTENER_EVENTS)
         listener.put("")
         with self._change:
@@ -199,26 +181,22 @@ class LocalCluster:
                 self._listeners.remove(listener)
 
     def secrets_of(self, job_id: str) -> Mapping[str, str]:
-        """None: jobs die with this process, so that no other one's are ever found here."""
+        # Jobs end with this process, so it never meets jobs of another one.
         return {}
 
     def strays(self) -> Mapping[str, str | None]:
-        """None: see `secrets_of`."""
         return {}
 
     def page_of(self, job_id: str) -> str | None:
-        """None: there is no page beside Edgeyard's own."""
         return None
 
     def retire(self) -> None:
-        """End all tasks; others may be dispatched when this server leads again."""
         with self._change:
             entries = list(self._jobs.values())
         for entry in entries:
             self.stop(entry.job.job_id)
 
     def close(self) -> None:
-        """End all tasks and wait for them; no job is taken any more."""
         with self._change:
             self._closed = True
             entries = list(self._jobs.values())
@@ -234,7 +212,6 @@ class LocalCluster:
     # --- NodeSource ---
 
     def hosts(self) -> tuple[Host, ...]:
-        """This machine, with its boards as they are now."""
         with self._change:
             pool, running = self._pool, dict(self._running)
         progress = {
@@ -245,7 +222,6 @@ class LocalCluster:
         return (Host(host_id=HOST_ID, name=HOST_ID, ready=True, boards=boards),)
 
     def loads(self) -> Mapping[str, LoadReport]:
-        """This machine's: its boards share it, and whatever else runs here."""
         report = self._load.look()
         return {} if report is None else {HOST_ID: report}
 
@@ -420,8 +396,3 @@ class LocalCluster:
         folders.sort(key=lambda folder: folder.stat().st_mtime, reverse=True)
         for folder in folders[self._kept_jobs :]:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-if TYPE_CHECKING:
-    _cluster: Cluster = LocalCluster((), Path())
-    _nodes: NodeSource = LocalCluster((), Path())

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 from edgeyard.devices.model import USED_OUTSIDE, Host
 from edgeyard.errors import (
@@ -70,7 +69,7 @@ _STREAMS = ("stdout", "stderr")
 _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-class NomadCluster:
+class NomadCluster(Cluster, NodeSource):
     """Jobs and boards of one Nomad. Thread-safe.
 
     A job of ours runs once: whatever Nomad would place again by itself (preempted, lost, drained)
@@ -130,7 +129,6 @@ class NomadCluster:
     # --- Cluster ---
 
     def check(self, hcl: str) -> None:
-        """Raise `JobRefused` or `HclError` if Nomad would not read this job as it is meant."""
         self._understood(hcl)
 
     def verify(self, meant: NomadJob, hcl: str) -> None:
@@ -151,16 +149,10 @@ class NomadCluster:
                 self._read.popitem(last=False)
 
     def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
-        """Register the job, create-only; what is registered is what was verified.
+        """Register the job that `verify` has read; see `Cluster.dispatch`.
 
-        The secrets lie in a Nomad variable that only the job's task can read, before the job is
-        there, and are never overwritten while it is.
-
-        Raises:
-            JobExists: The id is taken; nothing changed.
-            JobRefused: Nomad will never take it.
-            HclError: Its text does not mean what it seems to.
-            ClusterUnreachable: Whether it was taken is unknown.
+        Before the job exists, its secrets are stored in a Nomad variable that only its task can
+        read. They are never overwritten while it exists.
         """
         with self._lock:
             read = self._read.pop(_key(hcl), None)
@@ -180,7 +172,7 @@ class NomadCluster:
         failpoint("nomad:after")
 
     def stop(self, job_id: str) -> None:
-        """Stop the job, and the run that its periodic start made; returns at once."""
+        """Stop the job and the run that its periodic start made; see `Cluster.stop`."""
         if _JOB_ID.fullmatch(job_id) is None:
             return
         live = [
@@ -194,7 +186,6 @@ class NomadCluster:
             self._housekeeper.settle(job_id, ())
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
-        """States by id; an id that Nomad does not know is absent."""
         wanted = [job_id for job_id in job_ids if _JOB_ID.fullmatch(job_id)]
         if not wanted:
             return {}
@@ -234,15 +225,9 @@ class NomadCluster:
         return states
 
     def state_index(self) -> int | None:
-        """Return the index of the list of jobs that `states` read last."""
         return self._state_index
 
     def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
-        """A part of the task's log, from the host that it ran on.
-
-        Raises:
-            NotFound: No such job or stream, or its log is gone.
-        """
         if stream not in _STREAMS or _JOB_ID.fullmatch(job_id) is None:
             raise NotFound("log", f"{job_id}/{stream}")
         state = self.states([job_id]).get(job_id)
@@ -260,11 +245,6 @@ class NomadCluster:
         )
 
     def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
-        """Yield a result file from the folder of the job's task; it is there until Nomad clears it.
-
-        Raises:
-            NotFound: There is none, or its host has cleared it.
-        """
         if _JOB_ID.fullmatch(job_id) is None:
             raise NotFound("job", job_id)
         first = first_of(self._client.allocations(_filter([job_id], job_id)))
@@ -274,40 +254,36 @@ class NomadCluster:
         return self._client.file(str(first["ID"]), f"{task}/local/results/{name}")
 
     def events(self, stop: threading.Event) -> Iterator[str]:
-        """Ids of jobs to look at, "" for all of them and the boards."""
         self._housekeeper.start()
         return follow(self._client, stop)
 
     def secrets_of(self, job_id: str) -> Mapping[str, str]:
-        """Read from the job's Nomad variable."""
         return self._client.secrets(job_id) if _JOB_ID.fullmatch(job_id) else {}
 
     def strays(self) -> Mapping[str, str | None]:
-        """As the last looks at jobs and allocations found them."""
         holds = self._stray_holds
         return {job_id: holds.get(job_id) for job_id in sorted(self._housekeeper.strays)}
 
     def retire(self) -> None:
-        """Nothing: whoever leads finds all jobs here."""
+        pass  # the next leader finds all jobs in Nomad
 
     def close(self) -> None:
-        """End the threads and drop the connections; Nomad's jobs go on."""
         self._housekeeper.close()
         self._load_watch.close()
         self._beside.shutdown(wait=False)
         self._client.close()
 
     def page_of(self, job_id: str) -> str | None:
-        """Address of the job's page in Nomad's UI."""
         return self._access.page_of(job_id)
 
     # --- NodeSource ---
 
     def hosts(self) -> tuple[Host, ...]:
-        """All nodes with their boards; a board is busy while an allocation holds it.
+        """Return all nodes as hosts; a board is busy while an allocation holds it.
 
         Raises:
-            ClusterUnreachable: Also where the database is new and Nomad is full of our jobs.
+            ClusterUnreachable: Nomad does not answer, or it runs our jobs although the database is
+                empty.
         """
         self._check_database_ownership()
         nodes = self._beside.submit(self._all_nodes)
@@ -325,7 +301,7 @@ class NomadCluster:
         return hosts
 
     def loads(self) -> Mapping[str, LoadReport]:
-        """What nodes told last of their machines; asking them goes on in the background."""
+        """Return the last known loads; nodes are asked in the background."""
         return self._load_watch.latest()
 
     def _known_hosts(self) -> tuple[Host, ...]:
@@ -510,8 +486,3 @@ def _filter(job_ids: Sequence[str], prefix: str) -> str:
 def _tasks(allocation: Json) -> Sequence[str]:
     states = allocation.get("TaskStates")
     return [str(name) for name in states] if isinstance(states, Mapping) else ()
-
-
-if TYPE_CHECKING:
-    _cluster: Cluster = NomadCluster(NomadAccess())
-    _nodes: NodeSource = NomadCluster(NomadAccess())
