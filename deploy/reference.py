@@ -10,7 +10,7 @@ from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
 from edgeyard.benchmark_api.settings import settings_page
-from edgeyard.devices.inventory_schema import inventory_schema
+from edgeyard.devices.inventory_file import inventory_schema
 from edgeyard.scheduler.learning.features import features_page
 from edgeyard.scheduler.solvers.document import DOCUMENT_SCHEMA, PLAN_SCHEMA
 

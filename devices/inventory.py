@@ -7,25 +7,19 @@ The file has the shape of the platform's ``target.json``::
                 "engines": {"ort": {"version": "1.20", "supported_types": ["TYPE1", "TYPE2"]}},
                 "local": {"cpus": [0], "threads": 1}}]}
 
-``local`` is ours: the board is a slice of this machine. So are ``ssh``, for a board behind its host
-(``{"host", "port", "user", "identity_file", "known_hosts_file", "python"}``), and ``hooks``, a list
-of ``{"when", "run", "on", "timeout_s"}`` that are run around each benchmark, and ``sandbox``
-(``{"mode", "devices", "paths"}``), how they are confined. What the platform adds
-for its hosts (``image``, ``volumes``, ``env``, ``auth`` of an engine) is skipped and never kept; of
-``devices`` the paths are, since a board whose files are gone is gone.
+`edgeyard.devices.inventory_file` describes all of it.
 """
 
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Dict, List, Optional, Tuple
 
-from edgeyard.devices.inventory_reader import BoardsReader
+from edgeyard.devices.inventory_file import BoardEntry, boards_of
 from edgeyard.devices.model import (
-    DEFAULT_SANDBOX,
     Board,
     BoardEngine,
     LocalSlice,
@@ -131,46 +125,16 @@ class Inventory:
 
     @classmethod
     def _checked(cls, data: object, problems: List[str]) -> "Inventory":
-        reader = BoardsReader(problems)
-        boards = reader.boards(data)
+        boards = boards_of(data, problems)
         if problems:
             raise ConfigError(problems)
         return cls(with_shared_cores(boards))
 
     def to_json(self) -> Dict[str, List[Dict[str, object]]]:
-        """The shape of the file, with sizes in bytes."""
+        """Return the content of the file, with sizes in bytes and without defaults."""
         found: Dict[str, List[Dict[str, object]]] = {}
         for board in self.boards:
-            entry: Dict[str, object] = {
-                "target_uid": board.target_uid,
-                "memory": {"storage": board.storage_bytes, "ram": board.ram_bytes},
-                "engines": {
-                    engine.name: {
-                        "version": engine.version,
-                        "supported_types": sorted(engine.supported_types),
-                    }
-                    for engine in board.engines
-                },
-            }
-            if board.local is not None:
-                entry["local"] = {
-                    "cpus": list(board.local.cpus),
-                    "threads": board.local.threads,
-                }
-            if board.ssh is not None:
-                entry["ssh"] = {
-                    each.name: getattr(board.ssh, each.name)
-                    for each in fields(board.ssh)
-                    if getattr(board.ssh, each.name) != each.default
-                }
-            if board.hooks:
-                entry["hooks"] = [{**asdict(hook), "run": list(hook.run)} for hook in board.hooks]
-            if board.sandbox != DEFAULT_SANDBOX:
-                entry["sandbox"] = {
-                    "mode": board.sandbox.mode,
-                    "devices": list(board.sandbox.devices),
-                    "paths": list(board.sandbox.paths),
-                }
+            entry = BoardEntry.of(board).model_dump(exclude_defaults=True)
             found.setdefault(board.family, []).append(entry)
         return found
 

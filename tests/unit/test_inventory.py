@@ -80,13 +80,16 @@ def test_every_mistake_is_told_with_its_place() -> None:
         "$.rpi4b[2].memory.ram",
         "$.rpi4b[2].memory.storage",
         "$.rpi4b[3].engines.1",
+        "$.rpi4b[3].engines.1.supported_types",
         "$.rpi4b[3].engines.ort.supported_types",
         "$.rpi4b[4].local.cpus",
         "$.rpi4b[5].local.threads",
         "$.rpi4b[6].colour",
         "$.rpi4b[8].target_uid",
         "$.rpi4b[9]",
-        "$.rpi4b[10]",
+        "$.rpi4b[10].target_uid",
+        "$.rpi4b[10].memory",
+        "$.rpi4b[10].engines",
     ]
 
 

@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
-from edgeyard.devices.inventory_schema import inventory_schema
+from edgeyard.devices.inventory_file import inventory_schema
 from edgeyard.devices.model import BoardEngine
 from edgeyard.errors import ConfigError
 
@@ -104,6 +104,12 @@ CHANGES: list[tuple[tuple[Any, ...], Any]] = [
     (("rpi4b", 0, "hooks", 0, "timeout_s"), 3601),
     (("rpi4b", 0, "hooks", 0, "timeout_s"), True),
     (("rpi4b", 0, "hooks", 0, "shell"), True),
+    (("rpi4b", 0, "ssh", "host"), "-oProxyCommand=x"),
+    (("rpi4b", 0, "ssh", "user"), "a b"),
+    (("rpi4b", 0, "sandbox"), {"paths": ["/a/../b"]}),
+    (("rpi4b", 0, "sandbox"), {"mode": "never"}),
+    (("rpi4b", 0, "local"), {"cpus": []}),
+    (("rpi4b", 0, "memory", "ram"), 1.5),
 ]
 
 
@@ -119,6 +125,25 @@ def test_what_the_reader_refuses_does_not_fit(path: tuple[Any, ...], value: Any)
         at[path[-1]] = value
     assert not reads(data)
     assert not VALIDATOR.is_valid(data)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(path, value) for path, value in CHANGES if len(path) > 2],
+    ids=lambda each: str(each)[:40],
+)
+def test_a_message_names_the_place_and_repeats_no_value(path: tuple[Any, ...], value: Any) -> None:
+    """Values may hold the registry's password."""
+    data = copy.deepcopy(WHOLE)
+    at: Any = data
+    for step in path[:-1]:
+        at = at[step]
+    at[path[-1]] = {"CANARY": "CANARY"}
+    with pytest.raises(ConfigError) as caught:
+        Inventory.from_json(data)
+    place = "$" + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+    assert all(problem.startswith(place) for problem in caught.value.problems)
+    assert all("CANARY" not in problem.partition(": ")[2] for problem in caught.value.problems)
 
 
 def test_a_local_board_fits_and_one_of_both_kinds_does_not() -> None:
