@@ -17,7 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.users import Role, User
+from edgeyard.scheduler.model.users import ApiToken, Role, User
+from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import Clock, Store
 
 TOKEN_PREFIX = "ey_"
@@ -30,6 +31,10 @@ CACHE_SIZE = 10_000
 KNOWN_S = 600.0
 """A token that was good so lately is asked for although others from its address were not."""
 
+_FORM = (
+    "send Authorization: Bearer TOKEN, with the access token of a log-in or one that "
+    "`edgeyard tokens create` made"
+)
 _TOKEN_PATTERN = re.compile(r"[A-Za-z0-9_.~+/-]{8,512}=*")
 
 
@@ -144,17 +149,18 @@ class Authenticator:
                 known = uow.accounts.token_by_hash(sha256)
                 user = uow.accounts.user(known.user_id)
         except NotFound:
-            raise NotAuthenticated("the token is not known") from None
+            raise NotAuthenticated(
+                "no such token is known here: log in again, or send another token"
+            ) from None
         role = present_role(known.role, user.role)
         if known.refreshes:
             raise NotAuthenticated(
                 "this is a refresh token: it is good for POST /api/users/token/refresh alone"
             )
-        good = hmac.compare_digest(known.sha256, sha256)
-        over = known.expires_at is not None and known.expires_at <= now
-        if not good or over or known.revoked_at is not None or user.disabled:
+        refusal = _refusal(known, user, now)
+        if refusal is not None:
             self._recent.pop(sha256, None)
-            raise NotAuthenticated("the token is expired or revoked")
+            raise NotAuthenticated(refusal)
         if role is None:
             self._recent.pop(sha256, None)
             raise NotAuthenticated(f"the token is a {known.role.value}'s, which its user is not")
@@ -172,6 +178,24 @@ class Authenticator:
         self._recent = {}
 
 
+def _refusal(token: ApiToken, user: User, now: datetime) -> str | None:
+    """Return why a token is no longer good, and what to do; None: it is good."""
+    again = "log in again" if token.session_id is not None else "send another token"
+    if user.disabled:
+        return f"account {user.user_id} is disabled: ask an operator"
+    if token.revoked_at is not None:
+        return f"the token was revoked at {time_to_json(token.revoked_at)}: {again}"
+    if token.expires_at is None or token.expires_at > now:
+        return None
+    at = time_to_json(token.expires_at)
+    if token.session_id is None:
+        return f"the token expired at {at}: {again}"
+    return (
+        f"the access token expired at {at}: get another one with the refresh token "
+        "(POST /api/users/token/refresh), or log in again"
+    )
+
+
 def bearer_token(request: Request) -> str | None:
     """The token that the request carries, if it carries one.
 
@@ -183,8 +207,10 @@ def bearer_token(request: Request) -> str | None:
         return None
     scheme, _, token = header.partition(" ")
     token = token.strip()
-    if scheme.lower() != "bearer" or _TOKEN_PATTERN.fullmatch(token) is None:
-        raise NotAuthenticated("the Authorization header holds no bearer token")
+    if scheme.lower() != "bearer":
+        raise NotAuthenticated(f"the Authorization header has another scheme: {_FORM}")
+    if _TOKEN_PATTERN.fullmatch(token) is None:
+        raise NotAuthenticated(f"the token in the Authorization header is malformed: {_FORM}")
     return token
 
 

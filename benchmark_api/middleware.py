@@ -94,9 +94,10 @@ class RequestMiddleware:
             observe = self._metrics.http.labels(method, route, str(status)).observe
             self._observe[key] = observe
         observe(took_s)
-        if status >= 500 or logger.isEnabledFor(logging.DEBUG):
+        level = _log_level(status)
+        if logger.isEnabledFor(level):
             logger.log(
-                logging.ERROR if status >= 500 and status != 503 else logging.DEBUG,
+                level,
                 "request answered",
                 extra={
                     "event": "request",
@@ -107,6 +108,13 @@ class RequestMiddleware:
                     "took_ms": round(took_s * 1000, 1),
                 },
             )
+
+
+def _log_level(status: int) -> int:
+    """Return how serious an answer is for an operator, who can mend only what broke here."""
+    if status == 501:  # what is not built, which the client is told
+        return logging.INFO
+    return logging.ERROR if status >= 500 and status != 503 else logging.DEBUG
 
 
 def _request_id(scope: Scope) -> str:

@@ -37,8 +37,13 @@ class Files(Protocol):
         """
         ...
 
-    def user_files(self, user_id: str | None, *, limit: int) -> Sequence[UserFile]:
-        """Return a user's files, newest first; None: everybody's."""
+    def user_files(self, user_id: str | None, *, limit: int | None = None) -> Sequence[UserFile]:
+        """Return at most `limit` uploaded files, newest first.
+
+        Args:
+            user_id: Whose; None: everybody's.
+            limit: None: all of them.
+        """
         ...
 
     def remove_user_file(self, file_id: str) -> UserFile:

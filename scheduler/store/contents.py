@@ -128,7 +128,7 @@ class SqlFiles(Files):
             self._tx.row(select(user_files).where(user_files.c.file_id == file_id)), file_id
         )
 
-    def user_files(self, user_id: str | None, *, limit: int) -> Sequence[UserFile]:
+    def user_files(self, user_id: str | None, *, limit: int | None = None) -> Sequence[UserFile]:
         query = select(user_files).order_by(*_NEWEST).limit(limit)
         if user_id is not None:
             query = query.where(user_files.c.user_id == user_id)

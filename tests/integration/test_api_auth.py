@@ -577,6 +577,37 @@ def test_anothers_thing_and_no_thing_look_the_same(api: Api, path: str) -> None:
 def test_a_malformed_header_is_no_token(api: Api, header: str) -> None:
     answer = api.as_(None).get("/v1/me", headers={"Authorization": header})
     assert answer.status_code == 401
+    assert "send Authorization: Bearer TOKEN" in answer.json()["detail"]
+
+
+def test_a_token_that_is_not_good_is_refused_with_the_reason_and_what_to_do(api: Api) -> None:
+    def refusal(token: str) -> str:
+        answer = api.as_(None).get("/v1/me", headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == 401
+        assert token not in answer.text
+        return str(answer.json()["detail"])
+
+    def made(**more: object) -> dict[str, str]:
+        operator = api.as_("operator")
+        found = operator.post("/v1/tokens", json={"user_id": "dora", **more}).json()
+        assert isinstance(found, dict)
+        return found
+
+    assert api.as_("operator").post("/v1/users", json={"user_id": "dora"}).status_code == 201
+    assert "malformed" in refusal("short")
+    assert "no such token is known" in refusal("ey_of-another-server")
+    revoked = made()
+    api.as_("operator").delete(f"/v1/tokens/{revoked['token_id']}")
+    assert "was revoked" in refusal(revoked["token"])
+    expired = made(expires_at=(api.clock.now() + timedelta(seconds=60)).isoformat())
+    disabled = made()
+    api.clock.ahead += timedelta(seconds=61)
+    try:
+        assert "expired at " in refusal(expired["token"])
+    finally:
+        api.clock.ahead -= timedelta(seconds=61)
+    api.as_("operator").patch("/v1/users/dora", json={"disabled": True})
+    assert "account dora is disabled: ask an operator" in refusal(disabled["token"])
 
 
 def test_a_disabled_account_is_out_at_once(api: Api) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from edgeyard.benchmark_api.routes.platform import parameters
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.runner.engines import litert, ort
 from edgeyard.scheduler.model.benchmark import FileRole
+from edgeyard.scheduler.model.files import UserFile
 from tests.builders.api import MODEL, Api, running
 
 
@@ -154,6 +156,50 @@ def test_parameters_without_an_effect_or_out_of_range_are_refused(
     assert refused.status_code == 422
     assert f"/parameters/{next(iter(values))}" in refused.json()["error"]
     assert said in refused.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/api/benchmarks", "/api/benchmarks/public"])
+def test_a_type_that_does_not_exist_is_refused_with_those_that_do(api: Api, path: str) -> None:
+    refused = api.as_().get(path, params={"benchmark_type": "TYPE9"})
+    assert refused.status_code == 422
+    assert "/benchmark_type" in refused.json()["error"]
+    assert "TYPE1, TYPE2, TYPE3" in refused.json()["error"]
+    assert api.as_().get(path, params={"benchmark_type": "TYPE3"}).status_code == 200
+
+
+def test_what_is_not_built_is_no_error_of_the_server(
+    api: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        assert api.as_().get("/api/benchmarks/fl").status_code == 501
+    found = [
+        record
+        for record in caplog.records
+        if record.getMessage() == "request answered" and getattr(record, "status", None) == 501
+    ]
+    assert [record.levelno for record in found] == [logging.INFO]
+
+
+def test_all_files_are_listed_however_many_there_are(api: Api) -> None:
+    """The client has no pages for them, and takes a dataset that is not listed for absent."""
+    upload = {"model": ("first.onnx", MODEL)}
+    assert api.as_("bob").post("/api/models/download", files=upload).status_code == 201
+    first = dataset(api, b"the first rows", who="bob")
+    with api.store.write() as uow:
+        for number in range(1001):
+            uow.files.add_user_file(
+                UserFile(
+                    file_id=f"file-listed-{number}",
+                    user_id="bob",
+                    name=f"{number}.bin",
+                    sha256=hashlib.sha256(b"%d" % number).hexdigest(),
+                    size_bytes=1,
+                    created_at=api.clock.now(),
+                )
+            )
+    assert first in api.as_("bob").get("/api/benchmarks/datasets").json()
+    listed = api.as_("bob").get("/api/models/list").json()["user_models"]
+    assert [each["model"] for each in listed] == ["first.onnx"]
 
 
 def test_a_batch_size_goes_with_a_dataset(api: Api) -> None:

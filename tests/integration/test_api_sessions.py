@@ -84,7 +84,10 @@ def test_an_access_token_expires_and_a_refresh_token_later(api: Api, user: str) 
     made = tokens(api, user)
     api.clock.ahead += timedelta(seconds=1801)
     try:
-        assert me(api, made["access_token"]).status_code == 401
+        refused = me(api, made["access_token"])
+        assert refused.status_code == 401
+        assert "the access token expired at " in refused.json()["detail"]
+        assert "POST /api/users/token/refresh" in refused.json()["detail"]
         assert refresh(api, made["refresh_token"]).status_code == 200
         api.clock.ahead += timedelta(days=30)
         assert refresh(api, made["refresh_token"]).status_code == 401

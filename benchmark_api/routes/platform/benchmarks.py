@@ -24,7 +24,14 @@ from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.model.benchmark import LIVE, Benchmark, BenchmarkFile, FileRole, Status
+from edgeyard.scheduler.model.benchmark import (
+    LIVE,
+    Benchmark,
+    BenchmarkFile,
+    BenchmarkType,
+    FileRole,
+    Status,
+)
 from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
 from edgeyard.scheduler.model.wire import JsonObject
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -213,7 +220,7 @@ def list_benchmarks(
         status=_statuses(status),
         family=platform,
         engine=engine,
-        benchmark_type=benchmark_type,
+        benchmark_type=_type(benchmark_type),
         model=model,
         include_deleted=False,
     )
@@ -243,6 +250,7 @@ def list_public(
 ) -> Response:
     """Benchmarks that everybody may see: in Edgeyard there are none."""
     _statuses(status)
+    _type(benchmark_type)
     if page > 1:
         return client_problem(404, "not_found", f"page {page} does not exist: there is 1")
     return answer(_listed((), 1, page_length, 1, 0))
@@ -268,6 +276,14 @@ def _statuses(word: str | None) -> frozenset[Status] | None:
         known = ", ".join(dict.fromkeys(translation.STATUSES.values()))
         raise InvalidInput.at("/status", "is no status", known)
     return found
+
+
+def _type(word: str | None) -> str | None:
+    """Return the type of a filter. Raises InvalidInput: no benchmark has it."""
+    known = [each.value for each in BenchmarkType]
+    if word is not None and word not in known:
+        raise InvalidInput.at("/benchmark_type", "is no type of benchmarks", ", ".join(known))
+    return word
 
 
 @router.api_route("/fl", methods=["GET"], responses=_NOT_BUILT)

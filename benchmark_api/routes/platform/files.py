@@ -29,7 +29,6 @@ from edgeyard.scheduler.ports import UnitOfWork
 datasets = APIRouter(prefix="/api/benchmarks/datasets", tags=["platform"])
 models = APIRouter(prefix="/api/models", tags=["platform"])
 
-MAX_LISTED = 1000
 PLATFORM = "user_models"
 """The one source of models: what users upload, or a URL."""
 
@@ -181,7 +180,7 @@ def _model(context: Context, caller: Caller, name: str) -> UserFile:
 
 def _files(context: Context, caller: Caller) -> list[UserFile]:
     with context.services.store.read() as uow:
-        return list(uow.files.user_files(caller.user_id, limit=MAX_LISTED))
+        return list(uow.files.user_files(caller.user_id))
 
 
 def _is_dataset(file: UserFile) -> bool:
