@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgeyard.benchmark_api.cli.output import MARKS, plain, three_digits
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
+from edgeyard.benchmark_api.sdk.fields import number
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ class Bar:
     """One benchmark's latency.
 
     Attributes:
-        low_ms: Lower end of the p50's confidence interval; None: not known.
+        low_ms: Lower end of the p50's confidence interval, with the variance between runs where
+            it is known; None: not known.
     """
 
     model: str
@@ -54,6 +56,7 @@ def bars_of(results: Iterable[Results]) -> list[Bar]:
         if latency is None or latency.p50_ms is None:
             continue
         row = one.summary
+        low, high = number(row, "p50_repeat_low_ms"), number(row, "p50_repeat_high_ms")
         where = plain(row.get("target_uid") or row.get("target"))
         engine = plain(row.get("runtime"))
         bars.append(
@@ -61,8 +64,8 @@ def bars_of(results: Iterable[Results]) -> list[Bar]:
                 model=label,
                 series=f"{where} · {engine}" if len(engines) > 1 else where,
                 p50_ms=latency.p50_ms,
-                low_ms=latency.p50_low_ms,
-                high_ms=latency.p50_high_ms,
+                low_ms=latency.p50_low_ms if low is None else low,
+                high_ms=latency.p50_high_ms if high is None else high,
                 p90_ms=latency.p90_ms,
                 verdict=one.verdict.verdict if one.verdict else "comparable",
             )

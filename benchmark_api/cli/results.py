@@ -141,6 +141,8 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     if len({row.get("group") for row in rows}) > 1:
         names = ", ".join(WORKLOAD[name] for name in differing)
         parts.append(note("groups", f"measured different work ({names}); ratios are within each"))
+    for board, sentence in _between_runs_of_boards(rows):
+        parts.append(note(f"interval of ratios on {board}", sentence))
     for row in rows:
         told = reasons_of(row)
         if told:
@@ -149,6 +151,16 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
             )
             parts.append(note(f"{who} is {plain(row.get('verdict'))}", told))
     return parts
+
+
+def _between_runs_of_boards(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Board and what its numbers' intervals include between runs, each pair once."""
+    told = (
+        (plain(row.get("target_uid")), _between_runs(row.get("between_runs")))
+        for row in rows
+        if row.get("ratio") is not None and len(rows) > 1
+    )
+    return [pair for pair in dict.fromkeys(told) if pair[1]]
 
 
 def _without_result(session: Session, rows: Sequence[Row]) -> list[RenderableType]:
@@ -302,6 +314,12 @@ def _facts(found: Results) -> Mapping[str, str]:
         if not trained:
             facts["inferences"] = plain(latency.count)
     row = found.summary
+    again_low = three_digits(row.get("p50_repeat_low_ms"))
+    again_high = three_digits(row.get("p50_repeat_high_ms"))
+    if again_low and again_high:
+        facts["repeated p50"] = (
+            f"95 %: {again_low} to {again_high} ms ({_between_runs(row.get('between_runs'))})"
+        )
     rate = three_digits(row.get("throughput_per_s"))
     facts["throughput"] = f"{rate} /s{mark}" if rate else ""
     facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
@@ -313,6 +331,11 @@ def _facts(found: Results) -> Mapping[str, str]:
         facts["peak memory"] += f" (the model's own: {own})"
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _between_runs(variation: object) -> str:
+    """Which variance between runs an interval includes, and where that comes from."""
+    return plain(variation.get("sentence")) if isinstance(variation, Mapping) else ""
 
 
 def _sandbox(confinement: object) -> str:

@@ -16,7 +16,8 @@ from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.engine.housekeeping import release
-from edgeyard.scheduler.model.benchmark import TERMINAL
+from edgeyard.scheduler.engine.repeatability import RunVariations
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.files import Report
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -55,11 +56,12 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         benchmark = visible(uow, benchmark_id, caller)
         reports = uow.files.reports(benchmark_id)
         files = uow.files.results(benchmark_id)
-    newest = views.newest(reports)
+        newest = views.newest(reports)
+        summary = _summary(benchmark, newest, RunVariations(uow)) if newest is not None else None
     told: JsonObject = {
         "benchmark_id": benchmark_id,
         "status": benchmark.status.value,
-        "summary": views.summary(benchmark, newest) if newest is not None else None,
+        "summary": summary,
         "reports": [
             {
                 "attempt": each.attempt,
@@ -124,7 +126,14 @@ def rows(
                 "", "asks for no benchmark", "benchmark_id=... or campaign_id=..."
             )
         every = uow.files.reports_of_many([each.benchmark_id for each in found])
-    newest: dict[str, Report] = {}
-    for report in sorted(every, key=lambda one: one.attempt):
-        newest[report.benchmark_id] = report
-    return answer({"items": [views.summary(each, newest.get(each.benchmark_id)) for each in found]})
+        newest: dict[str, Report] = {}
+        for report in sorted(every, key=lambda one: one.attempt):
+            newest[report.benchmark_id] = report
+        variations = RunVariations(uow)
+        items = [_summary(each, newest.get(each.benchmark_id), variations) for each in found]
+    return answer({"items": items})
+
+
+def _summary(benchmark: Benchmark, report: Report | None, variations: RunVariations) -> JsonObject:
+    variation = variations.of(benchmark, report.report) if report is not None else None
+    return views.summary(benchmark, report, variation)

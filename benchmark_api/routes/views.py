@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
 from edgeyard.benchmark_api.services import Services
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark, FileRole
+from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.files import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
@@ -22,6 +23,8 @@ from edgeyard.scheduler.model.wire import (
     time_to_json,
     user_file_to_json,
 )
+from edgeyard.scheduler.model.workload import workload
+from edgeyard.scheduler.prediction.repeatability import RunVariation, measured_number
 
 _PARTS = ("hcl", "explanation", "events", "logs", "results")
 
@@ -84,8 +87,16 @@ def newest(reports: Sequence[Report]) -> Report | None:
     return max(reports, key=lambda report: report.attempt, default=None)
 
 
-def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
-    """One row of a table of results; what was not measured is null."""
+def summary(
+    benchmark: Benchmark, report: Report | None, variation: RunVariation | None
+) -> JsonObject:
+    """One row of a table of results; what was not measured is null.
+
+    Args:
+        benchmark: Whose result it is.
+        report: Its newest report.
+        variation: What numbers of this work vary by on its board between runs.
+    """
     told = report.report if report is not None else {}
     latency = _table(told, "inference_latency")
     verdict = _table(told, "verdict")
@@ -93,6 +104,7 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
     accuracy = _table(told, "accuracy")
     reasons = verdict.get("reasons")
     low, high = _pair(latency, "p50_ci95")
+    repeat_low, repeat_high = _repeat_interval(told, benchmark.target_uid, variation)
     return {
         "benchmark_id": benchmark.benchmark_id,
         "model": benchmark.description.model,
@@ -106,6 +118,17 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
         "p50_low_ms": low,
         "p50_high_ms": high,
         "p50_degrees": _number(latency, "p50_ci95_degrees"),
+        "p50_repeat_low_ms": repeat_low,
+        "p50_repeat_high_ms": repeat_high,
+        "between_runs": None
+        if variation is None
+        else {
+            "share": variation.share,
+            "degrees": variation.degrees,
+            "source": variation.source.value,
+            "numbers": variation.numbers,
+            "sentence": variation.sentence,
+        },
         "p90_ms": _number(latency, "p90"),
         "p99_ms": _number(latency, "p99"),
         "mean_ms": _number(latency, "mean"),
@@ -121,43 +144,16 @@ def summary(benchmark: Benchmark, report: Report | None) -> JsonObject:
     }
 
 
-def workload(benchmark: Benchmark, report: Mapping[str, object]) -> JsonObject:
-    """What was measured: latencies may be compared where all of it is equal.
-
-    Args:
-        benchmark: Its description and files.
-        report: Its newest report; empty where there is none, and what it would state is null.
-    """
-    description = benchmark.description
-    hashes: dict[FileRole, list[str | None]] = {role: [] for role in FileRole}
-    for file in benchmark.files:
-        hashes[file.role].append(file.sha256)
-    feeds = _table(report, "feeds")
-    inputs: list[JsonObject] = [
-        {"name": name, "shape": shape.get("shape"), "dtype": shape.get("dtype")}
-        for name, shape in sorted(feeds.items())
-        if isinstance(shape, Mapping)
-    ]
-    stated = report.get("inputs")
-    if not inputs and isinstance(stated, list):
-        inputs = [dict(one) for one in stated if isinstance(one, Mapping)]
-    config = _table(_table(report, "training"), "config")
-    return {
-        "model_sha256": next(iter(hashes[FileRole.MODEL]), None),
-        "dataset_sha256": hashes[FileRole.DATASET],
-        "benchmark_type": description.benchmark_type.value,
-        "engine": description.runtime,
-        "engine_version": _word(_table(report, "engine_facts"), "version"),
-        "parameters": dict(description.parameters),
-        "inputs": inputs,
-        "batch_size": _number(_table(report, "accuracy"), "batch_size"),
-        "training": dict(config) or None,
-    }
-
-
-def _word(told: Mapping[str, object], key: str) -> str | None:
-    value = told.get(key)
-    return value if isinstance(value, str) else None
+def _repeat_interval(
+    report: Mapping[str, object], target_uid: str | None, variation: RunVariation | None
+) -> tuple[float | None, float | None]:
+    """The 95 % interval of what another run of the same work on the same board would give."""
+    p50 = _number(_table(report, "inference_latency"), "p50")
+    number = measured_number(report, target_uid or "", variation)
+    if p50 is None or number is None or variation is None:
+        return None, None
+    half = number.interval_half_width()
+    return p50 * math.exp(-half), p50 * math.exp(half)
 
 
 def _pair(told: Mapping[str, object], key: str) -> tuple[object, object]:

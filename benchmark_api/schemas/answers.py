@@ -358,6 +358,20 @@ class Workload(TypedDict):
     training: dict[str, Any] | None
 
 
+class BetweenRuns(TypedDict):
+    """What numbers of this work vary by on this board, beyond what one run states of itself.
+
+    ``share`` is the standard deviation relative to the number, ``degrees`` the degrees of freedom
+    of its square, ``numbers`` the repeated numbers that it comes from.
+    """
+
+    share: float
+    degrees: float
+    source: Literal["board", "family", "default"]
+    numbers: int
+    sentence: str
+
+
 class ResultRow(TypedDict):
     """One row of a comparison; what was not measured is null."""
 
@@ -373,6 +387,9 @@ class ResultRow(TypedDict):
     p50_low_ms: float | None
     p50_high_ms: float | None
     p50_degrees: float | None
+    p50_repeat_low_ms: float | None
+    p50_repeat_high_ms: float | None
+    between_runs: BetweenRuns | None
     p90_ms: float | None
     p99_ms: float | None
     mean_ms: float | None

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from edgeyard.benchmark_api.sdk.fields import Record, number, record, text
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, text, whole
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.prediction.repeatability import MeasuredNumber
 
 WORKLOAD = {
     "model_sha256": "model's content",
@@ -116,27 +120,46 @@ def _part(row: Record, name: str) -> object:
 
 def _ratio(row: Record, fastest: Record) -> tuple[float | None, float | None, float | None]:
     """The ratio to the fastest, with its 95 % interval."""
-    from edgeyard.devices.runner.interval import difference_half_width
-
     p50, least = _valid_p50(row), _valid_p50(fastest)
     if p50 is None or least is None:
         return None, None, None
     ratio = p50 / least
-    own, other = _error(row), _error(fastest)
+    own, other = _measured(row), _measured(fastest)
     if row is fastest or own is None or other is None:
         return ratio, None, None
-    # relative errors of a quotient are those of a difference of logarithms
-    half = difference_half_width(*own, *other)
+    half = own.ratio_half_width(other)
     return ratio, ratio * math.exp(-half), ratio * math.exp(half)
 
 
-def _error(row: Record) -> tuple[float, float] | None:
-    """Half the width of the p50's interval relative to the p50, and its degrees of freedom."""
+def _measured(row: Record) -> MeasuredNumber | None:
+    """A row's number with its errors; None where its run states no interval."""
+    from edgeyard.devices.runner.interval import student_quantile
+    from edgeyard.scheduler.prediction.repeatability import (
+        MeasuredNumber,
+        RunVariation,
+        VariationSource,
+    )
+
     p50, low, high = number(row, "p50_ms"), number(row, "p50_low_ms"), number(row, "p50_high_ms")
     degrees = number(row, "p50_degrees")
     if not p50 or low is None or high is None or degrees is None or high < low:
         return None
-    return (high - low) / 2 / p50, max(1.0, degrees)
+    between = record(row, "between_runs")
+    share, known = number(between, "share"), number(between, "degrees")
+    variation = None
+    if share is not None and known is not None:
+        variation = RunVariation(
+            share=share,
+            degrees=known,
+            source=VariationSource(text(between, "source")),
+            numbers=whole(between, "numbers") or 0,
+        )
+    return MeasuredNumber(
+        error=(high - low) / 2 / p50 / student_quantile(degrees),
+        degrees=degrees,
+        target_uid=text(row, "target_uid") or "",
+        variation=variation,
+    )
 
 
 def _valid_p50(row: Mapping[str, object]) -> float | None:

@@ -106,7 +106,7 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
     if n < FEWEST:
         return None
     median = float(np.median(samples))
-    phi = _dependence(samples)
+    phi = dependence(samples)
     tau = _indicator_time(phi)
     if n >= _LONG:
         tau = max(tau, autocorrelation_time(samples <= median))
@@ -148,28 +148,21 @@ def _median_factor(count: int) -> float:
     return _MEDIAN_OF_FOUR if count == 4 else math.sqrt(math.pi / 2 * (1 - 0.5 / count))
 
 
-def difference_half_width(
-    half: float, degrees: float, other_half: float, other_degrees: float
-) -> float:
-    """Half the width of the 95 % interval of the difference of two medians.
+def half_width_of(parts: Sequence[Tuple[float, float]]) -> float:
+    """Half the width of the 95 % interval of a sum of independent errors.
 
     Half-widths that come from few launches are wide because their own errors are little known. Of
-    two such numbers the difference is known better than either, so the two errors are added, not
-    the two widths, with the degrees of freedom of both (Welch, Biometrika 34, 1947).
+    two such numbers the difference is known better than either, so the errors are added, not the
+    widths, with the degrees of freedom of all (Welch, Biometrika 34, 1947).
 
     Args:
-        half: Half the width of the interval of one median, in any unit.
-        degrees: Its degrees of freedom.
-        other_half: Half the width of the other's, in the same unit.
-        other_degrees: Its degrees of freedom.
+        parts: The variance of each, and the degrees of freedom with which it is known.
     """
-    variance = (half / student_quantile(degrees)) ** 2
-    other_variance = (other_half / student_quantile(other_degrees)) ** 2
-    both = variance + other_variance
-    if both == 0:
+    variance = sum(one for one, _ in parts)
+    if variance == 0:
         return 0.0
-    degrees_of_both = both**2 / (variance**2 / degrees + other_variance**2 / other_degrees)
-    return student_quantile(degrees_of_both) * math.sqrt(both)
+    degrees = variance**2 / sum(one**2 / known for one, known in parts)
+    return student_quantile(degrees) * math.sqrt(variance)
 
 
 def student_quantile(degrees: float) -> float:
@@ -215,7 +208,7 @@ def _reached(ordered: NDArray[np.float64], median: float, reach: float) -> Tuple
     return low, median + beyond * (float(ordered[-1]) - median)
 
 
-def _dependence(samples: NDArray[np.float64]) -> float:
+def dependence(samples: NDArray[np.float64]) -> float:
     """Lag-1 autocorrelation of the ranks' normal scores without its bias, from 0 on."""
     n = len(samples)
     # the mean rank of equal samples, which a coarse clock gives: their order says nothing

@@ -39,8 +39,10 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report
+from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
+from edgeyard.scheduler.prediction.repeatability import own_error
 
 MAX_LOST_IN_A_ROW = 20
 """Attempts in a row that were lost with the server or their host, before a benchmark is given up
@@ -1004,6 +1006,8 @@ def _outcome(
     p50 = latency.get("p50") if isinstance(latency, Mapping) else None
     verdict = (report or {}).get("verdict")
     word = verdict.get("verdict") if isinstance(verdict, Mapping) else None
+    is_repeatable = word == "comparable" and attempt.target_uid and isinstance(p50, int | float)
+    error = own_error(report) if report is not None and is_repeatable else None
     return Outcome(
         benchmark_id=benchmark.benchmark_id,
         attempt=attempt.number,
@@ -1023,4 +1027,6 @@ def _outcome(
         user_id=benchmark.user_id,
         nb_inference=benchmark.description.nb_inference,
         variant=variant_of(benchmark),
+        workload=workload_digest(benchmark, report) if error is not None and report else None,
+        p50_error=error,
     )

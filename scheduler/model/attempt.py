@@ -168,6 +168,8 @@ class Outcome:
         variant: As in `edgeyard.scheduler.model.history.RunKind`.
         seq: Number in the order of commits, which the store gives it; 0: not stored yet.
         latency_p50_ms: None where nothing was measured.
+        workload: Digest of what was measured, and `p50_error`, the p50's standard error relative to
+            it, as far as one run can know it; both None unless the number is comparable.
         replaces: Number of the outcome that was learned too early, before a late result came;
             0: none.
     """
@@ -188,5 +190,7 @@ class Outcome:
     user_id: str = ""
     nb_inference: int = 20
     variant: str = ""
+    workload: str | None = None
+    p50_error: float | None = None
     seq: int = field(default=0, compare=False)
     replaces: int = field(default=0, compare=False)

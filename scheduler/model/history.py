@@ -369,3 +369,19 @@ def _joined(first: _Columns, second: _Columns, drop: int) -> _Columns:
 
 def _seconds(at: datetime) -> float:
     return (at - EPOCH).total_seconds()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepeatedNumber:
+    """A comparable number of a run, one of several of the same work.
+
+    Attributes:
+        workload: Digest of what was measured.
+        error: Standard error of the p50, relative to it, as far as its own run can know it.
+    """
+
+    benchmark_id: str
+    target_uid: str
+    workload: str
+    p50_ms: float
+    error: float

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
-from edgeyard.scheduler.model.history import PastRunColumns
+from edgeyard.scheduler.model.history import PastRunColumns, RepeatedNumber
 
 
 class Attempts(Protocol):
@@ -106,6 +106,12 @@ class Attempts(Protocol):
 
         No outcome with a lower number is committed later.
         """
+        ...
+
+    def repeated_numbers(
+        self, *, newest: int, target_uid: str | None = None, family: str | None = None
+    ) -> Sequence[RepeatedNumber]:
+        """Comparable numbers of a board or of a family's boards: the newest, oldest first."""
         ...
 
     def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, exists, func, literal_column, or_, select, tex
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model.attempt import ATTEMPT_MOVES, Attempt, AttemptState, Outcome
-from edgeyard.scheduler.model.history import PastRunColumns
+from edgeyard.scheduler.model.history import PastRunColumns, RepeatedNumber
 from edgeyard.scheduler.ports import Attempts
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import (
@@ -22,8 +22,9 @@ from edgeyard.scheduler.store.rows import (
     flat_row,
     outcome_of,
     past_runs_of,
+    repeated_number_of,
 )
-from edgeyard.scheduler.store.tables import LIVE_STATES, attempts, outcomes
+from edgeyard.scheduler.store.tables import IS_REPEATABLE, LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction, among
 
 _CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
@@ -99,6 +100,20 @@ _RUNS_AFTER = (
     .order_by(outcomes.c.seq.desc())
     .limit(bindparam("newest"))
 )
+_REPEATED = (
+    select(
+        outcomes.c.benchmark_id,
+        outcomes.c.target_uid,
+        outcomes.c.workload,
+        outcomes.c.latency_p50_ms,
+        outcomes.c.p50_error,
+    )
+    .where(text(IS_REPEATABLE))
+    .order_by(outcomes.c.seq.desc())
+    .limit(bindparam("newest"))
+)
+_REPEATED_OF_BOARD = _REPEATED.where(outcomes.c.target_uid == bindparam("uid"))
+_REPEATED_OF_FAMILY = _REPEATED.where(outcomes.c.family == bindparam("family"))
 _BY_JOB = select(attempts).where(attempts.c.job_id == bindparam("job"))
 _OWNERS = select(attempts.c.benchmark_id).where(among(attempts.c.job_id))
 
@@ -241,6 +256,15 @@ class SqlAttempts(Attempts):
     def outcomes_after(self, seq: int, *, newest: int) -> Sequence[Outcome]:
         rows = self._tx.rows(_OUTCOMES_AFTER, {"after": seq, "newest": newest})
         return [outcome_of(row) for row in reversed(rows)]
+
+    def repeated_numbers(
+        self, *, newest: int, target_uid: str | None = None, family: str | None = None
+    ) -> Sequence[RepeatedNumber]:
+        if target_uid is not None:
+            rows = self._tx.rows(_REPEATED_OF_BOARD, {"uid": target_uid, "newest": newest})
+        else:
+            rows = self._tx.rows(_REPEATED_OF_FAMILY, {"family": family, "newest": newest})
+        return [repeated_number_of(row) for row in reversed(rows)]
 
     def past_runs_after(self, seq: int, *, newest: int) -> PastRunColumns:
         columns = self._tx.columns(_RUNS_AFTER, {"after": seq, "newest": newest})

@@ -25,7 +25,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report
-from edgeyard.scheduler.model.history import PastRunColumns
+from edgeyard.scheduler.model.history import PastRunColumns, RepeatedNumber
 from edgeyard.scheduler.model.submissions import CronSchedule
 from edgeyard.scheduler.store.tables import outcomes
 
@@ -152,6 +152,18 @@ def outcome_of(row: Row) -> Outcome:
     """What an attempt led to, of a row that may have other columns too."""
     r = cast("Mapping[str, Any]", row)
     return Outcome(**{name: r[name] for name in _OUTCOME})
+
+
+def repeated_number_of(row: Row) -> RepeatedNumber:
+    """A comparable number of a row of ``outcomes``."""
+    r = cast("Mapping[str, Any]", row)
+    return RepeatedNumber(
+        benchmark_id=r["benchmark_id"],
+        target_uid=r["target_uid"],
+        workload=r["workload"],
+        p50_ms=r["latency_p50_ms"],
+        error=r["p50_error"],
+    )
 
 
 PAST_RUN_COLUMNS = (

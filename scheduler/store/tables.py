@@ -100,6 +100,9 @@ the cluster reports it, the recorded board is an assumption, which others may sh
 HAS_HCL = "state = 'ended' AND hcl <> ''"
 """As `LIVE_STATUSES`: ended attempts whose job's text was not pruned yet."""
 
+IS_REPEATABLE = "p50_error IS NOT NULL"
+"""As `LIVE_STATUSES`: outcomes whose number is comparable with others of the same workload."""
+
 
 def _of_benchmark(*, primary_key: bool = False) -> Column[str]:
     return Column(
@@ -315,6 +318,8 @@ outcomes = Table(
     Column("nb_inference", Integer, nullable=False, server_default="20"),
     Column("variant", Text, nullable=False, server_default=""),
     Column("replaces", BigInteger, nullable=False, server_default="0"),
+    Column("workload", Text),
+    Column("p50_error", Float),
 )
 Index(
     "uq_outcomes_attempt",
@@ -329,6 +334,15 @@ Index(
     sqlite_where=text("replaces > 0"),
     postgresql_where=text("replaces > 0"),
 )
+
+for _column in ("target_uid", "family"):
+    Index(
+        f"ix_outcomes_repeated_{_column}",
+        outcomes.c[_column],
+        outcomes.c.seq,
+        sqlite_where=text(IS_REPEATABLE),
+        postgresql_where=text(IS_REPEATABLE),
+    )
 
 user_files = Table(
     "user_files",

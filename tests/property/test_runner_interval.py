@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from benchmarks.bench_repeat import share_of_pairs
+from benchmarks.bench_repeat import share_by_own_intervals
 from edgeyard.devices.runner.conditions import Conditions
 from edgeyard.devices.runner.interval import (
     FEWEST,
@@ -93,9 +93,9 @@ def test_two_numbers_of_one_model_agree_as_often_as_they_say(
         narrow.append(median_interval(series[0]))
         assert verdict.interval is not None
         reports.append(interval_of(verdict.interval))
-    assert 0.92 <= share_of_pairs(reports) <= 0.98
+    assert 0.92 <= share_by_own_intervals(reports) <= 0.98
     if between > within:
-        alone = share_of_pairs([interval_of(one) for one in narrow if one is not None])
+        alone = share_by_own_intervals([interval_of(one) for one in narrow if one is not None])
         assert alone < 0.5, "the runs of one launch do not show what launches differ by"
 
 

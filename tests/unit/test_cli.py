@@ -1231,3 +1231,40 @@ def test_doctor_names_a_silent_cluster_once(
     monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.nomad_findings", nomad_findings)
     findings = json.loads(run("doctor", "--nomad", "--json").stdout)
     assert [one["check"] for one in findings if one["state"] == "problem"] == ["nomad"]
+
+
+BETWEEN_RUNS = {
+    "share": 0.015,
+    "degrees": 22.0,
+    "source": "board",
+    "numbers": 23,
+    "sentence": "includes 1.5% between runs, from 23 repeated numbers of this board",
+}
+
+
+def test_a_result_is_shown_with_what_its_board_varies_by(server: FakeServer) -> None:
+    shown = results()
+    shown["summary"] |= {
+        "p50_repeat_low_ms": 11.8,
+        "p50_repeat_high_ms": 12.9,
+        "between_runs": BETWEEN_RUNS,
+    }
+    server.on("GET", f"{ONE}/results", shown)
+    told = " ".join(run("results", ID).stdout.split())
+    assert f"repeated p50 95 %: 11.8 to 12.9 ms ({BETWEEN_RUNS['sentence']})" in told
+
+
+def test_a_comparison_includes_what_boards_vary_by_and_says_so(server: FakeServer) -> None:
+    pair = [row("a", p50_ms=12.3), row("b", p50_ms=12.6)]
+    near = [
+        one | {"p50_low_ms": one["p50_ms"] - 0.01, "p50_high_ms": one["p50_ms"] + 0.01}
+        for one in pair
+    ]
+    server.on("GET", "/v1/results", {"items": near})
+    assert json.loads(run("results", "a", "b", "--json").stdout)[1]["ratio_low"] > 1.02
+    server.on(
+        "GET", "/v1/results", {"items": [one | {"between_runs": BETWEEN_RUNS} for one in near]}
+    )
+    assert json.loads(run("results", "a", "b", "--json").stdout)[1]["ratio_low"] < 1
+    told = " ".join(run("results", "a", "b").stdout.replace("·", "").split())
+    assert told.count(str(BETWEEN_RUNS["sentence"])) == 1

@@ -1,0 +1,243 @@
+"""How far a board's repeated numbers lie apart, beyond what one run can know of itself.
+
+The launches of one run follow one another within seconds. What moves a machine's speed over minutes
+(temperature, frequency, where memory lies, other machines of its host) is the same for all of them,
+so a run's own interval cannot contain it. Numbers of the same work on the same board can: their
+variance, less the mean variance that the runs state themselves, is the variance *between runs*
+(the one-way random effects model; in metrology, the difference of intermediate precision and
+repeatability, ISO 5725-3).
+
+It differs between works: a model that fits into a cache does not vary with the memory. So each work
+of a board has its own, shrunk to that of the board's other works, that to the family's other
+boards, and that to a default, each of which counts as much as `PRIOR_DEGREES` repeats would (Smyth,
+Statistical Applications in Genetics and Molecular Biology 3, 2004). Numbers that follow one another
+are alike: a short series spreads less than a long one and has fewer degrees of freedom than
+numbers, by the time of its first-order autocorrelation. Gross outliers are drawn to
+`MAX_DEVIATIONS` robust standard deviations; nearer ones belong to what repeats have to expect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+
+from edgeyard.devices.runner.interval import dependence, half_width_of, student_quantile
+from edgeyard.scheduler.model.history import RepeatedNumber
+
+DEFAULT_SHARE = 0.015
+"""Standard deviation between runs of a board without repeated numbers, relative to the number."""
+
+PRIOR_DEGREES = 3.0
+
+MAX_DEVIATIONS = 8.0
+
+_MIN_SERIES = 6
+"""Fewer numbers show neither outliers nor how they depend on one another."""
+
+_MAX_DEGREES = 20.0
+"""Of one work among several: no work decides alone what a board varies by."""
+
+_MIN_SPREAD = 0.1
+_NORMAL_MAD = 1.4826
+
+
+class VariationSource(Enum):
+    """Where a variance between runs comes from."""
+
+    BOARD = "board"
+    FAMILY = "family"
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunVariation:
+    """What numbers of one work on one board vary by between runs.
+
+    Attributes:
+        share: Standard deviation between runs, relative to the number.
+        degrees: Degrees of freedom of its square.
+        numbers: Repeated numbers that it comes from; 0 for the default.
+    """
+
+    share: float
+    degrees: float
+    source: VariationSource
+    numbers: int
+
+    @property
+    def sentence(self) -> str:
+        """What an interval includes, and where that comes from."""
+        included = f"includes {self.share:.1%} between runs"
+        match self.source:
+            case VariationSource.BOARD:
+                return f"{included}, from {self.numbers} repeated numbers of this board"
+            case VariationSource.FAMILY:
+                return f"{included}, from {self.numbers} repeated numbers of its family's boards"
+            case _:
+                return f"{included}, the default, because this board has no repeated numbers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredNumber:
+    """A number as comparisons use it.
+
+    Attributes:
+        error: Standard error that its own run states, relative to the number.
+        degrees: Degrees of freedom of that error.
+        target_uid: Its board.
+        variation: None: nothing is known between runs, and only the runs' own intervals count.
+    """
+
+    error: float
+    degrees: float
+    target_uid: str
+    variation: RunVariation | None
+
+    def interval_half_width(self) -> float:
+        """Half the 95 % interval of what another run would give, relative to the number."""
+        return half_width_of([self._own(), *self._between()])
+
+    def ratio_half_width(self, other: MeasuredNumber) -> float:
+        """Half the 95 % interval of the logarithm of the two numbers' ratio."""
+        between = [*self._between(), *other._between()]
+        if self._shares_variation(other):  # one estimate, used twice
+            variance = sum(one for one, _ in between)
+            between = [(variance, min(degrees for _, degrees in between))]
+        return half_width_of([self._own(), other._own(), *between])
+
+    def _own(self) -> tuple[float, float]:
+        return self.error**2, max(1.0, self.degrees)
+
+    def _between(self) -> list[tuple[float, float]]:
+        found = self.variation
+        return [] if found is None else [(found.share**2, found.degrees)]
+
+    def _shares_variation(self, other: MeasuredNumber) -> bool:
+        if self.variation is None or other.variation is None:
+            return False
+        is_own = VariationSource.BOARD in (self.variation.source, other.variation.source)
+        return self.target_uid == other.target_uid or not is_own
+
+
+@dataclass(frozen=True, slots=True)
+class _Excess:
+    """Variance of a work's numbers on one board beyond their own; may be negative by chance."""
+
+    variance: float
+    degrees: float
+    numbers: int
+
+
+def measured_number(
+    report: Mapping[str, object], target_uid: str, variation: RunVariation | None
+) -> MeasuredNumber | None:
+    """Return the p50 of a report as comparisons use it; None where it states no interval."""
+    latency, error = report.get("inference_latency"), own_error(report)
+    if error is None or not isinstance(latency, Mapping):
+        return None
+    return MeasuredNumber(
+        error=error,
+        degrees=latency["p50_ci95_degrees"],
+        target_uid=target_uid,
+        variation=variation,
+    )
+
+
+class Repeatability:
+    """The variances between runs of the boards of one family."""
+
+    def __init__(self, numbers: Sequence[RepeatedNumber]) -> None:
+        """Estimate them.
+
+        Args:
+            numbers: Comparable numbers of the family's boards, in the order of their ends.
+        """
+        self._series: dict[tuple[str, str], list[RepeatedNumber]] = {}
+        for number in numbers:
+            self._series.setdefault((number.target_uid, number.workload), []).append(number)
+        self._excess = {
+            key: excess
+            for key, series in self._series.items()
+            if (excess := _excess(series)) is not None
+        }
+
+    def of(self, target_uid: str, workload: str, *, without: str = "") -> RunVariation:
+        """Return what numbers of this work on this board vary by.
+
+        Args:
+            target_uid: The board.
+            workload: Digest of the work.
+            without: Benchmark whose own number does not count: no number is judged by itself.
+        """
+        own_key = (target_uid, workload)
+        series = self._series.get(own_key, [])
+        others = [number for number in series if number.benchmark_id != without]
+        own = self._excess.get(own_key) if len(others) == len(series) else _excess(others)
+        family = [each for key, each in self._excess.items() if key[0] != target_uid]
+        board = [
+            each for key, each in self._excess.items() if key[0] == target_uid and key != own_key
+        ]
+        variance, degrees = DEFAULT_SHARE**2, PRIOR_DEGREES
+        variance, _ = _shrunk(family, variance, _MAX_DEGREES)
+        variance, _ = _shrunk(board, variance, _MAX_DEGREES)
+        if own is not None:
+            variance, degrees = _shrunk([own], variance, math.inf)
+            board.append(own)
+        source, counted = VariationSource.DEFAULT, 0
+        if board:
+            source, counted = VariationSource.BOARD, sum(each.numbers for each in board)
+        elif family:
+            source, counted = VariationSource.FAMILY, sum(each.numbers for each in family)
+        return RunVariation(
+            share=math.sqrt(variance), degrees=degrees, source=source, numbers=counted
+        )
+
+
+def own_error(report: Mapping[str, object]) -> float | None:
+    """Return the standard error of a report's p50 relative to it; None where it states none."""
+    latency = report.get("inference_latency")
+    if not isinstance(latency, Mapping):
+        return None
+    interval = latency.get("p50_ci95")
+    if not isinstance(interval, Sequence) or len(interval) != 2:
+        return None
+    values = (latency.get("p50"), latency.get("p50_ci95_degrees"), *interval)
+    if not all(isinstance(value, int | float) for value in values):
+        return None
+    p50, degrees, low, high = (float(value) for value in values)
+    error = (high - low) / 2 / p50 / student_quantile(degrees) if p50 > 0 else math.nan
+    return error if math.isfinite(error) and error >= 0 else None
+
+
+def _excess(series: Sequence[RepeatedNumber]) -> _Excess | None:
+    """The variance between the runs of a series; None where nothing repeats."""
+    count = len(series)
+    if count < 2:
+        return None
+    logs = np.log([number.p50_ms for number in series])
+    own = float(np.mean([number.error**2 for number in series]))
+    degrees, spread = count - 1.0, 1 - 1 / count
+    if count >= _MIN_SERIES:
+        middle = float(np.median(logs))
+        deviation = _NORMAL_MAD * float(np.median(np.abs(logs - middle)))
+        reach = MAX_DEVIATIONS * max(deviation, math.sqrt(own))
+        logs = np.clip(logs, middle - reach, middle + reach)
+        phi = dependence(logs)
+        time = (1 + phi) / (1 - phi)
+        degrees = max(1.0, count / time - 1)
+        spread = max(_MIN_SPREAD, 1 - time / count)
+    return _Excess(float(logs.var()) / spread - own, degrees, count)
+
+
+def _shrunk(found: Sequence[_Excess], prior: float, most: float) -> tuple[float, float]:
+    """Variances pooled with a prior one: variance, from 0 on, and degrees of freedom."""
+    weights = [min(most, each.degrees) for each in found]
+    total = PRIOR_DEGREES * prior + sum(
+        weight * each.variance for weight, each in zip(weights, found, strict=True)
+    )
+    degrees = PRIOR_DEGREES + sum(weights)
+    return max(0.0, total / degrees), degrees

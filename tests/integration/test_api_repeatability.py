@@ -1,0 +1,88 @@
+"""Results state what their board's repeated numbers vary by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from edgeyard.benchmark_api.sdk.comparison import compare
+from tests.builders.api import Api, description, running
+
+TOKEN = "upload-token-1"
+
+
+@pytest.fixture
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("api")) as found:
+        found.upload("model.onnx")
+        yield found
+
+
+def measured(api: Api, p50: float, verdict: str = "comparable", **changes: Any) -> str:
+    """A benchmark that ended with this number, known to 0.2 % by itself; its id."""
+    told = api.as_().post("/v1/benchmarks", json=description(**changes)).json()
+    benchmark_id = str(told["benchmark_id"])
+    job = api.dispatched(benchmark_id, TOKEN).job_id.removeprefix("benchmark-")
+    report = {
+        "schema": "edgeyard/result/v1",
+        "status": "ok",
+        "benchmark_id": benchmark_id,
+        "inference_latency": {
+            "unit": "ms",
+            "p50": p50,
+            "p50_ci95": [p50 * 0.998, p50 * 1.002],
+            "p50_ci95_degrees": 3.0,
+        },
+        "verdict": {"verdict": verdict, "reasons": []},
+    }
+    answer = api.as_(None).put(
+        f"/upload/{job}/report.json",
+        content=json.dumps(report).encode(),
+        headers={"Authorization": f"Bearer {TOKEN}"},
+    )
+    assert answer.status_code == 201, answer.text
+    api.ended(benchmark_id)
+    return benchmark_id
+
+
+def rows(api: Api, *benchmark_ids: str) -> list[dict[str, Any]]:
+    answer = api.as_().get("/v1/results", params={"benchmark_id": benchmark_ids})
+    return list(answer.json()["items"])
+
+
+def test_a_result_includes_what_its_board_varies_by_between_runs(api: Api) -> None:
+    first = measured(api, 10.0)
+    (row,) = rows(api, first)
+    assert row["between_runs"]["source"] == "default", "it is not judged by itself"
+    assert row["p50_repeat_low_ms"] < row["p50_low_ms"] < row["p50_high_ms"]
+    assert row["p50_high_ms"] < row["p50_repeat_high_ms"]
+
+    others = [measured(api, p50) for p50 in (10.1, 9.8, 10.3, 9.9, 10.4, 9.7, 10.2)]
+    measured(api, 99.0, verdict="suspect")  # no comparable number
+    measured(api, 50.0, parameters={"threads": 2})  # other work, once
+    (row,) = rows(api, first)
+    between = row["between_runs"]
+    assert (between["source"], between["numbers"]) == ("board", 7)
+    assert 0.01 < between["share"] < 0.05
+    summary = api.as_().get(f"/v1/benchmarks/{first}/results").json()["summary"]
+    assert summary["between_runs"] == between
+
+    pair = {one["benchmark_id"]: one for one in compare(rows(api, first, others[3]))}
+    slower = pair[first]
+    assert isinstance(slower["ratio_low"], float)
+    assert slower["ratio_low"] < 1, "1 % is less than it varies by"
+
+
+def test_boards_without_repeated_numbers_use_those_of_their_family(api: Api) -> None:
+    for p50 in (10.0, 10.4, 9.7, 10.2):
+        measured(api, p50)
+    waiting = api.as_().post("/v1/benchmarks", json=description()).json()["benchmark_id"]
+    assert api.dispatched(waiting).target_uid == "rpi4b-0001-0001"  # holds the first board
+    (row,) = rows(api, measured(api, 12.0))
+    assert row["target_uid"] == "rpi4b-0001-0002"
+    assert row["between_runs"]["source"] == "family"
+    assert row["between_runs"]["numbers"] == 4
+    assert "its family's boards" in row["between_runs"]["sentence"]

@@ -1,0 +1,164 @@
+"""Two numbers of one work on one board agree as often as their comparison says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.bench_repeat import share_by_own_intervals, share_of_pairs, share_over_time
+from edgeyard.devices.runner.interval import student_quantile
+from edgeyard.scheduler.model.history import RepeatedNumber
+from edgeyard.scheduler.prediction.repeatability import (
+    DEFAULT_SHARE,
+    Repeatability,
+    RunVariation,
+    VariationSource,
+    measured_number,
+)
+
+RECORDED = json.loads(
+    (Path(__file__).parent.parent / "data" / "repeated_numbers.json").read_bytes()
+)
+LAUNCHES = 4
+
+
+def report(p50: float, low: float, high: float, degrees: float) -> dict[str, Any]:
+    return {
+        "inference_latency": {
+            "p50": p50,
+            "p50_ci95": [low, high],
+            "p50_ci95_degrees": degrees,
+        }
+    }
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_numbers_of_a_real_machine_agree_as_often_as_their_comparison_says(name: str) -> None:
+    """Every number is judged by the variance between the other ones."""
+    assert 0.92 <= share_of_pairs([report(*row) for row in RECORDED[name]]) <= 0.98
+
+
+def test_launches_within_seconds_do_not_show_what_a_machine_does_within_minutes() -> None:
+    quiet = [report(*row) for row in RECORDED["squeezenet, quiet machine"]]
+    assert share_by_own_intervals(quiet) < 0.8
+
+
+def simulated_runs(
+    rng: np.random.Generator, runs: int, between: float, drift: float
+) -> list[dict[str, Any]]:
+    """Reports of a board whose speed takes a random walk and has a level of its own in each run.
+
+    Args:
+        rng: Source of randomness.
+        runs: Number of reports.
+        between: Standard deviation of the levels, relative.
+        drift: That of the walk's position after ``runs`` steps.
+    """
+    walk = np.cumsum(rng.normal(size=runs)) * drift / np.sqrt(runs)
+    levels = np.exp(walk + between * rng.normal(size=runs))
+    reports = []
+    for level in levels:
+        launches = level * np.exp(0.012 * rng.normal(size=LAUNCHES))
+        p50 = float(launches.mean())
+        half = student_quantile(LAUNCHES - 1) * float(launches.std(ddof=1)) / LAUNCHES**0.5
+        reports.append(report(p50, p50 - half, p50 + half, LAUNCHES - 1))
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("between", "drift"),
+    [(0.0, 0.0), (0.012, 0.0), (0.008, 0.03), (0.004, 0.04), (0.0, 0.05), (0.03, 0.03)],
+)
+def test_numbers_of_a_board_that_drifts_agree_as_often_as_their_comparison_says(
+    between: float, drift: float
+) -> None:
+    """Later numbers of 24 boards, judged by what the earlier ones show."""
+    rng = np.random.default_rng(14)
+    boards = [simulated_runs(rng, 120, between, drift) for _ in range(24)]
+    assert 0.92 <= np.mean([share_over_time(one) for one in boards]) <= 0.98
+
+
+def numbers(
+    p50: list[float], target_uid: str = "a", workload: str = "w", error: float = 0.001
+) -> list[RepeatedNumber]:
+    return [
+        RepeatedNumber(
+            benchmark_id=f"{target_uid}-{workload}-{n}",
+            target_uid=target_uid,
+            workload=workload,
+            p50_ms=value,
+            error=error,
+        )
+        for n, value in enumerate(p50)
+    ]
+
+
+def spread(share: float, count: int, seed: int = 1) -> list[float]:
+    return list(10 * np.exp(share * np.random.default_rng(seed).normal(size=count)))
+
+
+def test_a_variance_comes_from_the_nearest_that_is_known() -> None:
+    default = Repeatability([]).of("a", "w")
+    assert (default.source, default.numbers) == (VariationSource.DEFAULT, 0)
+    assert default.share == pytest.approx(DEFAULT_SHARE)
+
+    elsewhere = numbers(spread(0.03, 40), target_uid="b")
+    family = Repeatability(elsewhere).of("a", "w")
+    assert (family.source, family.numbers) == (VariationSource.FAMILY, 40)
+    assert family.share > DEFAULT_SHARE
+
+    other_work = numbers(spread(0.001, 30), workload="v")
+    board = Repeatability([*elsewhere, *other_work]).of("a", "w")
+    assert (board.source, board.numbers) == (VariationSource.BOARD, 30)
+    assert board.share < family.share
+
+    own = numbers(spread(0.02, 50))
+    found = Repeatability([*elsewhere, *other_work, *own]).of("a", "w")
+    assert (found.source, found.numbers) == (VariationSource.BOARD, 80)
+    assert found.share == pytest.approx(0.02, rel=0.3)
+    assert found.degrees > board.degrees
+
+
+def test_no_number_is_judged_by_itself() -> None:
+    pair = Repeatability(numbers([10.0, 14.0]))
+    alone = pair.of("a", "w", without="a-w-1")
+    assert alone.source is VariationSource.DEFAULT
+    assert alone.share == pytest.approx(DEFAULT_SHARE)
+    assert pair.of("a", "w").share > 0.1
+
+
+def test_one_gross_outlier_does_not_make_a_board_unknown() -> None:
+    values = spread(0.01, 60)
+    usual = Repeatability(numbers(values)).of("a", "w").share
+    assert Repeatability(numbers([*values[:30], 30.0, *values[30:]])).of("a", "w").share < 2 * usual
+
+
+def test_numbers_that_vary_by_no_more_than_they_say_get_nothing_added() -> None:
+    calm = Repeatability(numbers(spread(0.01, 400), error=0.01)).of("a", "w")
+    assert calm.share < 0.003
+
+
+def number_of(target_uid: str, variation: RunVariation | None) -> Any:
+    return measured_number(report(10.0, 9.9, 10.1, 3.0), target_uid, variation)
+
+
+def test_an_estimate_that_is_used_for_both_numbers_is_not_known_better_for_it() -> None:
+    variation = RunVariation(share=0.02, degrees=3.0, source=VariationSource.BOARD, numbers=5)
+    one = number_of("a", variation)
+    same_board, other_board = number_of("a", variation), number_of("b", variation)
+    assert one.ratio_half_width(same_board) > one.ratio_half_width(other_board)
+    assert one.interval_half_width() > number_of("a", None).interval_half_width()
+
+
+def test_a_variance_says_where_it_comes_from() -> None:
+    sentences = [
+        RunVariation(share=0.015, degrees=9.0, source=source, numbers=23).sentence
+        for source in VariationSource
+    ]
+    assert sentences == [
+        "includes 1.5% between runs, from 23 repeated numbers of this board",
+        "includes 1.5% between runs, from 23 repeated numbers of its family's boards",
+        "includes 1.5% between runs, the default, because this board has no repeated numbers",
+    ]
