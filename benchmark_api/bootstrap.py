@@ -33,7 +33,7 @@ from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
-from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryProvider
+from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.devices.runner.sandbox.plan import plan_for
 from edgeyard.errors import ConfigError, Conflict, NotFound, RunFailed
 from edgeyard.failpoints import failpoint
@@ -511,7 +511,7 @@ def inventory_provider(settings: Settings) -> InventoryProvider:
         return FileProvider(settings.inventory)
     if settings.cluster == "nomad":
         raise ConfigError(["inventory: needed with cluster = nomad: the JSON file of its boards"])
-    return GivenProvider(this_machine, "boards that this machine emulates")
+    return CallableProvider(this_machine, "boards that this machine emulates")
 
 
 def this_machine() -> Inventory:

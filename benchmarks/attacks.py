@@ -233,7 +233,7 @@ def _drip(victim: Victim, ready: Callable[[], None]) -> None:
         slow: list[socket.socket] = []
         part = b'--b\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\n'
         ready_at = time.monotonic() + 2
-        told = False
+        reported = False
         while True:
             while len(slow) < SLOW_CONNECTIONS:
                 try:
@@ -245,8 +245,8 @@ def _drip(victim: Victim, ready: Callable[[], None]) -> None:
                     slow.append(connection)
                 except OSError:
                     break
-            if not told and time.monotonic() > ready_at:
-                told = True
+            if not reported and time.monotonic() > ready_at:
+                reported = True
                 ready()
             time.sleep(0.5)
             alive = []
@@ -262,7 +262,7 @@ def _drip(victim: Victim, ready: Callable[[], None]) -> None:
 def _half_requests(victim: Victim, ready: Callable[[], None]) -> None:
     """Connections that send half a head, opened again as soon as they are closed."""
     half = b"GET /livez HTTP/1.1\r\nHost: 127"
-    told = False
+    reported = False
     with selectors.DefaultSelector() as open_ones:
         while True:
             missing = HALF_REQUESTS - len(open_ones.get_map())
@@ -274,8 +274,8 @@ def _half_requests(victim: Victim, ready: Callable[[], None]) -> None:
                     break
                 connection.setblocking(False)
                 open_ones.register(connection, selectors.EVENT_READ)
-            if not told and missing <= 200:
-                told = True
+            if not reported and missing <= 200:
+                reported = True
                 ready()
             for key, _ in open_ones.select(0.1):
                 open_ones.unregister(key.fileobj)
@@ -333,7 +333,7 @@ def _streams(victim: Victim, ready: Callable[[], None]) -> None:
     paths = cycle([f"/v1/benchmarks/{each}/events" for each in ids] or ["/v1/queue"])
     wanted = [next(paths) for _ in range(STREAMS)]
     wanted += [f"/v1/benchmarks/{running}/logs?follow=1"] * FOLLOWED_LOGS
-    told = False
+    reported = False
     with selectors.DefaultSelector() as open_ones:
         while True:
             for path in wanted[:100]:
@@ -346,8 +346,8 @@ def _streams(victim: Victim, ready: Callable[[], None]) -> None:
                 connection.setblocking(False)
                 open_ones.register(connection, selectors.EVENT_READ, path)
                 wanted.pop(0)
-            if not told and not wanted:
-                told = True
+            if not reported and not wanted:
+                reported = True
                 ready()
             for key, _ in open_ones.select(0.1):
                 assert isinstance(key.fileobj, socket.socket)
@@ -359,10 +359,10 @@ def _streams(victim: Victim, ready: Callable[[], None]) -> None:
                 open_ones.unregister(key.fileobj)
                 key.fileobj.close()
                 wanted.append(key.data)
-            if not told and len(wanted) < STREAMS // 2 and time.monotonic() > until:
-                told = True  # refused: that is an answer too
+            if not reported and len(wanted) < STREAMS // 2 and time.monotonic() > until:
+                reported = True  # refused: that is an answer too
                 ready()
-            if wanted and told:
+            if wanted and reported:
                 time.sleep(0.1)
 
 

@@ -149,15 +149,15 @@ def measure(case: Case) -> dict[str, Any]:
         result = decide(given, policy, plugins)
         decided = time.process_time()
         reasons = len(list(result.waiting.items()))
-        told = time.process_time()
+        explained = time.process_time()
         record = recorder.record(given, result)
         ended = time.process_time()
         times.append(ended - began)
         for part, took in (
             ("snapshot", looked - began),
             ("decide", decided - looked),
-            ("reasons", told - decided),
-            ("record", ended - told),
+            ("reasons", explained - decided),
+            ("record", ended - explained),
         ):
             parts.setdefault(part, []).append(took)
         assert reasons + len(result.placements) == case.jobs
@@ -260,7 +260,7 @@ def _boards(case: Case) -> list[Board]:
 
 
 def _changed(boards: list[Board], number: int) -> list[Board]:
-    """One board in a hundred tells something new."""
+    """One board in a hundred reports something new."""
     return [
         replace(board, progress=float(number % 100)) if row % 100 == 0 else board
         for row, board in enumerate(boards)

@@ -16,7 +16,7 @@ Jobs of the logs state a bound on their run time, as benchmarks do; both sides k
 passed theirs (up to 8 %) are left out: Edgeyard ends such runs, and they say nothing of run times.
 
 The row ``queue``: every few hundred jobs of a log the next 64 wait for 8 boards at once; each one's
-end is foretold by `edgeyard.scheduler.decide.forecast`, with waits stretched as its forecasts of
+end is predicted by `edgeyard.scheduler.decide.forecast`, with waits stretched as its forecasts of
 the queues before turned out, and by the same list schedule with run times drawn from those plain
 past runs; the truth is the list schedule of the times that they took.
 The logs are not part of Edgeyard; see `TRACES`.
@@ -174,15 +174,15 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
             [np.minimum(rng.choice(_alike(past, block[k]), 200), block[k].bound_s) for k in order]
         )
         plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
-        told = [found[str(k)] for k in order]
-        for each, wait_s in zip(told, (truth[-1] - run_s).tolist(), strict=True):
+        predicted = [found[str(k)] for k in order]
+        for each, wait_s in zip(predicted, (truth[-1] - run_s).tolist(), strict=True):
             scored = score(each, NOW + timedelta(seconds=wait_s), stretch)
             if scored is not None:
                 scores.append(scored)
         ours.append(
             [
-                [(each.finish_low - NOW).total_seconds() for each in told],
-                [(each.finish_high - NOW).total_seconds() for each in told],
+                [(each.finish_low - NOW).total_seconds() for each in predicted],
+                [(each.finish_high - NOW).total_seconds() for each in predicted],
             ]
         )
     x = np.log(np.concatenate(truth))

@@ -35,9 +35,9 @@ class Run:
         board: Name of the board; "": the system is one.
         family: Of the board.
         failure: Category; "" where it led to a result.
-        model_bytes: None: not told.
-        threads: None: not told.
-        host_cpu: Load of the host when it began, 0-1; None: not told.
+        model_bytes: None: unknown.
+        threads: None: unknown.
+        host_cpu: Load of the host when it began, 0-1; None: unknown.
     """
 
     system: str

@@ -1,4 +1,4 @@
-"""How good predictions are, beside what anybody would try first."""
+"""How good predictions are, next to what anybody would try first."""
 
 from __future__ import annotations
 

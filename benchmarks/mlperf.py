@@ -118,7 +118,7 @@ def read_runs(folder: Path) -> list[Run]:
 
 
 def judge(runs: Sequence[Run], folds: int = FOLDS, seed: int = 0) -> list[JudgmentRow]:
-    """On boards that were never seen, beside the median of the model and the plain history."""
+    """On boards that were never seen, next to the median of the model and the plain history."""
     systems = np.random.default_rng(seed).permutation(sorted({run.system for run in runs}))
     found: list[Fold] = []
     for fold in range(folds):

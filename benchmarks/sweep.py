@@ -3,7 +3,7 @@
 Runs networks of the onnx package through the project's own runner, as a board's task does, over
 systems that differ in CPUs, threads, memory and crowding, and writes one line a run to
 ``benchmarks/data/sweep.csv``. Failures are real: the runner's memory limit, its time limit.
-Nothing in it is generated. The machine is told in ``sweep.json`` beside it; what other work took
+Nothing in it is generated. ``sweep.json`` next to it states the machine; what other work took
 of the CPUs meanwhile stands in each line, since this is meant to run on a machine in use (with
 ``nice``).
 """

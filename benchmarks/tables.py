@@ -13,7 +13,7 @@ OUT = Path("build/bench")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure beside its peer's, measured in the same run.
+    """One figure next to its peer's, measured in the same run.
 
     Attributes:
         value: Ours.

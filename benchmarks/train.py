@@ -30,11 +30,11 @@ COLUMNS = (
     "log_model_bytes", "log_board_ram_bytes", "log_board_threads", "host_cpu",
 )  # fmt: skip
 MAY_MISS = ("log_history_s", "log_user_time_s", "log_model_bytes", "log_board_threads", "host_cpu")
-"""Each has an input that tells whether it is there."""
+"""Each has an input that states whether it is there."""
 
 OFTEN_MISSING = ("log_board_threads", "host_cpu")
 MISSING_SHARE = 0.3
-"""Of training rows in which one of `OFTEN_MISSING` is taken away: hosts need not tell them."""
+"""Of training rows in which one of `OFTEN_MISSING` is taken away: hosts need not report them."""
 
 HIDDEN = 16
 MEMBERS = 3
@@ -145,7 +145,7 @@ def fit_failure(rows: Examples, inputs: Sequence[Input]) -> Network:
 
 
 def judge(runs: Sequence[Run], seed: int = 0) -> tuple[list[JudgmentRow], list[JudgmentRow]]:
-    """Both models on systems that they never saw, beside plain baselines.
+    """Both models on systems that they never saw, next to plain baselines.
 
     Each fold's systems are judged twice: ``new``, when nothing ever ran on them, and ``known``,
     each run with the earlier runs of its own system known too.

@@ -7,11 +7,11 @@
 ``engine.<name>.version``            where the host states it
 ``memory.ram``, ``memory.storage``   bytes
 ``target_uid``                       ``rpi4b-0001-0001``
-``dynamic.progress``                 0-100; 0 when idle; missing when the board doesn't tell
+``dynamic.progress``                 0-100; 0 when idle; missing when the board reports none
 ``dynamic.status``                   ``idle``, ``busy`` or ``unhealthy``
 ``dynamic.last_error``               why it was last found unhealthy, in words; missing before that
-``dynamic.temperature_c``            of its hottest zone, °C, where the board tells
-``dynamic.power_w``                  what it draws, W, where the board tells
+``dynamic.temperature_c``            of its hottest zone, °C, where the board reports it
+``dynamic.power_w``                  what it draws, W, where the board reports it
 ===================================  =======================================================
 
 Imported on boards too: only the standard library, Python 3.10.
@@ -39,7 +39,7 @@ POWER_W = "dynamic.power_w"
 
 
 def attributes_of(board: Board) -> Dict[str, AttributeValue]:
-    """What the board's host publishes of it; its further attributes never hide the vocabulary."""
+    """Return what a board's host publishes; further attributes never hide the vocabulary."""
     found: Dict[str, AttributeValue] = dict(board.attributes)
     found.update(
         {
@@ -65,15 +65,15 @@ def attributes_of(board: Board) -> Dict[str, AttributeValue]:
 def board_from_attributes(
     attributes: Mapping[str, AttributeValue], *, healthy: bool = True, health_reason: str = ""
 ) -> Board:
-    """The board that a host's attributes tell of.
+    """Return the board that a host's attributes describe.
 
     Args:
         attributes: As published; whatever the vocabulary doesn't name is kept as it is.
-        healthy: What the host says of it beside its attributes.
+        healthy: What the host reports next to its attributes.
         health_reason: Why not, in words.
 
     Raises:
-        ConfigError: They tell of no board; every mistake is named.
+        ConfigError: They describe no board; every mistake is named.
     """
     problems: List[str] = []
     uid = _text(attributes, "target_uid", problems)
@@ -90,7 +90,7 @@ def board_from_attributes(
     if problems:
         raise ConfigError([f"attribute {problem}" for problem in problems])
     status = attributes.get("dynamic.status")
-    told = _told(tuple(engine.name for engine in engines))
+    fields = _field_names(tuple(engine.name for engine in engines))
     return Board(
         target_uid=uid,
         family=family,
@@ -98,10 +98,11 @@ def board_from_attributes(
         storage_bytes=storage_bytes,
         engines=engines,
         healthy=healthy and status != "unhealthy",
-        health_reason=health_reason or ("its host says so" if status == "unhealthy" else ""),
+        health_reason=health_reason
+        or ("its host reports it as unhealthy" if status == "unhealthy" else ""),
         busy=status == "busy",
         progress=_progress(attributes.get(PROGRESS)),
-        attributes={name: value for name, value in attributes.items() if name not in told},
+        attributes={name: value for name, value in attributes.items() if name not in fields},
     )
 
 
@@ -156,8 +157,8 @@ def _names(text: str) -> Tuple[str, ...]:
 
 
 @lru_cache(maxsize=4096)
-def _told(engines: Tuple[str, ...]) -> "frozenset[str]":
-    """Attributes that are fields of a board with these engines."""
+def _field_names(engines: Tuple[str, ...]) -> "frozenset[str]":
+    """Return the attributes that are fields of a board with these engines."""
     found = {"family", "target_uid", "engines", "memory.ram", "memory.storage"}
     found |= {PROGRESS, "dynamic.status"}
     for name in engines:

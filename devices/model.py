@@ -1,4 +1,4 @@
-"""Boards, the hosts they hang on, and what a board can run: frozen values.
+"""Boards, the hosts that they are attached to, and what a board can run: frozen values.
 
 Imported on boards too: only the standard library, Python 3.10.
 """
@@ -80,7 +80,7 @@ class Hook:
         when: ``before`` (a failure fails the run) or ``after`` (whatever became of it).
         run: Program and arguments; no shell takes them apart.
         on: ``host`` or ``board``; the same where the board is not reached by ssh.
-        timeout_s: The longest that it may take.
+        timeout_s: How long it may take at most.
     """
 
     when: str
@@ -126,7 +126,7 @@ class Board:
         busy: Whether a task holds it now (by allocation, whatever its progress says).
         busy_reason: Who holds it, in words; "" when idle.
         reports_task: Whether the board itself reports a task, whoever started that; comes late.
-        progress: Progress of what it runs, 0-100; 0 when idle, None when it doesn't tell.
+        progress: Progress of what it runs, 0-100; 0 when idle, None when it reports none.
         local: Its slice of this machine; None on boards that aren't emulated here.
         ssh: Where it answers by ssh; None where its host itself, or a slice of it, is the board.
         hooks: What is done around each run, in this order.
@@ -158,7 +158,7 @@ class Board:
 
 @dataclass(frozen=True)
 class Host:
-    """A machine that boards hang on; a Nomad client node.
+    """A machine that boards are attached to; a Nomad client node.
 
     Attributes:
         host_id: The cluster's id of it.

@@ -1,7 +1,7 @@
 """Health and facts of a board, asked for on its host: here, or by ssh.
 
 A board that answers by ssh is first called on its port, which costs it next to nothing; the login
-that also tells heat and power follows only while nobody measures on it.
+that also reads temperature and power follows only while nobody measures on it.
 
 Imported on boards too: only the standard library, Python 3.10.
 """
@@ -35,11 +35,11 @@ _COMMAND = f"exec sh -c '{_REMOTE}'"  # whatever the login shell is; the text ho
 
 @dataclass(frozen=True)
 class Finding:
-    """What a look at a board found.
+    """The health and the sensor values of a board.
 
     Attributes:
         reason: Why it is not healthy, in words; "" when it is.
-        temperature_c: Of its hottest zone; None where it tells none, or was not asked.
+        temperature_c: Of its hottest zone; None where it reports none, or was not asked.
         power_w: What it draws; None as above.
     """
 
@@ -53,7 +53,7 @@ class Prober:
     """Looks at boards; safe to use from several threads.
 
     Args:
-        timeout_s: The longest that one look may take.
+        timeout_s: How long one look may take at most.
         root: Where ``/sys`` is found; tests hand in a made-up one.
     """
 
@@ -173,9 +173,9 @@ def _read(child: "subprocess.Popen[bytes]", deadline: float) -> Tuple[Optional[i
 
 
 def _facts(lines: List[str]) -> Tuple[Optional[float], Optional[float]]:
-    """Heat (from millidegrees) and power (from microwatts): the greatest of each that makes sense.
+    """Return temperature (of millidegrees) and power (of microwatts): the greatest plausible ones.
 
-    Sensors that are off tell nonsense such as -274 or 0; the greatest rail mostly is the whole
+    Sensors that are off report nonsense such as -274 or 0; the greatest rail mostly is the whole
     board's, and rails must not be added up where one holds another.
     """
     found = {"t": [0.0], "p": [0.0]}

@@ -12,7 +12,7 @@ from edgeyard.devices.inventory import Inventory
 
 
 class InventoryProvider(Protocol):
-    """Tells which boards are expected."""
+    """Provides the expected boards."""
 
     @property
     def source(self) -> str:
@@ -45,7 +45,7 @@ class FileProvider:
 
 
 @dataclass(frozen=True)
-class GivenProvider:
+class CallableProvider:
     """The boards that a program hands over, made when they are asked for.
 
     Attributes:
@@ -68,4 +68,4 @@ class GivenProvider:
 
 if TYPE_CHECKING:
     _file: InventoryProvider = FileProvider(Path())
-    _given: InventoryProvider = GivenProvider(lambda: Inventory(()), "")
+    _given: InventoryProvider = CallableProvider(lambda: Inventory(()), "")

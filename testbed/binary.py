@@ -46,10 +46,10 @@ def find_nomad(given: Path | None = None) -> Path:
 
 def _fits(nomad: Path) -> bool:
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             [str(nomad), "version"], capture_output=True, text=True, timeout=_ANSWER_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    match = _FITS.match(told.stdout)
+    match = _FITS.match(done.stdout)
     return match is not None and int(match[1]) >= _MIN_PATCH

@@ -70,17 +70,17 @@ class LoopbackNomad:
         temporary.write_text(json.dumps(boards))
         temporary.replace(path)
 
-    def start(self, tell: Callable[[str], None] = lambda sentence: None) -> None:
+    def start(self, report: Callable[[str], None] = lambda sentence: None) -> None:
         """Start what does not run, and wait until all boards are there.
 
         Args:
-            tell: Called with what is under way.
+            report: Called with what is under way.
 
         Raises:
             StartFailed: With the end of the log of the agent that did not come up.
         """
         if self.server.pid is None:
-            tell(f"starting the server on port {self.server.http}")
+            report(f"starting the server on port {self.server.http}")
             self.server.start()
         if self.token:
             self._await_leader()
@@ -89,13 +89,15 @@ class LoopbackNomad:
         # Not earlier: a client that finds no server tries again only after half a minute.
         for client in self.clients:
             if client.pid is None:
-                tell(f"starting {client.name}")
+                report(f"starting {client.name}")
                 client.start()
         for client in self.clients:
             self._await_client(client)
-        self.await_boards(sum(self.expected_boards().values()), tell)
+        self.await_boards(sum(self.expected_boards().values()), report)
 
-    def await_boards(self, count: int, tell: Callable[[str], None] = lambda sentence: None) -> None:
+    def await_boards(
+        self, count: int, report: Callable[[str], None] = lambda sentence: None
+    ) -> None:
         """Until the server knows so many healthy boards on ready nodes.
 
         Raises:
@@ -106,7 +108,7 @@ class LoopbackNomad:
         while time.monotonic() < until:
             before, found = found, sum(self.boards_by_client().values())
             if found != before:
-                tell(f"{found} of {count} boards are there")
+                report(f"{found} of {count} boards are there")
             if found == count:
                 return
             time.sleep(0.2)
@@ -135,7 +137,7 @@ class LoopbackNomad:
         unmount(self.folder)
 
     def _await_client(self, client: Agent) -> None:
-        """Until the server has heard of it: what is told of its boards before may be old."""
+        """Wait until the server has heard of it: earlier reports of its boards may be old."""
         until = time.monotonic() + READY_S
         while True:
             try:

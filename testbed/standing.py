@@ -48,14 +48,14 @@ def new(
     return testbed
 
 
-def start(testbed: LoopbackNomad, tell: Callable[[str], None]) -> None:
+def start(testbed: LoopbackNomad, report: Callable[[str], None]) -> None:
     """Start what does not run; what runs goes on.
 
     Raises:
         StartFailed: All agents were ended again; their logs are where they were.
     """
     try:
-        testbed.start(tell)
+        testbed.start(report)
     except BaseException:
         testbed.down()
         raise

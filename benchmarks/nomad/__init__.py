@@ -1,1 +1,1 @@
-"""Figures of Edgeyard on a real Nomad: the lab, the bare client beside it; each group of rows."""
+"""Figures of Edgeyard on a real Nomad: the lab, the bare client next to it; each group of rows."""

@@ -47,9 +47,7 @@ def _host(folder: Path, count: int) -> list[Row]:
             task.wait()
         share = (_cpu_s(pid) - cpu_s) / (time.monotonic() - began)
         memory_mib = _resident_mib(pid)
-    what = (
-        f"{count} boards, probed each second, {count // 10} of them telling progress twice a second"
-    )
+    what = f"{count} boards, probed each second, {count // 10} report progress twice a second"
     return [
         Row(f"plugin memory {count}", memory_mib, "MiB", note=f"resident; {what}"),
         Row(

@@ -60,7 +60,7 @@ def run(folder: Path) -> list[Row]:
             "end to next start",
             to_start,
             "s",
-            "end of a process to the start of the next on the same board, as Nomad tells it",
+            "end of a process to the start of the next on the same board, as Nomad reports it",
         ),
     ]
 

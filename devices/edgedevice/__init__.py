@@ -1,1 +1,1 @@
-"""The ``edgedevice`` device plugin of Nomad: tells Nomad of the boards that hang on this host."""
+"""The ``edgedevice`` device plugin of Nomad: reports the boards of this host to Nomad."""

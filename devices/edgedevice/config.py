@@ -25,7 +25,7 @@ class PluginConfig:
         boards_file: The platform's ``target.json``.
         state_dir: Folder for the progress files; emptied by a reboot, best in ``/run``.
         probe_interval_s: Each board is looked at so often, 1 s to 1 h.
-        probe_timeout_s: The longest that one look may take, 0.1 s to 1 min.
+        probe_timeout_s: How long one look may take at most, 0.1 s to 1 min.
     """
 
     boards_file: Path
@@ -86,13 +86,13 @@ def _path(given: Mapping[object, object], name: str, problems: List[str]) -> Pat
 
 
 def _seconds(
-    given: Mapping[object, object], name: str, least: float, most: float, problems: List[str]
+    given: Mapping[object, object], name: str, minimum: float, maximum: float, problems: List[str]
 ) -> float:
     value = given.get(name, _DEFAULTS[name])
     match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
-    if not least <= seconds <= most:
+    if not minimum <= seconds <= maximum:
         problems.append(
-            f"{name}: {value!r} is not a time from {least:g}s to {most:g}s, as in '10s'"
+            f"{name}: {value!r} is not a time from {minimum:g}s to {maximum:g}s, as in '10s'"
         )
     return seconds

@@ -1,8 +1,11 @@
-"""When Nomad is told what: each change of a board is a Raft write and a new class of its node.
+"""Decides what is reported to Nomad, and when.
 
-Boards, health and the end of a task are told at once. Progress is told in steps of at least 5 %
-and at most every 5 s, of all boards of the host together, since one write carries them all. Heat
-and power are told when they have moved far enough, at most once a minute; Stats has them exactly.
+Each change of a board is a Raft write and a new class of its node.
+
+Boards, health and the end of a task are reported at once. Progress is reported in steps of at
+least 5 % and at most every 5 s, of all boards of the host together, because one write carries them
+all. Temperature and power are reported when they have changed enough, at most once a minute; the
+plugin's statistics have them exactly.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ _POWER_STEP_W = 1.0
 
 @dataclass(frozen=True)
 class PublishedBoard:
-    """A board as it is, or as Nomad was told.
+    """A board as it is, or as it was reported to Nomad.
 
     Attributes:
         board: With health, its reason and ``busy``; its progress is 0.
@@ -37,40 +40,40 @@ class PublishedBoard:
 
 
 class Publisher:
-    """Compares what is with what was told; no clock of its own."""
+    """Compares the boards with what was reported; has no clock of its own."""
 
     def __init__(self) -> None:
-        self._told: Optional[Dict[str, PublishedBoard]] = None
+        self._reported: Optional[Dict[str, PublishedBoard]] = None
         self._progress_at = -PROGRESS_EVERY_S
         self._facts_at = 0.0
 
     def publish(
         self, now: float, current: Mapping[str, PublishedBoard]
     ) -> Optional[Mapping[str, PublishedBoard]]:
-        """What to tell Nomad now; None when nothing has changed that may be told already.
+        """Return what to report to Nomad now; None when nothing changed that may be reported yet.
 
         Args:
             now: Seconds on a clock that only goes forward.
             current: The boards as they are, by uid.
         """
-        if self._told is None:
-            self._told = dict(current)
+        if self._reported is None:
+            self._reported = dict(current)
             self._progress_at = self._facts_at = now
-            return dict(self._told)
+            return dict(self._reported)
         progress_due = now - self._progress_at >= PROGRESS_EVERY_S
         facts_due = now - self._facts_at >= FACTS_EVERY_S
-        told: Dict[str, PublishedBoard] = {}
+        report: Dict[str, PublishedBoard] = {}
         for uid, shown in current.items():
-            before = self._told.get(uid)
-            told[uid] = shown if before is None else _step(before, shown, progress_due, facts_due)
-        if told == self._told:
+            before = self._reported.get(uid)
+            report[uid] = shown if before is None else _step(before, shown, progress_due, facts_due)
+        if report == self._reported:
             return None
-        if any(_went_on(self._told.get(uid), shown) for uid, shown in told.items()):
+        if any(_went_on(self._reported.get(uid), shown) for uid, shown in report.items()):
             self._progress_at = now
         if facts_due:
             self._facts_at = now
-        self._told = told
-        return dict(told)
+        self._reported = report
+        return dict(report)
 
 
 def _step(
@@ -86,7 +89,7 @@ def _step(
 
 
 def _went_on(before: Optional[PublishedBoard], now: PublishedBoard) -> bool:
-    """A step of progress, or a beginning; ends are told at once and don't hold up others."""
+    """A step of progress, or a beginning; ends are reported at once and do not delay others."""
     if before is None or not now.board.busy:
         return False
     return (before.board.busy, before.percent) != (True, now.percent)
@@ -100,6 +103,6 @@ def _moved(before: PublishedBoard, now: PublishedBoard) -> bool:
 
 def _far(before: Optional[float], now: Optional[float], step: float) -> bool:
     if before is None or now is None:
-        # while a board measures it is not asked: what was told stays
+        # a board is not asked while it measures: the last report stays
         return now is not None
     return abs(now - before) >= step

@@ -16,7 +16,7 @@ from edgeyard.devices.edgedevice.service import EdgeDevice
 
 COOKIE_NAME = "NOMAD_PLUGIN_MAGIC_COOKIE"
 COOKIE = "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255"
-"""Not a secret: it tells that Nomad started us and not a person (Nomad's plugins/base)."""
+"""Not a secret: it shows that Nomad started the plugin, not a person (Nomad's plugins/base)."""
 
 PROTOCOL_VERSION = 2
 """Nomad's plugins/base/plugin.go; the 1 before it in the handshake is go-plugin's own."""
@@ -48,7 +48,7 @@ class PluginServer:
         self._server.add_insecure_port(f"unix:{self.address}")
 
     def start(self) -> str:
-        """Serve; the line that tells go-plugin how to reach us."""
+        """Serve; print the line with which go-plugin finds the plugin."""
         self._server.start()
         return f"1|{PROTOCOL_VERSION}|unix|{self.address}|grpc"
 
@@ -90,7 +90,7 @@ def _handlers(plugin: EdgeDevice, stop: threading.Event) -> "list[grpc.GenericRp
     def no_output(
         request: goplugin_pb2.Empty, context: grpc.ServicerContext
     ) -> Iterator[goplugin_pb2.Empty]:
-        """Of stdout and stderr there is nothing to tell: go-plugin reads the log by itself."""
+        """Report nothing of stdout and stderr: go-plugin reads the log itself."""
         return iter(())
 
     services: Mapping[str, Dict[str, grpc.RpcMethodHandler]] = {

@@ -94,7 +94,7 @@ class EdgeDevice:
     def fingerprint(
         self, request: device_pb2.FingerprintRequest, context: grpc.ServicerContext
     ) -> Iterator[device_pb2.FingerprintResponse]:
-        """The boards, now and whenever what is told of them changes."""
+        """Yield the boards, now and whenever their report changes."""
         version = 0
         watch: Optional[Watch] = None
         while context.is_active() and not self._closed.is_set():

@@ -26,7 +26,7 @@ _TICK_S = 0.5
 
 _FIRST_LOOK_S = 10.0
 """A board that could not be looked at by then counts as unhealthy; Nomad's client itself waits for
-50 s, and telling of boards as unhealthy each time the plugin starts would fail tasks."""
+50 s, and boards that are reported as unhealthy at each start of the plugin would fail tasks."""
 
 _LOGIN_EVERY_S = 60.0
 """A board behind its host that is well is only called on its port between two logins, which cost
@@ -41,7 +41,7 @@ _FileMark = Optional[Tuple[int, int, int]]
 
 @dataclass(frozen=True)
 class HostBoards:
-    """The boards of this host, as told to Nomad or as they are.
+    """The boards of this host, as reported to Nomad or as they are.
 
     Attributes:
         version: Grows with each change.
@@ -70,7 +70,7 @@ class Watch:
         self._publisher = Publisher()
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._told: Optional[HostBoards] = None
+        self._reported: Optional[HostBoards] = None
         self._current: Dict[str, PublishedBoard] = {}
         self._problem = ""
         self._mark: _FileMark = (-1, -1, -1)
@@ -93,7 +93,7 @@ class Watch:
         self._thread.join(_JOIN_S)
 
     def wait(self, seen: int, timeout_s: float) -> Optional[HostBoards]:
-        """What Nomad is to be told, once it is newer than ``seen``; None when it is not by then."""
+        """Wait for a report that is newer than ``seen``; None when there is none by then."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stop.is_set() or self._newer(seen) is not None, timeout_s
@@ -101,7 +101,7 @@ class Watch:
             return self._newer(seen)
 
     def now(self) -> Mapping[str, PublishedBoard]:
-        """The boards as they are, whatever Nomad was told."""
+        """Return the boards as they are, whatever was reported to Nomad."""
         with self._changed:
             return dict(self._current)
 
@@ -122,8 +122,8 @@ class Watch:
         return shown.board, self._files.prepare(target_uid)
 
     def _newer(self, seen: int) -> Optional[HostBoards]:
-        told = self._told
-        return told if told is not None and told.version > seen else None
+        report = self._reported
+        return report if report is not None and report.version > seen else None
 
     def _run(self) -> None:
         started = self._clock()
@@ -143,19 +143,19 @@ class Watch:
         with self._changed:
             self._current = current
         all_found = all(board.target_uid in self._found for board in self._boards)
-        if self._told is None and not all_found and now - started < _FIRST_LOOK_S:
+        if self._reported is None and not all_found and now - started < _FIRST_LOOK_S:
             return
         boards = self._publisher.publish(now, current)
-        before = self._told
+        before = self._reported
         if boards is None and before is not None and before.problem == self._problem:
             return
-        told = HostBoards(
+        report = HostBoards(
             version=before.version + 1 if before else 1,
             boards=boards if boards is not None else before.boards if before else {},
             problem=self._problem,
         )
         with self._changed:
-            self._told = told
+            self._reported = report
             self._changed.notify_all()
 
     def _read_boards(self) -> None:

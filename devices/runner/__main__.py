@@ -91,7 +91,7 @@ def main() -> None:
 
 def run(environ: Mapping[str, str]) -> int:
     """One run, from the description to the safe result; the exit status."""
-    # our parent now: one that ended before we could look is told by EDGEYARD_BOARD's parent_pid
+    # our parent now: one that ended before this check is recognised by EDGEYARD_BOARD's parent_pid
     parent_pid: Optional[int] = os.getppid()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
@@ -126,7 +126,7 @@ def run(environ: Mapping[str, str]) -> int:
         if report is None:
             one = _Run(spec, board, log, progress_file, calls, parent_pid, environ)
             report = one.failed(failure) if failure is not None else one.run()
-        calls.tell(_UPLOADING_PERCENT, "uploading")
+        calls.report(_UPLOADING_PERCENT, "uploading")
         safe = _upload(folder, spec, report)
         if safe:
             shutil.rmtree(folder, ignore_errors=True)
@@ -268,7 +268,7 @@ class _Run:
             percent, phase = message.get("percent"), message.get("phase")
             if isinstance(percent, (int, float)) and isinstance(phase, str):
                 self._progress_file.write(percent)
-                self._calls.tell(percent, phase)
+                self._calls.report(percent, phase)
                 if self._board.streams:
                     _stream(percent, phase)
         elif kind == "result":
@@ -292,7 +292,7 @@ def _hooks_of(board: BoardFacts) -> ContextManager[None]:
 
 
 def _stream(percent: float, phase: str) -> None:
-    """Tell the host that reads our stdout; if nobody does any more, we are ended soon."""
+    """Report to the host that reads our stdout; if nobody does any more, the run is ended soon."""
     line = json.dumps({"kind": "progress", "percent": percent, "phase": phase})
     with contextlib.suppress(OSError):
         os.write(1, line.encode() + b"\n")
@@ -416,7 +416,7 @@ def _names(report: Mapping[str, object]) -> List[str]:
 
 
 def _minimal_spec(environ: Mapping[str, str], token: Optional[str]) -> RunSpec:
-    """Enough to tell the server that the description can't be run."""
+    """Read what is needed to report to the server that the description is invalid."""
     url = environ.get("RESULTS_PUB_URL", "")
     job = url.rstrip("/").rpartition("/")[2]
     return RunSpec(

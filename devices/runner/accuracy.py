@@ -28,7 +28,7 @@ from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import warm_up
 from edgeyard.errors import RunFailed
 
-_TELL_S = 0.25
+_REPORT_INTERVAL_S = 0.25
 _Z = 1.959963984540054
 
 
@@ -41,7 +41,7 @@ class Accuracy:
         ranked: Shape (rows, k): the most likely classes, best first.
         labels: Shape (rows,); None: the dataset has none, and nothing is said of accuracy.
         top: Share of rows whose class is among the first k, by k.
-        classes: Scores a row; 0 where the model tells classes itself.
+        classes: Scores a row; 0 where the model returns classes itself.
         batch_size: Rows a run.
     """
 
@@ -127,7 +127,7 @@ def evaluate(
         progress(WARMED_PERCENT, "measuring")
         latencies: List[float] = []
         ranked: List[NDArray[np.int64]] = []
-        told = time.monotonic()
+        reported_at = time.monotonic()
         watch.start()
         for start in range(0, rows, batch_size):
             end = min(start + batch_size, rows)
@@ -139,8 +139,8 @@ def evaluate(
             ranked.append(read(values)[: end - start])
             if outputs is not None:
                 outputs.write(_row_bytes(values[index], end - start, batch_size))
-            if time.monotonic() - told >= _TELL_S:
-                told = time.monotonic()
+            if time.monotonic() - reported_at >= _REPORT_INTERVAL_S:
+                reported_at = time.monotonic()
                 watch.look()
                 progress(
                     WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * end / rows, "measuring"
@@ -197,7 +197,7 @@ def _reader(
     if classes and highest >= classes:
         raise RunFailed(
             "user_input",
-            f"the dataset has class {highest}, the model tells {classes} classes from 0 on",
+            f"the dataset has class {highest}, the model has {classes} classes from 0 on",
         )
     most = min(max(dataset.preprocessing.top_k), classes) if classes else 1
 

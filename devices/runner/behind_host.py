@@ -77,12 +77,12 @@ def serve(folder: Path) -> int:
     _sweep(folder.parent)
     try:
         environ = _take_in(folder / "local")
-        _tell({"kind": "running"})
+        _send({"kind": "running"})
         _run(folder, environ)
         for path in sorted((folder / "local" / "results").glob("*")):
             if path.is_file() and not path.name.startswith("."):
                 _hand_out(path)
-        _tell({"kind": "done"})
+        _send({"kind": "done"})
         return 0
     except (_Gone, BrokenPipeError):
         return 1
@@ -163,7 +163,7 @@ def _watch(child: "subprocess.Popen[bytes]") -> None:
 def _hand_out(path: Path) -> None:
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        _tell({"kind": "file", "name": path.name, "size": size})
+        _send({"kind": "file", "name": path.name, "size": size})
         while size:
             data = file.read(min(_BLOCK, size))
             if not data:
@@ -172,7 +172,7 @@ def _hand_out(path: Path) -> None:
             size -= len(data)
 
 
-def _tell(message: Dict[str, object]) -> None:
+def _send(message: Dict[str, object]) -> None:
     _write(json.dumps(message).encode() + b"\n")
 
 

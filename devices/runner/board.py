@@ -1,6 +1,6 @@
-"""What this machine tells of itself through ``/proc`` and ``/sys``: facts, read as they are now.
+"""What this machine shows of itself in ``/proc`` and ``/sys``: facts, read as they are now.
 
-Each reader answers None (or an empty value) where the kernel tells nothing: boards differ.
+Each reader returns None (or an empty value) where the kernel has no value: boards differ.
 Tests hand in a made-up ``root``.
 """
 
@@ -35,7 +35,7 @@ def board_facts(cpus: Sequence[int], root: Path = ROOT) -> Mapping[str, object]:
 
 
 def cpu_model(root: Path = ROOT) -> Optional[str]:
-    """The processor's name; ARM kernels tell implementer and part instead of one."""
+    """The processor's name; ARM kernels show implementer and part instead."""
     text = _text(root / "proc/cpuinfo") or ""
     for key in ("model name", "Model", "Hardware", "cpu model"):
         match = re.search(rf"^{key}\s*:\s*(.+)$", text, re.MULTILINE)
@@ -65,7 +65,7 @@ def temperature_c(root: Path = ROOT) -> Optional[float]:
     """The hottest thermal zone."""
     zones = sorted((root / "sys/class/thermal").glob("thermal_zone*/temp"))
     found = [value / 1000 for zone in zones if (value := _number(zone)) is not None]
-    # sensors that are off tell nonsense such as -274 or 0
+    # sensors that are off report nonsense such as -274 or 0
     return max((value for value in found if 0 < value < 200), default=None)
 
 

@@ -20,7 +20,7 @@ its runs, and no p50."""
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """Circumstances of a measurement. None: this kernel does not tell.
+    """Circumstances of a measurement. None: this kernel does not report it.
 
     Attributes:
         wall_s: Time between first and last look.

@@ -169,7 +169,7 @@ def _images(
         rows = nhwc if _layout(spec, how) == "NHWC" else nhwc.transpose(0, 3, 1, 2)
         return {spec.name: _fit(np.ascontiguousarray(rows), spec, "images", path)}
 
-    batch(0, 1)  # a wrong shape is told before the model has run
+    batch(0, 1)  # a wrong shape is reported before the model runs
     return Dataset(
         rows=len(labels),
         labels=labels,
@@ -183,14 +183,14 @@ def _images(
 def numbered(dataset: Dataset, classes: int) -> Dataset:
     """The dataset with the class numbers that a model of so many classes means.
 
-    Names that are numbers are the classes themselves; other folders tell class numbers by their
+    Names that are numbers are the classes themselves; other folders give class numbers by their
     alphabetical order, and only where there is one for each class.
 
     Args:
-        classes: 0: the model does not tell how many it has.
+        classes: 0: the model does not state how many it has.
 
     Raises:
-        RunFailed: ``user_input``: nothing tells which folder is which class.
+        RunFailed: ``user_input``: nothing states which folder is which class.
     """
     folders = dataset.folders
     if not folders or dataset.labels is None:
@@ -332,7 +332,7 @@ def _spatial(spec: TensorSpec, how: Preprocessing, path: Path) -> Tuple[int, int
             return height, width
     raise _wrong(
         path,
-        f"holds images, and input {spec.name!r} {_show(spec)} does not tell their size; "
+        f"holds images, and input {spec.name!r} {_show(spec)} does not state their size; "
         'say it by preprocessing: {"resize": [height, width]}',
     )
 

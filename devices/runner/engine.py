@@ -53,7 +53,7 @@ class Session(Protocol):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What the report tells of the engine: version, execution provider, threads...
+        """What the report states about the engine: version, execution provider, threads...
 
         ``load_ms``, where given, is taken for the time of loading, in place of that of `load`.
         """
@@ -163,7 +163,7 @@ class Engine(Protocol):
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """What the board's host tells the task through ``EDGEYARD_BOARD`` (JSON).
+    """What the board's host passes to the task in ``EDGEYARD_BOARD`` (JSON).
 
     Attributes:
         cpus: CPUs to stay on; empty: all.
@@ -175,7 +175,7 @@ class BoardFacts:
             its parent is when it starts.
         ssh: Where the board answers; None: the run is done here.
         hooks: What is done around the run.
-        streams: Progress is told on stdout too, as JSON lines: our host reads them.
+        streams: Progress is written to stdout, too, as JSON lines: our host reads them.
         storage_bytes: The largest result; None: as the machine's memory allows.
         sandbox: How the run is confined, and what it may use all the same.
     """

@@ -16,7 +16,8 @@ are moved apart by sqrt(tau), and further:
   rho_k = (2 / pi) arcsin(phi^k). From 100 samples on, what the series shows beyond lag 1 counts
   too: its sum by Geyer's initial positive sequence (Statistical Science 7, 1992, section 3.3),
   where that is more.
-- n / tau independent samples tell the spread worse than n do: by the ratio of Student's quantiles.
+- n / tau independent samples estimate the spread less well than n do: by the ratio of Student's
+  quantiles.
 - A series of n dependent samples spreads less than independent ones do, by 1 - tau / n in variance.
 
 Where the ranks leave the series, the interval goes on as far beyond its ends in proportion: twenty
@@ -35,7 +36,7 @@ from numpy.typing import NDArray
 
 LEVEL = 0.95
 
-FEWEST = 6
+MIN_SAMPLES = 6
 """With fewer samples not even their whole range reaches 95 %: 1 - 2 / 2**5 is 93.75 %."""
 
 _EXACT_UP_TO = 1000
@@ -44,7 +45,7 @@ _EXACT_UP_TO = 1000
 _Z = 1.959963984540054
 
 _LONG = 100
-"""From so many samples on, more than the first autocorrelation can be told."""
+"""From so many samples on, more than the first autocorrelation can be estimated."""
 
 _MAX_PHI = 0.97
 _PHI_ERROR_SHARE = 1.5
@@ -69,7 +70,7 @@ class MedianInterval:
 
     Attributes:
         tau: Integrated autocorrelation time, at least 1: so many samples are worth one.
-        effective: As many independent samples tell as much.
+        effective: As many independent samples hold as much information.
         launches: Processes whose medians the interval comes from; 1: it comes from the samples.
         half_width: Half the interval's width, relative to the median.
         degrees: Degrees of freedom of the interval, for comparing it with another.
@@ -103,7 +104,7 @@ def median_interval(samples: NDArray[np.float64]) -> MedianInterval | None:
         None where the sample is too small for 95 %.
     """
     n = len(samples)
-    if n < FEWEST:
+    if n < MIN_SAMPLES:
         return None
     median = float(np.median(samples))
     phi = dependence(samples)

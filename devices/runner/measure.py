@@ -24,7 +24,7 @@ Clock = Callable[[], int]
 """Nanoseconds that never go back."""
 
 _CHUNK_S = 0.25
-"""Progress is told and the machine looked at between chunks, never inside one."""
+"""Progress is reported and the machine checked between chunks, never inside one."""
 
 _MIN_RUNS_FOR_PRECISION = 20
 _MIN_EFFECTIVE = 30
@@ -201,13 +201,13 @@ def measure(
 
 
 def warming(timed: Timed, progress: Progress) -> Timed:
-    """The same, telling before each window that the engine still warms up."""
+    """Report before each window that the engine still warms up, then measure."""
 
-    def told(count: int) -> Sequence[int]:
+    def reporting(count: int) -> Sequence[int]:
         progress(WARMING_PERCENT, "warmup")
         return timed(count)
 
-    return told
+    return reporting
 
 
 def check_finite(session: Session, outputs: Sequence[object]) -> None:

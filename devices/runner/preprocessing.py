@@ -8,7 +8,7 @@ description, whose members win over those of the file. All members may be left o
      "crop": [224, 224],          images: the middle, after resizing
      "interpolation": "bilinear", images: or "nearest", "bicubic"
      "color": "RGB",              images: or "BGR", "L" (one channel)
-     "layout": "NCHW",            images: or "NHWC"; default: told by the model's shape
+     "layout": "NCHW",            images: or "NHWC"; default: by the model's shape
      "scale": 0.00392156862745,   every value is multiplied by it; images: default 1/255
      "mean": [0.485, 0.456, 0.406], then it is subtracted, one a channel or one for all
      "std": [0.229, 0.224, 0.225],  then it is divided by it

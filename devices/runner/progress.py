@@ -1,4 +1,4 @@
-"""Telling how far the run is: to a file for the board's host, and to the API."""
+"""Reports how far the run is: to a file for the board's host, and to the API."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ProgressFile:
 class ProgressCalls:
     """Posts the newest state to the API from a thread of its own; what fails is forgotten.
 
-    The run never waits for the network: states that come faster than they can be told are skipped.
+    The run never waits for the network: states that come faster than they can be sent are skipped.
     """
 
     def __init__(self, url: Optional[str], token: Optional[str]) -> None:
@@ -68,8 +68,8 @@ class ProgressCalls:
         self._wake, self._stop = threading.Event(), threading.Event()
         self._thread: Optional[threading.Thread] = None
 
-    def tell(self, percent: float, phase: str, message: str = "") -> None:
-        """Take a state to be told; starts the thread, so call it after forking."""
+    def report(self, percent: float, phase: str, message: str = "") -> None:
+        """Take a state to send; starts the thread, so call it after forking."""
         if self._url is None:
             return
         self._newest = (percent, phase, message)
@@ -80,14 +80,14 @@ class ProgressCalls:
             self._thread.start()
 
     def close(self) -> None:
-        """Tell no more."""
+        """Send nothing more."""
         self._stop.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        # here, beside the run that it tells of, and not before the run may start
+        # here, next to the run that it reports, and not before the run may start
         from edgeyard.devices.runner.upload import post_json
 
         while not self._stop.is_set():
@@ -104,5 +104,5 @@ class ProgressCalls:
                         timeout_s=_CALL_TIMEOUT_S,
                     )
                 except (OSError, ValueError) as error:
-                    logger.debug("Progress could not be told: %s", error)
+                    logger.debug("Progress could not be sent: %s", error)
                 self._stop.wait(_TELL_EVERY_S)

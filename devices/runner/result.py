@@ -55,7 +55,7 @@ def build_report(
     Args:
         measured: What the child found; whatever it says wins over what is empty here.
         failure: Why there is no result; None: there is one.
-        peak_rss_bytes: As the kernel told at the child's end; used where the child did not say.
+        peak_rss_bytes: As the kernel reported at the child's end; used where the child did not.
         confinement: How the run was confined; None: nothing was run.
     """
     model = spec.path(spec.model)

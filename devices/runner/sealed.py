@@ -22,7 +22,7 @@ def sealed(file: Path) -> Iterator[Path]:
 
     What was inspected there is what is loaded there. The content lies in the kernel's memory and
     not in the process's, so that it is no part of what the process is measured to need. Nothing
-    lies beside it.
+    lies next to it.
 
     Raises:
         RunFailed: ``board_fault``: it can't be read, or there is no room for the copy.

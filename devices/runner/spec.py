@@ -1,6 +1,6 @@
 """What the runner is asked to do: the task's environment and ``spec.json``, checked.
 
-A host that sets only the platform's eleven variables is served too: what they do not tell has a
+A host that sets only the platform's eleven variables is served, too: what they leave out has a
 default. Whatever is read here was written by somebody else, so that every value is checked.
 """
 
@@ -63,7 +63,7 @@ class RunSpec:
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
         upload_timeout_s: How long the upload of the result is tried; then it stays on the disk.
         upload_url: Folder URL for results; "" where nobody wants them: they stay on disk.
-        progress_url: None where the API is not told of progress.
+        progress_url: None where progress is not sent to the API.
         token: For uploads; never logged.
         out_dir: Where results are written, if not in ``results`` of the task's folder.
     """
@@ -199,7 +199,7 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
 
 
 def read_board(environ: Mapping[str, str]) -> BoardFacts:
-    """What the host tells of the board; without a word of it, all CPUs that we may use.
+    """Read what the host states about the board; by default it has all our CPUs.
 
     Raises:
         RunFailed: ``board_fault``: the host's ``EDGEYARD_BOARD`` can't be read.

@@ -32,12 +32,12 @@ _WARM_LOAD_UP_TO_S = 30.0
 
 _PROGRESS_INTERVAL_S = 0.5
 _SHARE_OF_TIME = 0.8
-"""Of the time limit: a measurement for a precision ends then, so that its result is told."""
+"""Of the time limit: a measurement for a precision ends then, so that its result is reported."""
 
 _WARMUP_SHARE = 0.25
 
 _LOADED_PERCENT, _TRAINING_SHARE = 5.0, 0.9
-"""An engine tells 0-100 of its training."""
+"""An engine reports 0-100 of its training."""
 
 Report = Dict[str, object]
 
@@ -86,7 +86,7 @@ class _Task:
         self.spec, self.board, self.confined = spec, board, confined
         self.started = time.monotonic()
         self._channel = channel
-        self._told = 0.0
+        self._reported_at = 0.0
         self._phase = ""
         self.engine_parameters = {
             key: value for key, value in spec.parameters.items() if key not in RUNNER_PARAMETERS
@@ -130,11 +130,11 @@ class _Task:
         return report
 
     def progress(self, percent: float, phase: str) -> None:
-        """Tell the parent, seldom enough to disturb nothing."""
+        """Report to the parent, seldom enough to disturb nothing."""
         now = time.monotonic()
-        if now - self._told < _PROGRESS_INTERVAL_S and phase == self._phase:
+        if now - self._reported_at < _PROGRESS_INTERVAL_S and phase == self._phase:
             return
-        self._told, self._phase = now, phase
+        self._reported_at, self._phase = now, phase
         self._channel.send({"kind": "progress", "percent": round(percent, 1), "phase": phase})
 
     def _load(self, engine: Engine, report: Report) -> Session:
@@ -148,8 +148,8 @@ class _Task:
                 parameters=self.engine_parameters,
             )
             took_ms = (time.perf_counter() - began) * 1e3
-            told = session.facts.get("load_ms")
-            return session, float(told) if isinstance(told, (int, float)) else took_ms
+            load_ms = session.facts.get("load_ms")
+            return session, float(load_ms) if isinstance(load_ms, (int, float)) else took_ms
 
         session, cold_ms = load()
         warm_ms = None

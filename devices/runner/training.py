@@ -1,4 +1,4 @@
-"""TYPE3: train on the board, and tell how the loss fell."""
+"""TYPE3: train on the board, and report how the loss fell."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def check_classes(y: NDArray[np.generic], classes: int) -> None:
     if low < 0 or high >= classes:
         raise RunFailed(
             "user_input",
-            f"y holds class numbers {low} to {high}, but the model tells {classes} classes apart "
+            f"y holds class numbers {low} to {high}, but the model distinguishes {classes} classes "
             f"(0 to {classes - 1})",
         )
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from edgeyard.devices.runner.conditions import Conditions
 from edgeyard.devices.runner.interval import (
-    FEWEST,
     MIN_LAUNCHES,
+    MIN_SAMPLES,
     MedianInterval,
     launches_interval,
     median_interval,
@@ -33,7 +33,7 @@ OTHER_LOAD_INVALID = 0.60
 FREQUENCY_CHANGE = 0.05
 DRIFT = 0.05
 MAX_INTERVAL_WIDTH = 0.05
-"""Half-width of the p50's interval, relative: differences below 10 % could not be told apart."""
+"""Half-width of the p50's interval, relative: differences below 10 % could not be distinguished."""
 
 ALIKE = 2.0
 """Autocorrelation time from which on a wide interval is explained by it."""
@@ -60,7 +60,7 @@ class Verdict:
 
     Attributes:
         verdict: ``comparable``, ``suspect`` or ``invalid``.
-        not_checked: What this kernel does not tell, so that it could not be looked at.
+        not_checked: What this kernel does not report, so that it could not be checked.
         interval: Of the p50; None where there are too few runs.
     """
 
@@ -139,7 +139,7 @@ def _of_the_runs(
         yield Reason(
             code="too_few_runs",
             sentence=f"{runs} runs are too few for a 95 % interval of the p50: that takes "
-            f"{FEWEST} or more.",
+            f"{MIN_SAMPLES} or more.",
             invalid=True,
         )
         return
@@ -195,7 +195,7 @@ def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
     loads = (found.other_load, found.queued)
     load = max((one for one in loads if one is not None), default=0.0)
     if load > OTHER_LOAD_SUSPECT:
-        # where the kernel tells how long we waited, load that did not make us wait spoils less
+        # load that did not make the run wait does less harm, where the kernel reports the wait
         hindered = found.other_load if found.queued is None else found.queued
         invalid = hindered is not None and hindered > OTHER_LOAD_INVALID
         yield Reason(
@@ -242,7 +242,7 @@ def _of_the_conditions(found: Conditions) -> Iterator[Reason]:
 
 
 def _drift(latencies_ms: NDArray[np.float64]) -> Optional[float]:
-    """Relative change of the median between the halves; None where it can't be told from none."""
+    """Return the relative change of the median between the halves; None if insignificant."""
     half = len(latencies_ms) // 2
     first, second = median_interval(latencies_ms[:half]), median_interval(latencies_ms[half:])
     if first is None or second is None or first.median <= 0:

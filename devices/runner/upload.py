@@ -130,7 +130,7 @@ def authorization(token: Optional[str]) -> Mapping[str, str]:
 def post_json(
     url: str, token: Optional[str], body: Mapping[str, object], *, timeout_s: float
 ) -> None:
-    """Tell the server something, once.
+    """Send something to the server, once.
 
     Raises:
         OSError: It did not get there, or was refused.

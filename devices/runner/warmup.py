@@ -84,7 +84,7 @@ def warm_up(timed: Timed, max_s: float = math.inf) -> WarmUp:
             gets half a minute at most, and a slow one at least four runs.
     """
     first = list(timed(1))
-    # the first run pays for allocations: how long a run takes is told by the ones after it
+    # the first run pays for allocations: the ones after it show how long a run takes
     trial = list(timed(1)) if first[0] >= SLOW_S * 1e9 else list(timed(_SMALLEST))
     if min(trial) >= SLOW_S * 1e9:
         return _warm_up_slow(timed, first + trial, max_s)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.devices.inventory import Inventory
-from edgeyard.devices.providers import FileProvider, GivenProvider, InventoryProvider
+from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.errors import ConfigError
 
 GOOD = {
@@ -44,7 +44,9 @@ def _file(folder: Path) -> Source:
 
 def _given(folder: Path) -> Source:
     known: list[object] = [{}]
-    return Source(GivenProvider(lambda: Inventory.from_json(known[-1]), "a registry"), known.append)
+    return Source(
+        CallableProvider(lambda: Inventory.from_json(known[-1]), "a registry"), known.append
+    )
 
 
 @pytest.fixture(params=[_file, _given], ids=["file", "given"])

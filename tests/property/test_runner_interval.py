@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from benchmarks.bench_repeat import share_by_own_intervals
 from edgeyard.devices.runner.conditions import Conditions
 from edgeyard.devices.runner.interval import (
-    FEWEST,
+    MIN_SAMPLES,
     MedianInterval,
     autocorrelation_time,
     launches_interval,
@@ -195,12 +195,12 @@ def test_ranks_of_independent_runs_are_those_of_the_binomial() -> None:
 
 
 def test_six_runs_are_the_fewest() -> None:
-    assert median_interval(np.arange(FEWEST - 1.0)) is None
-    assert median_interval(np.arange(FEWEST * 1.0)) is not None
+    assert median_interval(np.arange(MIN_SAMPLES - 1.0)) is None
+    assert median_interval(np.arange(MIN_SAMPLES * 1.0)) is not None
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.floats(1e-6, 1e9), min_size=FEWEST, max_size=200))
+@given(st.lists(st.floats(1e-6, 1e9), min_size=MIN_SAMPLES, max_size=200))
 def test_the_interval_lies_around_the_median(values: list[float]) -> None:
     samples = np.array(values)
     found = median_interval(samples)

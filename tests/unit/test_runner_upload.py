@@ -139,12 +139,12 @@ def test_the_progress_file_holds_one_number(tmp_path: Path) -> None:
 
 def test_progress_is_told_and_failures_are_forgotten(server: UploadServer) -> None:
     calls = ProgressCalls(f"{server.url}/v1/runs/job/progress", "token")
-    calls.tell(12.34, "measuring")
+    calls.report(12.34, "measuring")
     calls.close()
     assert server.progress in ([], [{"progress": 12.3, "phase": "measuring", "message": ""}])
     lost = ProgressCalls("http://127.0.0.1:1/", None)
-    lost.tell(1.0, "loading")
+    lost.report(1.0, "loading")
     lost.close()
     unsent = ProgressCalls(None, None)
-    unsent.tell(1.0, "loading")
+    unsent.report(1.0, "loading")
     unsent.close()

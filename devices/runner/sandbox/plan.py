@@ -44,7 +44,7 @@ _FACTS = (
     ),
     "/sys/firmware/devicetree/base",
 )
-"""Of these the report tells: frequencies, temperatures, throttling, the board's model."""
+"""The report states: frequencies, temperatures, throttling, the board's model."""
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
@@ -110,15 +110,15 @@ class Plan:
             "namespace": "a user namespace",
             "same": "the runner's user",
         }
-        told = {
+        sentence = {
             BUBBLEWRAP: f"each run is confined by bubblewrap, with {users[self.user]}",
             LANDLOCK: "each run is confined by Landlock, with the runner's user",
             LIMITS: "runs are held by resource limits only",
             OFF: "runs are not confined",
         }[self.method]
         left = "; ".join(f"{each}: {_WHY[each]}" for each in self.open)
-        told += f" ({self.reason})" if self.reason else ""
-        return f"{told}. Not confined: {left}" if left else told
+        sentence += f" ({self.reason})" if self.reason else ""
+        return f"{sentence}. Not confined: {left}" if left else sentence
 
 
 def plan_for(

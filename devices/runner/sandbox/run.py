@@ -201,9 +201,9 @@ class ConfinedRun:
         )
         document = asdict(shown)
         document.update(task_dir=str(spec.task_dir), out_dir=self._outbox)
-        told = asdict(facts)
+        board_fields = asdict(facts)
         for name in ("sandbox", "hooks", "ssh"):
-            told.pop(name)
+            board_fields.pop(name)
         return {
             "path": [path for path in sys.path if path],
             "parent": parent,
@@ -217,7 +217,7 @@ class ConfinedRun:
             "filtered": plan.method != OFF and seccomp.available(),
             "limits": self._limits(),
             "spec": document,
-            "board": told,
+            "board": board_fields,
         }
 
     def _limits(self) -> Dict[str, int]:
@@ -240,7 +240,7 @@ class ConfinedRun:
         return 0
 
     def _as_ended(self, ending: Ending) -> Ending:
-        """Bubblewrap tells a signal by its status."""
+        """Bubblewrap shows a signal by its status."""
         status = ending.exit_code
         if self._plan.method != BUBBLEWRAP or status is None or status <= 128:
             return ending

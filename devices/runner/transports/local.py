@@ -39,8 +39,8 @@ class Limits:
     """What the child may use.
 
     Attributes:
-        wall_s: Longest run.
-        silence_s: Longest time without a message or output.
+        wall_s: How long a run may take.
+        silence_s: How long it may go without a message or output.
         cpus: CPUs to stay on; empty: all.
     """
 
@@ -141,7 +141,7 @@ def orphaned(parent_pid: Optional[int]) -> bool:
 def die_with_parent(expected_parent: int) -> None:
     """Have the kernel kill this process when the thread that forked it ends.
 
-    The parent may have died before the call took effect, which the kernel does not tell: so look.
+    The parent may have died before the call took effect, which the kernel does not report.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != expected_parent:

@@ -1,7 +1,7 @@
 """A run on a board that is reached by ssh: one session, over which everything goes.
 
 The runner's one-file program, the model and the data go there, progress and the log come back as
-they happen, the result at the end; the board needs no way to the server, and is told no token.
+they happen, the result at the end; the board needs no way to the server, and gets no token.
 When this process ends, however it does, the session ends with it, and the board cleans up:
 `edgeyard.devices.runner.behind_host`.
 """
@@ -33,7 +33,7 @@ _FACTS = (
     *("target_uid", "family", "cpus", "threads", "ram_bytes", "emulated"),
     *("storage_bytes", "sandbox"),
 )
-"""What the board is told of itself: no address, no hooks, no paths of its host."""
+"""What the board receives about itself: no address, no hooks, no paths of its host."""
 
 _PASSED_ON = (
     "NOMAD_ALLOC_ID",
@@ -86,8 +86,8 @@ def _parcel(spec: RunSpec, environ: Mapping[str, str]) -> Iterator[bytes]:
     program = _program()
     yield f"{len(program)}\n".encode() + program
     # as the host's plugin said it: what it left open, such as threads, the board knows itself
-    told = json.loads(environ["EDGEYARD_BOARD"])
-    facts = {key: told[key] for key in _FACTS if key in told}
+    facts = json.loads(environ["EDGEYARD_BOARD"])
+    facts = {key: facts[key] for key in _FACTS if key in facts}
     document = _document(spec)
     paths = _artifacts(spec)
     files: List[Dict[str, object]] = [{"name": "spec.json", "size": len(document)}]
@@ -124,7 +124,7 @@ def _document(spec: RunSpec) -> bytes:
         document = json.loads((spec.task_dir / "spec.json").read_bytes())
     except FileNotFoundError:  # a host that sets only the platform's variables
         document = {}
-    ids = {"benchmark_id": spec.benchmark_id, "job_id": spec.job_id}  # told by the URL, perhaps
+    ids = {"benchmark_id": spec.benchmark_id, "job_id": spec.job_id}  # possibly given by the URL
     return json.dumps({**document, **ids, "upload_url": "", "progress_url": ""}).encode()
 
 
