@@ -10,24 +10,14 @@ from edgeyard.plugins.aggregators.hedge import Hedge
 from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
 from edgeyard.plugins.evaluators.answered import Answered
 from edgeyard.plugins.evaluators.compared import Compared
+from edgeyard.plugins.filters import board_states, requirements
 from edgeyard.plugins.filters.budget import BudgetFilter
-from edgeyard.plugins.filters.busy import BusyFilter
 from edgeyard.plugins.filters.constraints import ConstraintsFilter
 from edgeyard.plugins.filters.deadline import DeadlineFilter
-from edgeyard.plugins.filters.drained import DrainedFilter
-from edgeyard.plugins.filters.engine import EngineFilter
-from edgeyard.plugins.filters.family import FamilyFilter
 from edgeyard.plugins.filters.health import HealthFilter
-from edgeyard.plugins.filters.inventory import InventoryFilter
 from edgeyard.plugins.filters.lease import LeaseFilter
-from edgeyard.plugins.filters.progress import ProgressFilter
 from edgeyard.plugins.filters.quarantine import QuarantineFilter
 from edgeyard.plugins.filters.quota import QuotaFilter
-from edgeyard.plugins.filters.ram import RamFilter
-from edgeyard.plugins.filters.staleness import StalenessFilter
-from edgeyard.plugins.filters.storage import StorageFilter
-from edgeyard.plugins.filters.target_uid import TargetUidFilter
-from edgeyard.plugins.filters.type import TypeFilter
 from edgeyard.plugins.filters.user_time import UserTimeFilter
 from edgeyard.plugins.queue_policies.carastan_santos import F1, F2, F3, F4
 from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
@@ -66,24 +56,15 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "wfp3": Wfp3,
     },
     Kind.FILTER: {
+        **requirements.FILTERS,
+        **board_states.FILTERS,
         "budget": BudgetFilter,
-        "busy": BusyFilter,
         "constraints": ConstraintsFilter,
         "deadline": DeadlineFilter,
-        "drained": DrainedFilter,
-        "engine": EngineFilter,
-        "family": FamilyFilter,
         "health": HealthFilter,
-        "inventory": InventoryFilter,
         "lease": LeaseFilter,
-        "progress": ProgressFilter,
         "quarantine": QuarantineFilter,
         "quota": QuotaFilter,
-        "ram": RamFilter,
-        "staleness": StalenessFilter,
-        "storage": StorageFilter,
-        "target_uid": TargetUidFilter,
-        "type": TypeFilter,
         "user_time": UserTimeFilter,
     },
     Kind.SCORER: {

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Ledger, Refusal, UserFilter
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 
 
-class BudgetFilter:
+class BudgetFilter(UserFilter):
     """Refuses boards on which even a quick run is predicted to cost more than ``user_budget``.
 
     A run is stopped when its budget is used up. A prediction may be wrong, so it refuses for the
@@ -31,11 +29,9 @@ class BudgetFilter:
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         return quick_runs(batch).codes(batch, batch.budget_times_s)
 
     def ledger(self, batch: Batch) -> _Credits | None:
-        """See `UserFilter.ledger`."""
         known = batch.knowledge.entitlements
         if not known:
             return None
@@ -47,7 +43,6 @@ class BudgetFilter:
         return _Credits(batch, left) if left else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         budget = f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits"
         if code == INFEASIBLE:
             return f"can't run anything for {budget}"
@@ -57,14 +52,13 @@ class BudgetFilter:
         )
 
     def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
         return (
             f"its budget of {_cost(batch, row, batch.budget_times_s[row]):g} credits pays for no "
             f"run; accepted: at least {_cost(batch, row, MIN_RUN_S):g}"
         )
 
 
-class _Credits:
+class _Credits(Ledger):
     """Counts what each user's benchmarks reserve."""
 
     def __init__(self, batch: Batch, left: dict[str, float]) -> None:
@@ -75,7 +69,6 @@ class _Credits:
         self._left = left
 
     def refusal(self, job: int) -> WaitReason | None:
-        """See `Ledger.refusal`."""
         left, most = self._left.get(self._users[job]), float(self._most[job])
         if left is None or most <= left:
             return None
@@ -86,7 +79,6 @@ class _Credits:
         )
 
     def place(self, job: int) -> None:
-        """See `Ledger.place`."""
         user = self._users[job]
         if user in self._left:
             self._left[user] = round(self._left[user] - float(self._most[job]), 6)
@@ -94,9 +86,3 @@ class _Credits:
 
 def _cost(batch: Batch, row: int, seconds: float) -> float:
     return batch.knowledge.rates.get(batch.families[row], 1.0) * float(seconds)
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import UserFilter
-
-    _: UserFilter = BudgetFilter()

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.constraints import compare
 from edgeyard.scheduler.framework.batch import AttributeColumn, Batch, attribute_column, by_value
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import Constraint, WaitingReason
 
 _NEVER, _NOT_NOW = 1, 2
 
 
-class ConstraintsFilter:
+class ConstraintsFilter(Filter):
     """Refuses boards that miss a constraint, compared as Nomad compares.
 
     For ever, unless the attribute may change: ``dynamic.*`` ones do, and what a board that is
@@ -30,7 +29,6 @@ class ConstraintsFilter:
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         if not any(batch.constraints):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
         # One look at the boards for each different constraint, whatever lists it is in.
@@ -53,7 +51,6 @@ class ConstraintsFilter:
         return codes
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         attributes = batch.snapshot.attributes[board]
         missed = [
             f"{_told(each)}: {_found(batch, board, each)}"
@@ -63,7 +60,6 @@ class ConstraintsFilter:
         return "misses " + " and ".join(missed)
 
     def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
         for each in batch.constraints[row]:
             if not attribute_column(batch, each.attribute).meets(each)[boards].any():
                 values = sorted({_found(batch, int(board), each) for board in boards})
@@ -88,9 +84,3 @@ def _told(each: Constraint) -> str:
 def _found(batch: Batch, board: int, each: Constraint) -> str:
     value = batch.snapshot.attributes[board].get(each.attribute)
     return "not published" if value is None else f"{value}"
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Filter
-
-    _: Filter = ConstraintsFilter()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 
 
-class DeadlineFilter:
+class DeadlineFilter(Filter):
     """Refuses boards on which even a quick run that began now is predicted to miss the deadline.
 
     A quick run is the 0.1 quantile of the prediction, so that a chance of one in ten is still
@@ -30,14 +29,12 @@ class DeadlineFilter:
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         left_s = [
             np.nan if at is None else (at - batch.now).total_seconds() for at in batch.deadlines
         ]
         return quick_runs(batch).codes(batch, np.array(left_s, dtype=np.float64))
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         if code == INFEASIBLE:
             return f"can't run anything by {_due(batch, row)}"
         return (
@@ -46,7 +43,6 @@ class DeadlineFilter:
         )
 
     def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
         return f"no run can end by {_due(batch, row)} any more"
 
 
@@ -54,9 +50,3 @@ def _due(batch: Batch, row: int) -> str:
     at = batch.deadlines[row]
     moment = "" if at is None else f" {at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
     return f"its deadline{moment}"
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Filter
-
-    _: Filter = DeadlineFilter()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
-class HealthFilter:
+class HealthFilter(Filter):
     """Refuses boards that no ready host reports, and those that their host finds unusable."""
 
     name = "health"
@@ -22,23 +20,11 @@ class HealthFilter:
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         snapshot = batch.snapshot
         codes = np.where(snapshot.online, np.where(snapshot.healthy, 0, 2), 1)
         return codes.astype(np.uint8)[None, :]
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         state = "offline" if code == 1 else "unhealthy"
         reason = batch.snapshot.reasons[board]
         return f"is {state} ({reason})" if reason else f"is {state}"
-
-    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
-        return ""
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Filter
-
-    _: Filter = HealthFilter()

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.prediction.estimates import run_times
@@ -20,7 +19,7 @@ QUANTILE = 0.9
 _NOW, _SOON = 1, 2
 
 
-class LeaseFilter:
+class LeaseFilter(Filter):
     """Refuses leased boards to all but whom they are leased to.
 
     Also those whose lease begins before the benchmark is expected to be through: at the 0.9
@@ -34,7 +33,6 @@ class LeaseFilter:
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         classes, boards = batch.shape
         leases = batch.knowledge.leases
         row_of_uid = batch.row_of_uid if leases else {}
@@ -63,7 +61,6 @@ class LeaseFilter:
         return codes
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         lease = next(
             each
             for each in sorted(batch.knowledge.leases, key=lambda each: each.since)
@@ -76,10 +73,6 @@ class LeaseFilter:
         if code == _NOW:
             return f"is reserved until {_moment(lease.until)}{why}"
         return f"is reserved from {_moment(lease.since)}{why}, before this would be through"
-
-    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
-        return ""
 
 
 def _others(batch: Batch, lease: Lease) -> NDArray[np.bool_]:
@@ -97,9 +90,3 @@ def _max_s(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> ND
 
 def _moment(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Filter
-
-    _: Filter = LeaseFilter()

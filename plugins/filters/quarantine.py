@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
-class QuarantineFilter:
+class QuarantineFilter(Filter):
     """Refuses boards in quarantine, but not to the probe that finds out whether they are well."""
 
     name = "quarantine"
     refusals = (Refusal(WaitingReason.BOARD_UNHEALTHY, never=False),)
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         quarantined = batch.knowledge.quarantined
         if not quarantined:
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
@@ -29,16 +26,5 @@ class QuarantineFilter:
         return np.where(batch.probes[:, None], np.uint8(0), aside[None, :])
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         reason = batch.knowledge.quarantined[batch.snapshot.uids[board]]
         return f"is in quarantine ({reason})" if reason else "is in quarantine"
-
-    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
-        return ""
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Filter
-
-    _: Filter = QuarantineFilter()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Ledger, Refusal, UserFilter
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
 
-class QuotaFilter:
+class QuotaFilter(UserFilter):
     """Places no more of a user's benchmarks than the account may have on boards at once.
 
     It refuses no board: its ledger stops the user, whichever board is free.
@@ -23,11 +22,9 @@ class QuotaFilter:
     refusals = (Refusal(WaitingReason.QUOTA, never=False),)
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         return np.zeros((1, batch.shape[1]), dtype=np.uint8)
 
     def ledger(self, batch: Batch) -> _Running | None:
-        """See `UserFilter.ledger`."""
         known = batch.knowledge.entitlements
         if not known:
             return None
@@ -39,15 +36,10 @@ class QuotaFilter:
         return _Running(batch, most) if most else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         return "is not for users who have as many benchmarks on boards as they may"
 
-    def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
-        return ""
 
-
-class _Running:
+class _Running(Ledger):
     """Counts each user's benchmarks on boards."""
 
     def __init__(self, batch: Batch, most: dict[str, int]) -> None:
@@ -58,7 +50,6 @@ class _Running:
         self._running = Counter({user: known[user].running for user in most})
 
     def refusal(self, job: int) -> WaitReason | None:
-        """See `Ledger.refusal`."""
         user = self._users[job]
         most = self._most.get(user)
         if most is None or self._free[job] or self._running[user] < most:
@@ -70,11 +61,4 @@ class _Running:
         )
 
     def place(self, job: int) -> None:
-        """See `Ledger.place`."""
         self._running[self._users[job]] += 1
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import UserFilter
-
-    _: UserFilter = QuotaFilter()

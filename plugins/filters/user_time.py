@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
-from edgeyard.scheduler.framework.protocols import Refusal
+from edgeyard.scheduler.framework.protocols import Filter, Refusal
 from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
 
 
-class UserTimeFilter:
+class UserTimeFilter(Filter):
     """Refuses boards on which even a quick run is predicted to exceed the stated ``user_time``.
 
     It would be stopped there, without a result. A quick run is the 0.1 quantile of the prediction:
@@ -30,11 +28,9 @@ class UserTimeFilter:
     )
 
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
-        """See `Filter.admit`."""
         return quick_runs(batch).codes(batch, batch.user_times_s)
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
-        """See `Filter.phrase`."""
         bound = f"the {batch.user_times_s[row]:g} s of user_time"
         if code == INFEASIBLE:
             return f"can't run anything within {bound}"
@@ -44,14 +40,7 @@ class UserTimeFilter:
         )
 
     def explain_infeasible(self, batch: Batch, row: int, boards: NDArray[np.intp]) -> str:
-        """See `Filter.explain_infeasible`."""
         return (
             f"no run ends within its {batch.user_times_s[row]:g} s of user_time; "
             f"accepted: at least {MIN_RUN_S:g} s"
         )
-
-
-if TYPE_CHECKING:
-    from edgeyard.scheduler.framework.protocols import Filter
-
-    _: Filter = UserTimeFilter()

@@ -106,7 +106,7 @@ class Filter(Protocol):
             For instance "no board of family rpi9 is known; known families: rpi4b"; "" where the
             filter never says never, or has no better words than `phrase`.
         """
-        ...
+        return ""
 
 
 class Ledger(Protocol):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from edgeyard.errors import Unavailable
 from edgeyard.plugins.builtin import registry
-from edgeyard.plugins.filters.family import FamilyFilter
+from edgeyard.plugins.filters.health import HealthFilter
 from edgeyard.plugins.scorers.least_loaded import LeastLoaded
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
@@ -63,7 +63,7 @@ class Calls:
                 self._inside -= 1
 
 
-class WatchedFilter(FamilyFilter):
+class WatchedFilter(HealthFilter):
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
 
@@ -90,7 +90,7 @@ def calls() -> Calls:
 def lab(tmp_path: Path, calls: Calls) -> Iterator[Lab]:
     policy = load_policy("default")
     plugins = registry(entry_points=False).resolve(policy)
-    filters = [each for each in plugins.filters if each.name != "family"]
+    filters = [each for each in plugins.filters if each.name != "health"]
     watched = replace(
         plugins,
         filters=(WatchedFilter(calls), *filters),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeyard.plugins.filters.busy import BusyFilter
+from edgeyard.plugins.filters.health import HealthFilter
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.changes import (
     Bounds,
@@ -231,7 +231,7 @@ def test_no_scorer_is_asked_again() -> None:
     assert counting.asked == asked_then
 
 
-class Watching(BusyFilter):
+class Watching(HealthFilter):
     """Tells what it was asked of."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from edgeyard.plugins.filters.family import FamilyFilter
+from edgeyard.plugins.filters.health import HealthFilter
 from edgeyard.plugins.filters.quota import QuotaFilter
 from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
@@ -567,7 +567,7 @@ def test_placing_goes_on_without_any_scorer() -> None:
 
 
 def test_a_filter_that_fails_lets_nothing_pass_and_is_named() -> None:
-    class Broken(FamilyFilter):
+    class Broken(HealthFilter):
         name = "broken"
 
         def admit(self, batch: Batch) -> NDArray[np.uint8]:

@@ -141,7 +141,7 @@ def test_a_board_that_tells_of_work_is_not_used() -> None:
     result = cycle(snapshot_of([board(ONE, progress=40.0)]), [pending()])
     assert why(result) == (
         WaitingReason.BOARD_BUSY,
-        f"its board {ONE} still tells of work under way",
+        f"its board {ONE} still reports work in progress",
     )
     for progress in (None, 0.0, 100.0):
         assert places(cycle(snapshot_of([board(ONE, progress=progress)]), [pending()]))
