@@ -16,8 +16,8 @@ Jobs of the logs state a bound on their run time, as benchmarks do; both sides k
 passed theirs (up to 8 %) are left out: Edgeyard ends such runs, and they say nothing of run times.
 
 The row ``queue``: every few hundred jobs of a log the next 64 wait for 8 boards at once; each one's
-end is predicted by `edgeyard.scheduler.decide.forecast`, with waits stretched as its forecasts of
-the queues before turned out, and by the same list schedule with run times drawn from those plain
+end is predicted by `edgeyard.scheduler.prediction.forecast`, with waits widened as its forecasts
+of the queues before turned out, and by the same list schedule with run times drawn from those plain
 past runs; the truth is the list schedule of the times that they took.
 The logs are not part of Edgeyard; see `TRACES`.
 """
@@ -41,7 +41,6 @@ from benchmarks.tables import Row
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import decide
-from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.forecaster import REMEMBERED
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import load_policy
@@ -52,6 +51,7 @@ from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
 from edgeyard.scheduler.prediction.calibration import score, stretch_of
 from edgeyard.scheduler.prediction.estimates import run_times
+from edgeyard.scheduler.prediction.forecast import forecasts
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 """Folder of the Parallel Workloads Archive's logs and MLPerf's latencies; skipped where missing."""
@@ -166,7 +166,7 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
             registry(entry_points=False).resolve(POLICY),
         )
         stretch = stretch_of(scores)
-        found = forecasts(result.decided, stretch=stretch)
+        found = forecasts(result.decided.forecast_input, stretch=stretch)
         order = [int(each) for each in result.order]
         run_s = np.array([block[k].run_s for k in order])
         truth.append(_ends(run_s[:, None])[:, 0])
@@ -174,15 +174,15 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
             [np.minimum(rng.choice(_alike(past, block[k]), 200), block[k].bound_s) for k in order]
         )
         plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
-        predicted = [found[str(k)] for k in order]
-        for each, wait_s in zip(predicted, (truth[-1] - run_s).tolist(), strict=True):
+        told = [found[str(k)] for k in order]
+        for each, wait_s in zip(told, (truth[-1] - run_s).tolist(), strict=True):
             scored = score(each, NOW + timedelta(seconds=wait_s), stretch)
             if scored is not None:
                 scores.append(scored)
         ours.append(
             [
-                [(each.finish_low - NOW).total_seconds() for each in predicted],
-                [(each.finish_high - NOW).total_seconds() for each in predicted],
+                [(each.finish_low - NOW).total_seconds() for each in told],
+                [(each.finish_high - NOW).total_seconds() for each in told],
             ]
         )
     x = np.log(np.concatenate(truth))

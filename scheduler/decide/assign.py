@@ -8,8 +8,8 @@ matroid, so that for any weights that fall along the queue the heaviest set is t
 by the queue's order (Edmonds 1971, greedy algorithm); the weights differ by more than all scores
 together can make up for.
 
-Nobody gets a board on which it might still run at that board's next commitment
-(`edgeyard.scheduler.decide.commitments`). Those whose promised start has come are the first.
+Nobody gets a board on which it might still run when that board's next reservation or foreign lease
+begins (`edgeyard.scheduler.prediction.timeline`). Those whose reservation is due are the first.
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
 queue is through, no board is left idle that a waiting benchmark could have used, but one that has
@@ -24,13 +24,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.commitments import Commitments
 from edgeyard.scheduler.decide.ledgers import Ledgers
-from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.decide.reservations import (
+    own_reservation_reason,
+    reserved_board_reason,
+)
+from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
-
-NOBODY = -1
+from edgeyard.scheduler.prediction.timeline import Timeline
 
 # A pair's key: its score in the upper half, its board's place in the seeded order in the lower.
 _HALF = np.uint64(32)
@@ -47,7 +49,7 @@ class Assignment:
         blocked_by: Shape (boards,): row of the first board given out that it must not run beside,
             `NOBODY` for none.
         withheld: By row of the benchmark, why it got none although a board was free: its user may
-            have no more, or the board is promised.
+            have no more, or the board is reserved.
     """
 
     board_of_job: NDArray[np.intp]
@@ -64,7 +66,7 @@ def assign(
     pairs: Pairs,
     scores: NDArray[np.float32],
     ledgers: Ledgers,
-    promised: Commitments,
+    timeline: Timeline,
     max_joint_jobs: int = 0,
 ) -> Assignment:
     """Give boards out.
@@ -77,7 +79,7 @@ def assign(
         pairs: Which class may use which board.
         scores: Shape (pairs,).
         ledgers: What users may still have; asked and told in the order of the queue.
-        promised: Which boards are kept for whom, and who would come too late.
+        timeline: Which boards are reserved for whom, and who might not be over in time.
         max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
     """
     boards = batch.shape[1]
@@ -86,13 +88,13 @@ def assign(
     conflicts = batch.snapshot.conflicts
     rows = batch.class_of_job
     queue = order[ready[order]]
-    if promised.due:
-        due = np.isin(queue, list(promised.due))
+    if timeline.due_boards:
+        due = np.isin(queue, list(timeline.due_boards))
         queue = np.concatenate((queue[due], queue[~due]))
     asking = np.bincount(rows[queue], minlength=batch.shape[0])
-    open_pairs, open_scores = promised.in_time(pairs, scores)
+    open_pairs, open_scores = timeline.in_time(pairs, scores)
     choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
-    kept_for = promised.due
+    reserved_for = timeline.due_boards
     tried = {
         job: _rows_of(batch, each.tried_uids) for job, each in enumerate(pending) if each.tried_uids
     }
@@ -103,7 +105,7 @@ def assign(
     if conflicts is None and 1 < len(queue) <= max_joint_jobs:
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
     for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
-        own = kept_for.get(job, NOBODY)
+        own = reserved_for.get(job, NOBODY)
         rests = resting.get(job, ())
         may_own = own != NOBODY and choices.free[own] and own not in rests
         at_own = pairs.at(row, own) if may_own else None
@@ -112,13 +114,13 @@ def assign(
             if rests and (rested := choices.best(row)) != NOBODY:
                 withheld[job] = _retried_later(batch, pending[job], rested)
                 continue
-            if promised.starts:
-                own_later = promised.waiting_for_own(job)
-                kept = NOBODY if own_later else _kept_from(row, pairs, promised, choices)
+            if timeline.next_starts:
+                own_later = own_reservation_reason(timeline, job)
+                reserved = NOBODY if own_later else _reserved_board(row, pairs, timeline, choices)
                 if own_later is not None:
                     withheld[job] = own_later
-                elif kept != NOBODY:
-                    withheld[job] = promised.waiting(kept)
+                elif reserved != NOBODY:
+                    withheld[job] = reserved_board_reason(timeline, reserved)
             continue
         if bounded and (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
@@ -134,10 +136,10 @@ def assign(
         board_of_job[job] = board
         choices.take(board)
         if conflicts is not None:
-            beside = np.flatnonzero(conflicts[board] | conflicts[:, board])
-            beside = beside[beside != board]
-            choices.free[beside] = False
-            blocked_by[beside] = np.where(blocked_by[beside] == NOBODY, board, blocked_by[beside])
+            others = np.flatnonzero(conflicts[board] | conflicts[:, board])
+            others = others[others != board]
+            choices.free[others] = False
+            blocked_by[others] = np.where(blocked_by[others] == NOBODY, board, blocked_by[others])
     given = np.array(board_of_job, dtype=np.intp)
     job_of_board = np.full(boards, NOBODY, dtype=np.intp)
     placed = np.flatnonzero(given != NOBODY)
@@ -176,12 +178,12 @@ def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReas
     )
 
 
-def _kept_from(row: int, pairs: Pairs, promised: Commitments, choices: _Choices) -> int:
-    """A board that the class could use now, were it not kept for others; `NOBODY` for none."""
+def _reserved_board(row: int, pairs: Pairs, timeline: Timeline, choices: _Choices) -> int:
+    """Return a board that the class could use if it were not reserved; `NOBODY` for none."""
     its = pairs.of(row)
     boards = pairs.boards[its]
-    kept = choices.free[boards] | np.isin(boards, list(promised.due.values()))
-    late = boards[kept & promised.late(pairs.rows[its], boards)]
+    free = choices.free[boards] | np.isin(boards, list(timeline.due_boards.values()))
+    late = boards[free & timeline.late(pairs.rows[its], boards)]
     return int(late[0]) if len(late) else NOBODY
 
 

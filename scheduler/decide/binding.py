@@ -8,9 +8,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.framework.batch import (
+    NOBODY,
     attribute_column,
     has_engine,
     has_family,
@@ -80,7 +80,7 @@ class AllowLists:
         if tried:
             again = np.array([uid in tried for uid in uids], dtype=bool)
             excluded = excluded | (matching & again)
-        if excluded[board]:  # promised to this very one, or given to it
+        if excluded[board]:  # reserved for this very one, or given to it
             excluded = excluded.copy()
             excluded[board] = False
         if not excluded.any() and not self._batch.snapshot.guarded:
@@ -101,7 +101,7 @@ class AllowLists:
                 | snapshot.drained
                 | (snapshot.online & ~snapshot.healthy)
                 | self._kept_out[self._decided.feasibility.codes[row]]
-                | self._decided.promised.late_of(row)
+                | self._decided.timeline.late_of(row)
                 | self._firm
                 | self._sharing
             )
@@ -120,7 +120,7 @@ class AllowLists:
         decided = self._decided
         firm = np.zeros(self._batch.shape[1], dtype=np.bool_)
         fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
-        fixed[list(decided.promised.due)] = True
+        fixed[list(decided.timeline.due_boards)] = True
         given = decided.assignment.board_of_job[fixed]
         firm[given[given != NOBODY]] = True
         for each in decided.holders:

@@ -19,11 +19,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.cycle import decide
 from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.decide.forecast import forecast_of
-from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal
 from edgeyard.scheduler.framework.registry import Seat
 from edgeyard.scheduler.model.benchmark import WaitingReason
@@ -33,6 +31,7 @@ from edgeyard.scheduler.model.knowledge import Entitlement
 from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.prediction.calibration import IntervalScale
 from edgeyard.scheduler.prediction.estimates import run_times
+from edgeyard.scheduler.prediction.forecast import forecast_of
 
 HIGHEST_PRIORITY = 10
 
@@ -137,7 +136,7 @@ def what_would_change(
         now: No start is told before; None: the cycle's own time.
         foretold: The newest forecast of the benchmark, from which gains are counted; None: the
             cycle's own.
-        stretch: Of waits, as `edgeyard.scheduler.decide.forecast.forecasts` has it.
+        stretch: Of waits, as `edgeyard.scheduler.prediction.forecast.forecasts` has it.
         left_s: How much time is left; who is not tried for want of it is told. None: any.
 
     Raises:
@@ -450,7 +449,10 @@ class _Again:
         given = replace(part.given, pending=[*part.given.pending, changed])
         result = decide(given, self._policy, plugins)
         found = forecast_of(
-            result.decided, changed.benchmark_id, samples=_SAMPLES, stretch=self._stretch
+            result.decided.forecast_input,
+            changed.benchmark_id,
+            samples=_SAMPLES,
+            stretch=self._stretch,
         )
         if found is None:
             return None

@@ -13,9 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import NOBODY, assign
+from edgeyard.scheduler.decide.assign import assign
 from edgeyard.scheduler.decide.binding import AllowLists, bindings_of
-from edgeyard.scheduler.decide.commitments import commitments, reserve
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
@@ -23,9 +22,10 @@ from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
+from edgeyard.scheduler.decide.reservations import reserve
 from edgeyard.scheduler.decide.scores import score
 from edgeyard.scheduler.decide.waiting import WaitingReasons
-from edgeyard.scheduler.framework.batch import Batch, pairs_of
+from edgeyard.scheduler.framework.batch import NOBODY, Batch, pairs_of
 from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -40,6 +40,7 @@ from edgeyard.scheduler.model.decision import (
     Preemption,
 )
 from edgeyard.scheduler.prediction.cool_down import resting
+from edgeyard.scheduler.prediction.timeline import Timeline
 
 
 class CycleResult:
@@ -175,7 +176,7 @@ def decide(
         rows = np.flatnonzero(queue.guarded & could).tolist()
         return [job for job in rows if ledgers.refusal(job) is None]
 
-    promised = commitments(
+    timeline = Timeline(
         batch, policy, reserve(batch, pending, policy, given.holders, guarded, fits)
     )
     assignment = assign(
@@ -186,7 +187,7 @@ def decide(
         scores.pairs,
         scores.combined,
         ledgers,
-        promised,
+        timeline,
         policy.max_joint_jobs,
     )
     preempted = preempt(
@@ -197,7 +198,7 @@ def decide(
         given.holders if policy.max_preemptions else (),
         policy,
         fits,
-        promised.late_of,
+        timeline.late_of,
     )
     return CycleResult(
         Decisions(
@@ -215,7 +216,7 @@ def decide(
             ready=ready,
             feasibility=found,
             scores=scores,
-            promised=promised,
+            timeline=timeline,
             assignment=assignment,
             preempted=preempted,
             holders=given.holders,

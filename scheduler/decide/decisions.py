@@ -10,18 +10,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import NOBODY, Assignment
-from edgeyard.scheduler.decide.commitments import Commitments
-from edgeyard.scheduler.decide.feasibility import Feasibility
+from edgeyard.scheduler.decide.assign import Assignment
+from edgeyard.scheduler.decide.feasibility import Feasibility, feasibility
 from edgeyard.scheduler.decide.preempt import PreemptionPlan
 from edgeyard.scheduler.decide.priority import Priorities
 from edgeyard.scheduler.decide.scores import Scores
-from edgeyard.scheduler.framework.batch import Batch, Queue
+from edgeyard.scheduler.framework.batch import NOBODY, Batch, Queue
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Snapshot
+from edgeyard.scheduler.prediction.simulated_lab import ForecastInput
+from edgeyard.scheduler.prediction.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,7 +49,7 @@ class Decisions:
     ready: NDArray[np.bool_]
     feasibility: Feasibility
     scores: Scores
-    promised: Commitments
+    timeline: Timeline
     assignment: Assignment
     preempted: PreemptionPlan
     holders: Sequence[BoardHolder] = ()
@@ -77,6 +78,23 @@ class Decisions:
     def never(self) -> NDArray[np.bool_]:
         """Shape (classes,): no known board could ever run it."""
         return np.asarray(~self.feasibility.possible.any(axis=1), dtype=np.bool_)
+
+    @cached_property
+    def forecast_input(self) -> ForecastInput:
+        """What forecasts depend on."""
+        filters, lock = self.plugins.filters, self.plugins.lock
+        return ForecastInput(
+            batch=self.batch,
+            pending=self.pending,
+            holders=self.holders,
+            timeline=self.timeline,
+            order=self.order,
+            places=self.rank - self.never_ahead + 1,
+            board_of_job=self.assignment.board_of_job,
+            pairs=self.scores.pairs,
+            scores=self.scores.combined,
+            fits=lambda batch: feasibility(batch, filters, PluginRunner(lock=lock)).fits,
+        )
 
     @cached_property
     def by_uid(self) -> NDArray[np.intp]:

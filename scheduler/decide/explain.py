@@ -9,8 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.decisions import Decisions
+from edgeyard.scheduler.decide.reservations import reserved_board_reason
+from edgeyard.scheduler.framework.batch import NOBODY
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import Explanation, Placement, ScorerPart, Verdict
 
@@ -70,10 +71,10 @@ class Explainer:
         """The class's verdicts, less the boards that went to benchmarks before this one."""
         decided = self._decided
         shared = self._of_class(row)
-        promised = decided.promised
-        own = promised.due.get(job, promised.kept.get(job, NOBODY))
+        timeline = decided.timeline
+        own = timeline.due_boards.get(job, timeline.stated_boards.get(job, NOBODY))
         if own != NOBODY and decided.feasibility.fits[row, own]:
-            mine = self._verdict(row, own)  # kept for this one
+            mine = self._verdict(row, own)  # reserved for this one
             shared = (*shared[:own], mine, *shared[own + 1 :])
         taken = decided.assignment.job_of_board
         blocked = decided.assignment.blocked_by
@@ -106,11 +107,11 @@ class Explainer:
         if row not in self._verdicts:
             decided = self._decided
             verdicts = [self._verdict(row, board) for board in range(len(decided.snapshot.uids))]
-            late = decided.promised.late_of(row) & decided.feasibility.fits[row]
+            late = decided.timeline.late_of(row) & decided.feasibility.fits[row]
             for board in np.flatnonzero(late).tolist():
-                kept = decided.promised.waiting(board)
+                waiting = reserved_board_reason(decided.timeline, board)
                 verdicts[board] = replace(
-                    verdicts[board], reason=kept.reason, sentence=kept.sentence
+                    verdicts[board], reason=waiting.reason, sentence=waiting.sentence
                 )
             self._verdicts[row] = tuple(verdicts)
         return self._verdicts[row]

@@ -25,7 +25,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.framework.batch import Batch
+from edgeyard.scheduler.framework.batch import Batch, without_runs
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.decision import (
     MEASURING,
@@ -81,7 +81,7 @@ def preempt(
     }
     if not held:
         return PreemptionPlan()
-    open_boards = fits(cleared(batch, list(held)))
+    open_boards = fits(without_runs(batch, list(held)))
     candidate = np.zeros(batch.shape[1], dtype=np.bool_)
     candidate[list(held)] = True
     open_boards = open_boards & candidate
@@ -114,13 +114,6 @@ def preempt(
         if not coming or held[board].preempted:
             makes_way[job] = board
     return PreemptionPlan(preemptions=tuple(preemptions), makes_way=makes_way)
-
-
-def cleared(batch: Batch, boards: list[int]) -> Batch:
-    """The batch as it would be without what runs on these boards."""
-    busy, progress = batch.snapshot.busy.copy(), batch.snapshot.progress.copy()
-    busy[boards], progress[boards] = False, 0.0
-    return replace(batch, snapshot=replace(batch.snapshot, busy=busy, progress=progress))
 
 
 def _known_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolder:

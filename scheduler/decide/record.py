@@ -21,7 +21,6 @@ import zstandard
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.assign import Assignment
-from edgeyard.scheduler.decide.commitments import Reservation, commitments
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.feasibility import FITS, Feasibility, Reason
@@ -40,6 +39,7 @@ from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import HostLoad, Knowledge
+from edgeyard.scheduler.prediction.timeline import Reservation, Timeline
 
 _T = TypeVar("_T")
 
@@ -237,7 +237,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
                 fallback=found.fallback,
                 absent=found.absent,
             ),
-            promised=commitments(batch, policy, found.reservations),
+            timeline=Timeline(batch, policy, found.reservations),
             assignment=found.assignment,
             preempted=found.preempted,
             holders=given.holders,
@@ -306,7 +306,7 @@ def _outcome(decided: Decisions) -> _Outcome:
         rewards=decided.scores.rewards,
         fallback=decided.scores.fallback,
         absent=decided.scores.absent,
-        reservations=decided.promised.reservations,
+        reservations=decided.timeline.reservations,
         assignment=decided.assignment,
         preempted=decided.preempted,
         faults=tuple(decided.runner.faults),

@@ -16,8 +16,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from edgeyard.scheduler.decide.assign import NOBODY
 from edgeyard.scheduler.decide.decisions import Decisions
+from edgeyard.scheduler.framework.batch import NOBODY
 from edgeyard.scheduler.framework.runner import failed_filter_sentence
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 

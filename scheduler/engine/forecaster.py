@@ -6,12 +6,12 @@ from collections import deque
 from datetime import datetime
 
 from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.engine.cycle import Cycle, Observe
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
 from edgeyard.scheduler.prediction.calibration import IntervalScale, score, stretch_of
+from edgeyard.scheduler.prediction.forecast import forecasts
 
 REMEMBERED = 500
 """Forecasts that are looked back at: the newest; a coverage's standard error is then below 2 %."""
@@ -51,7 +51,7 @@ class Forecaster:
             return 0.0
         self._seen = decided
         began = self._clock.monotonic_s()
-        found = forecasts(decided, stretch=self.stretch)
+        found = forecasts(decided.forecast_input, stretch=self.stretch)
         took_s = self._clock.monotonic_s() - began
         self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s)
         live = {each.benchmark_id for each in decided.pending}

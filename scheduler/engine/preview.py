@@ -12,7 +12,6 @@ from datetime import datetime
 from edgeyard.errors import Unavailable
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.engine.cycle import MAX_PREVIEW_WAIT_S, Cycle, pending_of
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
 from edgeyard.scheduler.engine.intake import next_fire
@@ -36,6 +35,7 @@ from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock
 from edgeyard.scheduler.prediction.calibration import IntervalScale
+from edgeyard.scheduler.prediction.forecast import forecast_of
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def preview(
     to be here: how long that takes nobody knows.
 
     Args:
-        stretch: As for `edgeyard.scheduler.decide.forecast.forecasts`.
+        stretch: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
     """
     candidate, result = _decided(cycle, description, files, user_id, now)
     explanation = result.explanation(CANDIDATE_ID)
@@ -119,7 +119,7 @@ def preview(
     return Preview(
         explanation=explanation,
         hcl=_hcl(candidate, explanation, settings),
-        forecast=forecast_of(result.decided, CANDIDATE_ID, stretch=stretch),
+        forecast=forecast_of(result.decided.forecast_input, CANDIDATE_ID, stretch=stretch),
     )
 
 
@@ -138,7 +138,7 @@ class SubmissionForecaster:
         """Nothing is read before `of`.
 
         Args:
-            stretch: As for `edgeyard.scheduler.decide.forecast.forecasts`, as of now.
+            stretch: As for `edgeyard.scheduler.prediction.forecast.forecasts`, as of now.
         """
         self._cycle = cycle
         self._clock = clock
@@ -204,7 +204,7 @@ class SubmissionForecaster:
         _, result = _decided(
             self._cycle, description, files, user_id, self._clock.now(), MAX_PLUGIN_WAIT_S
         )
-        return forecast_of(result.decided, CANDIDATE_ID, stretch=self._stretch())
+        return forecast_of(result.decided.forecast_input, CANDIDATE_ID, stretch=self._stretch())
 
 
 def _decided(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import count
@@ -29,6 +29,10 @@ from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 _Value = TypeVar("_Value", bound=Hashable)
 _Derived = TypeVar("_Derived")
 _Floating = TypeVar("_Floating", np.float32, np.float64)
+
+
+NOBODY = -1
+"""Stands for no row, where a row of a board or of a benchmark is meant."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -133,6 +137,13 @@ class Batch:
         """
         max_s = np.where(np.isnan(self.user_times_s), self.knowledge.max_run_s, self.user_times_s)
         return np.fmin(max_s, self.budget_times_s)
+
+
+def without_runs(batch: Batch, boards: list[int]) -> Batch:
+    """Return the batch as it would be without what runs on these boards."""
+    busy, progress = batch.snapshot.busy.copy(), batch.snapshot.progress.copy()
+    busy[boards], progress[boards] = False, 0.0
+    return replace(batch, snapshot=replace(batch.snapshot, busy=busy, progress=progress))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

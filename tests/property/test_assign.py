@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edgeyard.plugins.testing import NOW, board, past_run, pending, snapshot_of
-from edgeyard.scheduler.decide.forecast import roll
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -20,6 +19,7 @@ from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge, Lease
+from edgeyard.scheduler.prediction.forecast import roll
 from tests.builders.decision import cycle, places
 
 UIDS = tuple(f"rpi4b-0001-000{number}" for number in range(1, 5))
@@ -113,7 +113,8 @@ def test_no_lease_no_promise_and_no_reserved_start_is_ever_delayed(
     )
     by_id = {each.benchmark_id: each for each in benchmarks}
     kept = {
-        benchmarks[job].benchmark_id: UIDS[row] for job, row in result.decided.promised.kept.items()
+        benchmarks[job].benchmark_id: UIDS[row]
+        for job, row in result.decided.timeline.stated_boards.items()
     }
     first = min(
         (each for each in benchmarks if each.start_time and each.target_uid),
@@ -209,7 +210,7 @@ def test_whom_a_board_is_kept_for_starts_at_its_start(
             cool_down_s=cool_down_s,
             holders=[holder for holder, _ in running.values()],
         )
-        kept = {queue[job].benchmark_id for job in result.decided.promised.kept}
+        kept = {queue[job].benchmark_id for job in result.decided.timeline.stated_boards}
         by_id = {each.benchmark_id: each for each in queue}
         placed = places(result)
 
@@ -265,7 +266,7 @@ def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
         cool_down_s=cool_down_s,
     )
     decided = result.decided
-    rolled = roll(decided, samples=8)
+    rolled = roll(decided.forecast_input, samples=8)
     assert set(rolled.jobs.tolist()) == set(range(len(asked)))
     for job, starts in zip(rolled.jobs.tolist(), rolled.starts, strict=True):
         assert (starts == 0.0).all() if decided.placed(job) else (starts > 0.0).all()

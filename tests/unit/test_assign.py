@@ -40,7 +40,7 @@ def test_a_board_whose_start_is_reserved_is_used_only_by_who_is_through_before(
         waiting = result.waiting["job"]
         assert waiting.reason is WaitingReason.RESERVED
         assert A in waiting.sentence
-        assert "promised" in waiting.sentence
+        assert "is reserved from" in waiting.sentence
 
 
 def test_another_board_is_taken_instead() -> None:
@@ -57,7 +57,7 @@ def kept(result: CycleResult) -> dict[str, str]:
     decided = result.decided
     return {
         decided.pending[job].benchmark_id: decided.snapshot.uids[row]
-        for job, row in decided.promised.kept.items()
+        for job, row in decided.timeline.stated_boards.items()
     }
 
 

@@ -18,7 +18,6 @@ from edgeyard.scheduler.decide.changes import (
     Changes,
     what_would_change,
 )
-from edgeyard.scheduler.decide.forecast import forecast_of
 from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -27,6 +26,7 @@ from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge
+from edgeyard.scheduler.prediction.forecast import forecast_of
 from tests.builders import records as make
 from tests.builders.decision import cycle, plugins
 
@@ -287,7 +287,7 @@ def test_the_part_that_is_decided_again_foretells_as_the_whole() -> None:
         for k in range(12)
     ]
     result = cycle(snapshot_of([board(uid, busy=True) for uid in uids]), jobs, holders=holders)
-    whole = forecast_of(result.decided, "b-11", samples=500)
+    whole = forecast_of(result.decided.forecast_input, "b-11", samples=500)
     part = what_would_change(result.decided, "b-11").start
     assert whole is not None
     assert part is not None

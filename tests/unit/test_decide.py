@@ -15,7 +15,6 @@ from edgeyard.plugins.scorers.best_fit import BestFit
 from edgeyard.plugins.scorers.fastest import Fastest
 from edgeyard.plugins.testing import GIB, NOW, board, past_run, pending, snapshot_of
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.forecast import forecasts
 from edgeyard.scheduler.framework.batch import Batch, Pairs, Queue
 from edgeyard.scheduler.framework.protocols import Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Seat
@@ -28,6 +27,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.prediction.forecast import forecasts
 from tests.builders.decision import cycle, places, plugins
 
 ONE, TWO, THREE = "rpi4b-0001-0001", "rpi4b-0001-0002", "rpi4b-0001-0003"
@@ -291,7 +291,7 @@ def test_who_can_never_run_counts_for_nobody_s_place() -> None:
         1,
         1,
     ]
-    foretold = forecasts(result.decided)
+    foretold = forecasts(result.decided.forecast_input)
     assert {name: each.place for name, each in foretold.items()} == {"first": 1, "second": 2}
 
 

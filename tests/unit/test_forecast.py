@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
-from edgeyard.scheduler.decide.forecast import forecast_of, forecasts, roll
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
@@ -18,6 +17,7 @@ from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from edgeyard.scheduler.prediction.calibration import IntervalScale
+from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts, roll
 from tests.builders.decision import cycle
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
@@ -73,7 +73,7 @@ def foretold(
         cool_down_s=cool_down_s,
         hold_quantile=hold_quantile,
     )
-    return forecasts(result.decided, stretch=stretch)
+    return forecasts(result.decided.forecast_input, stretch=stretch)
 
 
 def in_s(forecast: Forecast) -> tuple[float, float]:
@@ -274,12 +274,12 @@ def test_a_quota_is_waited_for() -> None:
 
 def test_of_one_alone_those_behind_are_left_out() -> None:
     result = cycle(snapshot_of([board(A)]), queue(5), knowledge=Knowledge())
-    found = forecast_of(result.decided, "b2")
+    found = forecast_of(result.decided.forecast_input, "b2")
     assert found is not None
     assert found.place == 3
     held = WaitReason(reason=WaitingReason.HELD, sentence="")
     result = cycle(snapshot_of([board(A)]), [*queue(2), pending("held", not_ready=held)])
-    assert forecast_of(result.decided, "held") is None
+    assert forecast_of(result.decided.forecast_input, "held") is None
 
 
 def test_the_same_state_gives_the_same_forecast() -> None:
@@ -288,7 +288,7 @@ def test_the_same_state_gives_the_same_forecast() -> None:
 
 def test_one_sample_is_the_future_of_medians() -> None:
     result = cycle(snapshot_of([board(A)]), queue(3), knowledge=Knowledge(runs=STEADY))
-    rolled = roll(result.decided, samples=1)
+    rolled = roll(result.decided.forecast_input, samples=1)
     assert rolled.starts[:, 0] == pytest.approx([0.0, 10.0, 20.0], abs=0.05)
 
 
@@ -303,7 +303,9 @@ def test_while_the_cluster_is_silent_the_last_that_is_known_is_rolled_forward() 
 
     def told(age_s: float) -> dict[str, Forecast]:
         snapshot = snapshot_of(boards, age_s=age_s)
-        return forecasts(cycle(snapshot, jobs, holders=runs, knowledge=knowledge).decided)
+        return forecasts(
+            cycle(snapshot, jobs, holders=runs, knowledge=knowledge).decided.forecast_input
+        )
 
     assert told(900.0).keys() == told(0.0).keys() == {"a", "b", "c", "on-b"}
     assert told(900.0)["a"].start == told(0.0)["a"].start == NOW
@@ -332,7 +334,7 @@ class TestSharedCores:
             holders=[held],
             knowledge=Knowledge(runs=runs),
         )
-        found = forecasts(result.decided)["b"]
+        found = forecasts(result.decided.forecast_input)["b"]
         assert found.start_low > NOW + timedelta(seconds=10)
         assert found.start_high > found.start_low + timedelta(seconds=5)
 
@@ -340,6 +342,6 @@ class TestSharedCores:
         free = [replace(each, busy=False) for each in self.BOARDS]
         jobs = [pending("a", target_uid=A), pending("b", target_uid=B)]
         result = cycle(snapshot_of(free), jobs, knowledge=Knowledge(runs=STEADY))
-        rolled = roll(result.decided)
+        rolled = roll(result.decided.forecast_input)
         first, second = sorted(range(2), key=lambda number: rolled.starts[number].max())
         assert (rolled.starts[second] >= rolled.finishes[first]).all()

@@ -1,0 +1,203 @@
+"""Predict when benchmarks start and end: simulate the queue many times at once.
+
+Pure, in virtual time. The cycle's own order of the queue, its filters and its scores are used as
+they are. What is simulated is list scheduling by events, since a whole decision for each board that
+comes free would take hours: from first to last in the queue, each benchmark takes, among the boards
+that its filters would let it use if they were free, the one that comes free first (of those free at
+the same time the one with the best score). With all benchmarks ready that is what the cycle does,
+step by step: nobody further back ever delays it. Before a reservation or a lease only those get the
+board who are surely through by then (`edgeyard.scheduler.prediction.timeline`).
+
+Each *sample* is one possible future (`edgeyard.scheduler.prediction.simulated_lab`). A run never
+takes longer than its bound, which is enforced.
+
+Not predicted: benchmarks that will be submitted later and overtake, preemption, failures and
+retries, boards that go or come back; and runs of a queue resemble each other more than past runs
+show. How wrong earlier predictions were determines how far waits are widened for all of that
+(`edgeyard.scheduler.prediction.calibration`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
+from edgeyard.scheduler.prediction.calibration import IntervalScale, stretched
+from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, RunSampler, SimulatedLab
+
+SAMPLES = 64
+"""Futures: quantiles at 10 % and 90 % are then off by 0.04 of probability at most times."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WaitSamples:
+    """Possible futures; times are seconds from now, inf where a benchmark never starts.
+
+    Attributes:
+        jobs: Shape (simulated,): rows of the pending benchmarks, first to last.
+        starts: Shape (simulated, samples).
+        finishes: Shape (simulated, samples).
+        ends: Shape (holders, samples): when those that run now end.
+        grounded: Shape (simulated,): whether past runs say something of it.
+        soonest: Shape (simulated,): before then its start time or a lease lets no board have it;
+            inf where they never do.
+    """
+
+    jobs: NDArray[np.intp]
+    starts: Floats
+    finishes: Floats
+    ends: Floats
+    grounded: NDArray[np.bool_]
+    soonest: Floats
+
+
+def forecasts(
+    given: ForecastInput, *, samples: int = SAMPLES, stretch: IntervalScale | None = None
+) -> dict[str, Forecast]:
+    """Predict start and end of all benchmarks that run or wait.
+
+    Args:
+        given: What a cycle found out.
+        samples: Futures to draw.
+        stretch: By how much waits are widened, as earlier forecasts turned out; None: not at all.
+
+    Returns:
+        By id of the benchmark. Those of which no time is known are missing.
+    """
+    futures = roll(given, samples=samples)
+    now = given.batch.now
+    found = {}
+    for number, job in enumerate(futures.jobs.tolist()):
+        each = given.pending[job]
+        # while its files are fetched nobody knows when it is ready, but its place counts
+        if each.not_ready is None and np.isfinite(futures.finishes[number]).all():
+            found[each.benchmark_id] = _forecast(given, futures, number, stretch)
+    for holder, ends in zip(given.holders, futures.ends, strict=True):
+        if holder.started_at is not None and not holder.ending:
+            low, middle, high = _moments(ends, now)
+            found[holder.benchmark_id] = Forecast(
+                benchmark_id=holder.benchmark_id,
+                made_at=now,
+                place=None,
+                start=holder.started_at,
+                start_low=holder.started_at,
+                start_high=holder.started_at,
+                finish=middle,
+                finish_low=low,
+                finish_high=high,
+                deadline_chance=_chance(ends, holder.deadline, now),
+                grounded=bool(np.isfinite(ends).all()),
+            )
+    return found
+
+
+def forecast_of(
+    given: ForecastInput,
+    benchmark_id: str,
+    *,
+    samples: int = SAMPLES,
+    stretch: IntervalScale | None = None,
+) -> Forecast | None:
+    """Predict start and end of one benchmark that waits, or was placed now.
+
+    Nobody behind it in the queue is simulated.
+
+    Args:
+        given: As for `forecasts`.
+        benchmark_id: Of a pending benchmark.
+        samples: As for `forecasts`.
+        stretch: As for `forecasts`.
+
+    Returns:
+        None where no time is known.
+    """
+    futures = roll(given, samples=samples, last=benchmark_id)
+    jobs = futures.jobs
+    if not len(jobs) or jobs[-1] != given.row_of_id[benchmark_id]:
+        return None
+    if not np.isfinite(futures.finishes[-1]).all():
+        return None
+    return _forecast(given, futures, len(jobs) - 1, stretch)
+
+
+def roll(given: ForecastInput, *, samples: int = SAMPLES, last: str | None = None) -> WaitSamples:
+    """Draw futures; the same arguments give the same ones.
+
+    Args:
+        given: As for `forecasts`.
+        samples: As for `forecasts`; 1: the one future in which each run takes its median.
+        last: Stop after this benchmark: nobody behind it delays it.
+    """
+    rng = np.random.default_rng(given.batch.seed)
+    lab = SimulatedLab(given, samples, rng)
+    jobs = lab.queue(last)
+    lab.close_reserved_slots_of_others(jobs)
+    runs = RunSampler(lab.batch, lab.pairs, samples, rng)
+    starts = np.full((len(jobs), samples), np.inf)
+    finishes = starts.copy()
+    grounded = np.zeros(len(jobs), dtype=np.bool_)
+    soonest = np.full(len(jobs), np.inf)
+    for number, job in enumerate(jobs.tolist()):
+        row = int(lab.batch.class_of_job[job])
+        pairs, slots = lab.choices(job, row)
+        if not len(pairs):
+            continue
+        soonest[number] = lab.soonest(job, pairs, slots)
+        start = lab.starts(job, pairs, slots)
+        choice = start.argmin(axis=1)
+        begins = start[lab.samples, choice]
+        taken = pairs[choice]
+        ends = begins + runs.draw(row, taken)
+        lab.hold(job, slots[choice], ends)
+        starts[number], finishes[number] = begins, ends
+        grounded[number] = runs.known[taken].all()
+    return WaitSamples(
+        jobs=jobs,
+        starts=starts,
+        finishes=finishes,
+        ends=lab.ends,
+        grounded=grounded,
+        soonest=soonest,
+    )
+
+
+def _forecast(
+    given: ForecastInput, futures: WaitSamples, number: int, stretch: IntervalScale | None
+) -> Forecast:
+    """Summarise the futures of one benchmark, the ``number``-th that was simulated."""
+    job, now = int(futures.jobs[number]), given.batch.now
+    each = given.pending[job]
+    starts = stretched(futures.starts[number], float(futures.soonest[number]), stretch)
+    finishes = starts + (futures.finishes[number] - futures.starts[number])  # runs stay as drawn
+    start_low, start, start_high = _moments(starts, now)
+    finish_low, finish, finish_high = _moments(finishes, now)
+    return Forecast(
+        benchmark_id=each.benchmark_id,
+        made_at=now,
+        place=int(given.places[job]),
+        start=start,
+        start_low=start_low,
+        start_high=start_high,
+        finish=finish,
+        finish_low=finish_low,
+        finish_high=finish_high,
+        deadline_chance=_chance(finishes, each.deadline, now),
+        grounded=bool(futures.grounded[number]),
+    )
+
+
+def _moments(seconds: Floats, now: datetime) -> tuple[datetime, datetime, datetime]:
+    low, middle, high = np.quantile(seconds, (LOW, MIDDLE, HIGH)).tolist()
+    return tuple(now + timedelta(seconds=each) for each in (low, middle, high))  # type: ignore[return-value]  # three
+
+
+def _chance(finishes: Floats, deadline: datetime | None, now: datetime) -> float | None:
+    if deadline is None:
+        return None
+    return float((finishes <= (deadline - now).total_seconds()).mean())

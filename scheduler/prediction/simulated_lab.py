@@ -1,0 +1,445 @@
+"""A lab in virtual time, in many samples at once: its boards, its users and the runs it draws.
+
+Run times are drawn from their predictive law (`edgeyard.scheduler.prediction.estimates`): what is
+not known of a kind on a board is drawn once a sample, the same for all its runs; what differs from
+run to run, anew for each (stratified: Latin hypercube, McKay, Beckman & Conover 1979). The time of
+a run that is under way is drawn given that it has not ended yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs, pairs_of
+from edgeyard.scheduler.framework.batch_builder import build_batch
+from edgeyard.scheduler.model.benchmark import WaitingReason
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.prediction.estimates import RunTimeParts, run_time_parts
+from edgeyard.scheduler.prediction.timeline import (
+    Occupancy,
+    Timeline,
+    elapsed_times,
+    hold_times,
+    run_bounds,
+)
+
+MAX_PAIRS = 1_000_000
+"""Pairs of class and board that are simulated; who is behind those in the queue is left out."""
+
+_UNKNOWN_SHARE = 0.25
+"""Median of a run of which nothing is known, as a share of its bound: bounds are generous."""
+
+_UNKNOWN_SCALE = 1.0
+"""Of its logarithm: between a fourteenth of the bound and the bound, four times in five."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ForecastInput:
+    """What a cycle found out, as far as forecasts depend on it.
+
+    Attributes:
+        batch: Of the cycle.
+        pending: The benchmarks, in the batch's order.
+        holders: Live attempts that have a board.
+        timeline: The boards' reservations and leases.
+        order: Rows of benchmarks, first in the queue to last.
+        places: Shape (jobs,): place in the queue from 1, not counting benchmarks that no known
+            board could ever run.
+        board_of_job: Shape (jobs,): row of the board that each got now, `NOBODY` for none.
+        pairs: The pairs of class and board that are scored.
+        scores: Shape (pairs,).
+        fits: Returns what the filters let pass of a batch, shape (classes, boards).
+    """
+
+    batch: Batch
+    pending: Sequence[PendingBenchmark]
+    holders: Sequence[BoardHolder]
+    timeline: Timeline
+    order: NDArray[np.intp]
+    places: NDArray[np.intp]
+    board_of_job: NDArray[np.intp]
+    pairs: Pairs
+    scores: NDArray[np.float32]
+    fits: Callable[[Batch], NDArray[np.bool_]]
+
+    @cached_property
+    def row_of_id(self) -> dict[str, int]:
+        """Row of each benchmark."""
+        return {each.benchmark_id: row for row, each in enumerate(self.pending)}
+
+
+class SimulatedLab:
+    """Boards and users in virtual time, seconds from now, in each sample.
+
+    Attributes:
+        samples: Numbers of the samples, shape (samples,).
+        batch: Of the cycle.
+        pairs: Pairs of class and board that the filters let pass once the boards are free.
+        free: Shape (samples, slots): when each time slot of a board comes free.
+        ends: Shape (holders, samples): when the runs that are under way end.
+    """
+
+    def __init__(self, given: ForecastInput, samples: int, rng: np.random.Generator) -> None:
+        """Draw when the boards that are taken come free."""
+        self._given, self._timeline = given, given.timeline
+        self.samples = np.arange(samples)
+        self.batch = given.batch
+        policy = given.timeline.policy
+        self._cool_down_s = policy.cool_down_s
+        occupancy = Occupancy(self.batch, given.holders, self._cool_down_s)
+        self.pairs = pairs_of(given.fits(_as_if_heard(occupancy.emptied())))
+        self._slots = self._timeline.slots
+        self._cut = bool(self._slots.cut.any())
+        self.ends = _ends(self.batch, given.holders, samples, rng)
+        self.free: Floats = np.maximum(
+            occupancy.free_s(self.ends).T[:, self._slots.boards], self._slots.begins
+        )
+        self._places_of_user = _places_of_users(self.batch, given.holders, self.ends, samples)
+        self._reserved = self._reserved_pairs()
+        self._holds_s = np.zeros(0)
+        if self._cut:
+            self._holds_s = hold_times(self.batch, self.pairs.rows, self.pairs.boards, policy)
+        self._closes_of_user: dict[str, Floats] = {}
+        self._preferred: dict[int, tuple[NDArray[np.intp], NDArray[np.intp]]] = {}
+
+    def queue(self, last: str | None) -> NDArray[np.intp]:
+        """Return the rows of the benchmarks that are simulated, up to `MAX_PAIRS`.
+
+        First those placed now, then those whose stated start is reserved, then all others that
+        wait.
+
+        Args:
+            last: Stop after this benchmark; None: go on to the end.
+        """
+        given = self._given
+        placed = given.board_of_job != NOBODY
+        reserved = np.isin(np.arange(len(placed)), list(self._reserved))
+        order = given.order
+        order = order[np.lexsort((~reserved[order], ~placed[order]))]
+        held = [
+            (waiting := given.pending[job].not_ready) is not None
+            and waiting.reason is WaitingReason.HELD
+            for job in order.tolist()
+        ]
+        order = order[~np.array(held, dtype=np.bool_)]
+        if last is not None:
+            found = np.flatnonzero(order == given.row_of_id[last])
+            order = order[: int(found[0]) + 1] if len(found) else order[:0]
+        rows = self.batch.class_of_job[order]
+        _, first = np.unique(rows, return_index=True)
+        sizes = np.zeros(len(order), dtype=np.int64)
+        sizes[first] = np.diff(self.pairs.starts)[rows[first]]
+        return order[np.cumsum(sizes) <= MAX_PAIRS]
+
+    def close_reserved_slots_of_others(self, jobs: NDArray[np.intp]) -> None:
+        """Close to all what is reserved for a benchmark that is not simulated (it is held)."""
+        simulated = set(jobs.tolist())
+        for job, slot in self._timeline.reserved_slots.items():
+            if job not in simulated:
+                its = self._slots.of(int(self._slots.boards[slot]))
+                self.free[:, slot : its.stop] = np.inf
+
+    def choices(self, job: int, row: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return pairs of the benchmark, best first, and a time slot of the pair's board for each.
+
+        A benchmark that was given a board now has that one alone; one whose stated start is
+        reserved has the board where it is.
+        """
+        given = int(self._given.board_of_job[job])
+        if given != NOBODY:
+            at = self.pairs.at(row, given)
+            pairs = np.array([] if at is None else [at], dtype=np.intp)
+            return pairs, self._slots.first[self.pairs.boards[pairs]]
+        if job in self._reserved:
+            return self._with_slots(np.array([self._reserved[job]]))
+        if row not in self._preferred:
+            its = self.pairs.of(row)
+            pairs = np.arange(its.start, its.stop)
+            place = np.argsort(self.batch.board_order, kind="stable")[self.pairs.boards[its]]
+            self._preferred[row] = self._with_slots(
+                pairs[np.lexsort((place, -self._scores_of(row)))]
+            )
+        return self._preferred[row]
+
+    def _reserved_pairs(self) -> dict[int, int]:
+        """Return by row of the benchmark the pair with the board of its stated start, if it fits.
+
+        The cycle gives such a board to its owner whatever else is reserved there.
+        """
+        found = {}
+        for job, board in self._timeline.stated_boards.items():
+            at = self.pairs.at(int(self.batch.class_of_job[job]), board)
+            if at is not None:
+                found[job] = at
+        return found
+
+    def _with_slots(self, pairs: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return each pair once for each time slot of its board, and the slots."""
+        boards = self.pairs.boards[pairs]
+        if not self._cut:
+            return pairs, boards
+        first = self._slots.first
+        counts = first[boards + 1] - first[boards]
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return np.repeat(pairs, counts), np.repeat(first[boards], counts) + within
+
+    def _scores_of(self, row: int) -> Floats:
+        """Return scores of the class's pairs; 0 for boards that are not free now."""
+        scores: Floats = np.zeros(self.batch.shape[1])
+        scored = self._given.pairs.of(row)
+        scores[self._given.pairs.boards[scored]] = self._given.scores[scored]
+        its: Floats = scores[self.pairs.boards[self.pairs.of(row)]]
+        return its
+
+    def soonest(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> float:
+        """Return when it could start if nobody else waited or ran; inf: never."""
+        begins = np.maximum(self._slots.begins[slots], self._due_s(job))
+        return float(self._where_open(job, pairs, slots, begins).min())
+
+    def _due_s(self, job: int) -> float:
+        start = self._given.pending[job].start_time
+        return 0.0 if start is None else max((start - self.batch.now).total_seconds(), 0.0)
+
+    def _ready_s(self, job: int) -> Floats:
+        """Return from when on it may start, shape (samples,)."""
+        ready_s = np.full(len(self.samples), self._due_s(job))
+        places = self._places_of_user.get(self._given.pending[job].user_id)
+        return ready_s if places is None else np.maximum(ready_s, places.min(axis=1))
+
+    def starts(self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp]) -> Floats:
+        """Return when it could start in each slot, shape (samples, pairs); inf where it may not."""
+        start: Floats = np.maximum(self.free[:, slots], self._ready_s(job)[:, None])
+        return self._where_open(job, pairs, slots, start)
+
+    def _where_open(
+        self, job: int, pairs: NDArray[np.intp], slots: NDArray[np.intp], start: Floats
+    ) -> Floats:
+        """Return ``start``, shape (..., pairs), with inf where it may not start then."""
+        if not self._cut or self._given.board_of_job[job] != NOBODY:
+            return start
+        closes = self._closing_times(job)[slots]
+        fits = (start + self._holds_s[pairs] <= closes) & (start < self._slots.ends[slots])
+        return np.where(fits, start, np.inf)
+
+    def _closing_times(self, job: int) -> Floats:
+        """Return when its run must be over, by the slot in which it starts, shape (slots,)."""
+        user = self._given.pending[job].user_id
+        leased = self._slots.leased_to_others
+        if user not in self._closes_of_user:
+            closes = self._timeline.closing_times(user)
+            self._closes_of_user[user] = np.where(leased(user), -np.inf, closes)
+        closes = self._closes_of_user[user]
+        if job not in self._reserved:
+            return closes
+        # the cycle applies leases alone to the owner of a reservation there
+        its = self._slots.of(int(self.pairs.boards[self._reserved[job]]))
+        of_leases = self._slots.closing_times(user, 0.0, reservations=False)
+        own = closes.copy()
+        own[its] = np.where(leased(user), -np.inf, of_leases)[its]
+        return own
+
+    def hold(self, job: int, slots: NDArray[np.intp], ends: Floats) -> None:
+        """Let it run until ``ends`` in one slot a sample; later slots are free no sooner.
+
+        Args:
+            job: Row of the benchmark.
+            slots: Shape (samples,).
+            ends: Shape (samples,), seconds from now; inf where it never starts.
+        """
+        known = np.flatnonzero(np.isfinite(ends))
+        slots, until = slots[known], ends[known] + self._cool_down_s
+        begun, begun_until, boards = known, until, self._slots.boards[slots]
+        self.free[known, slots] = until
+        last = self._slots.first[boards + 1] - 1
+        while self._cut and len(known := known[later := slots < last]):
+            slots, last, until = slots[later] + 1, last[later], until[later]
+            self.free[known, slots] = np.maximum(self.free[known, slots], until)
+        if self.batch.snapshot.conflicts is not None:
+            self._hold_conflicting(begun, begun_until, boards)
+        places = self._places_of_user.get(self._given.pending[job].user_id)
+        if places is not None:
+            started = np.isfinite(ends)
+            places[self.samples[started], places.argmin(axis=1)[started]] = ends[started]
+
+    def _hold_conflicting(
+        self, known: NDArray[np.intp], until: Floats, boards: NDArray[np.intp]
+    ) -> None:
+        """Keep boards that share cores with the one that is held from being free sooner.
+
+        Args:
+            known: Samples in which it runs.
+            until: Shape (known,): when it ends there.
+            boards: Shape (known,): the board that it runs on there.
+        """
+        for board in np.unique(boards).tolist():
+            conflicting = self._conflicting_slots(board)
+            if len(conflicting):
+                here = boards == board
+                cells = np.ix_(known[here], conflicting)
+                self.free[cells] = np.maximum(self.free[cells], until[here, None])
+
+    def _conflicting_slots(self, board: int) -> NDArray[np.intp]:
+        """Return the slots of the boards that must not run next to this one."""
+        conflicts = self.batch.snapshot.conflicts
+        if conflicts is None:
+            return np.zeros(0, dtype=np.intp)
+        return np.flatnonzero(conflicts[board][self._slots.boards])
+
+
+class RunSampler:
+    """Draws run times of pairs of class and board.
+
+    Attributes:
+        known: Shape (pairs,): whether past runs say something of the pair.
+    """
+
+    def __init__(self, batch: Batch, pairs: Pairs, samples: int, rng: np.random.Generator) -> None:
+        law = run_time_parts(batch, pairs.rows, pairs.boards)
+        self._bounds = batch.time_limits_s[pairs.rows]
+        self.known = ~np.isnan(law.location)
+        self._law = _or_unknown(law, self._bounds)
+        self._rng = rng
+        self._samples = samples
+        self._errors: dict[int, Floats] = {}
+
+    def draw(self, row: int, taken: NDArray[np.intp]) -> Floats:
+        """Draw the time of a run on pair ``taken[s]`` in sample s, shape (samples,)."""
+        law = self._law
+        freedom = int(law.freedom[taken[0]])
+        noise = self._rng.permutation(_student_table(freedom, self._samples)) * np.sqrt(
+            law.noise[taken]
+        )
+        if row not in self._errors:
+            # one draw a sample: waiting times add up what is not known of a kind
+            self._errors[row] = self._rng.permutation(_student_table(200, self._samples))
+        error = self._errors[row] * np.sqrt(law.error[taken])
+        drawn = np.exp(law.location[taken] + noise + error)
+        return np.asarray(np.minimum(drawn, self._bounds[taken]), dtype=np.float64)
+
+
+@lru_cache(maxsize=1024)
+def _student_table(freedom: int, samples: int) -> Floats:
+    """Return quantiles of Student's t in the middle of so many strata, shape (samples,)."""
+    from scipy.special import stdtrit  # slow to import, and not needed elsewhere
+
+    strata = (np.arange(samples) + 0.5) / samples
+    table = np.asarray(stdtrit(min(max(freedom, 1), 200), strata), dtype=np.float64)
+    table.flags.writeable = False
+    return table
+
+
+def _or_unknown(law: RunTimeParts, bounds: Floats) -> RunTimeParts:
+    """Fill in a wide law where nothing is known of a run but its bound."""
+    unknown = np.isnan(law.location)
+    if not unknown.any():
+        return law
+    return RunTimeParts(
+        location=np.where(unknown, np.log(bounds * _UNKNOWN_SHARE), law.location),
+        noise=np.where(unknown, _UNKNOWN_SCALE**2, law.noise),
+        error=np.where(unknown, 0.0, law.error),
+        freedom=np.where(unknown, 200.0, law.freedom),
+    )
+
+
+def _as_if_heard(batch: Batch) -> Batch:
+    """Return the batch as if the cluster had answered just now, and idle boards were idle.
+
+    It will answer, and until then the last that is known of it holds.
+    """
+    snapshot = batch.snapshot
+    progress = np.where(snapshot.busy, snapshot.progress, np.nan)
+    return replace(batch, snapshot=replace(snapshot, age_s=0.0, progress=progress))
+
+
+def _places_of_users(
+    batch: Batch, holders: Sequence[BoardHolder], ends: Floats, samples: int
+) -> dict[str, Floats]:
+    """Return when each of a user's places comes free, shape (samples, max_running) by user.
+
+    Users without a bound on how many of their benchmarks run at once are missing.
+    """
+    places = {}
+    for user, entitlement in batch.knowledge.entitlements.items():
+        if entitlement.max_running is not None and entitlement.max_running > 0:
+            places[user] = np.zeros((samples, entitlement.max_running))
+    for holder, end in zip(holders, ends, strict=True):
+        own = places.get(holder.user_id)
+        if own is not None:
+            own[np.arange(samples), own.argmin(axis=1)] = end
+    return places
+
+
+def _ends(
+    batch: Batch, holders: Sequence[BoardHolder], samples: int, rng: np.random.Generator
+) -> Floats:
+    """Draw when each run ends that has not ended yet, shape (holders, samples)."""
+    from scipy.special import stdtr, stdtrit
+
+    if not holders:
+        return np.empty((0, samples))
+    row_of_uid = batch.row_of_uid
+    there = [
+        number
+        for number, each in enumerate(holders)
+        if each.kind is not None and each.target_uid in row_of_uid
+    ]
+    bounds, elapsed = run_bounds(batch, holders), elapsed_times(batch, holders)
+    law = _or_unknown(_unknown_law(len(holders)), bounds)
+    if there:
+        running = build_batch(
+            batch.snapshot,
+            [_as_pending(holders[number], batch.now) for number in there],
+            batch.now,
+            batch.seed,
+            batch.knowledge,
+        )
+        boards = np.array([row_of_uid[holders[number].target_uid] for number in there])
+        predicted = run_time_parts(running, running.class_of_job, boards)
+        known = ~np.isnan(predicted.location)
+        for name in ("location", "noise", "error", "freedom"):
+            column = getattr(law, name)
+            column[there] = np.where(known, getattr(predicted, name), column[there])
+    scale = np.sqrt(law.noise + law.error)
+    with np.errstate(divide="ignore"):
+        passed = stdtr(law.freedom, (np.log(elapsed) - law.location) / scale)
+    strata = rng.permuted(np.tile((np.arange(samples) + 0.5) / samples, (len(holders), 1)), axis=1)
+    drawn = passed[:, None] + (1.0 - passed[:, None]) * strata
+    total = np.exp(law.location[:, None] + scale[:, None] * stdtrit(law.freedom[:, None], drawn))
+    total = np.minimum(np.nan_to_num(total, nan=np.inf), bounds[:, None])
+    left: Floats = np.maximum(total - elapsed[:, None], 0.0)
+    left[np.array([each.ending for each in holders], dtype=np.bool_)] = 0.0
+    return left
+
+
+def _unknown_law(count: int) -> RunTimeParts:
+    return RunTimeParts(
+        location=np.full(count, np.nan),
+        noise=np.full(count, np.nan),
+        error=np.full(count, np.nan),
+        freedom=np.full(count, np.nan),
+    )
+
+
+def _as_pending(holder: BoardHolder, now: datetime) -> PendingBenchmark:
+    """Return what an estimate needs of a benchmark that runs."""
+    if holder.kind is None:
+        raise ValueError(holder.benchmark_id)
+    return PendingBenchmark(
+        benchmark_id=holder.benchmark_id,
+        user_id=holder.user_id,
+        submit_time=now,
+        family="",
+        engine=holder.kind.engine,
+        benchmark_type=holder.kind.benchmark_type,
+        model_sha256=holder.kind.model_sha256,
+        nb_inference=holder.kind.nb_inference,
+        variant=holder.kind.variant,
+    )
