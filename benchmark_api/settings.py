@@ -77,6 +77,7 @@ RELOADED_SETTINGS = frozenset(
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
         *("user_max_schedules", "user_max_tokens", "run_max_files", "run_max_bytes"),
         *("max_pending_total", "access_token_s", "refresh_token_s"),
+        *("user_max_registrations", "max_registrations_total"),
     }
 )
 """Settings that a running server takes up on SIGHUP; all others need a restart."""
@@ -223,6 +224,18 @@ class Settings(BaseSettings):
         ge=0,
         description="Bytes that one run may upload; past it: 413. Results may take a user over "
         "user_max_bytes by so much, so that no run that was admitted is lost.",
+    )
+    user_max_registrations: int = Field(
+        100,
+        ge=0,
+        description="Families, engines, boards and parameters that one user may register for the "
+        "platform's client, all kinds together; past it: 507. Not for operators.",
+    )
+    max_registrations_total: int = Field(
+        500,
+        ge=0,
+        description="Registrations of all users together, which bounds the two lists that need no "
+        "token; past it: 507. Not for operators.",
     )
     max_pending_total: int = Field(
         20_000,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import NamedTuple
 
@@ -43,6 +43,8 @@ _QUOTAS = {
 }
 _SERVER = {
     "max_pending_total": _Kind("benchmarks", 429),
+    "user_max_registrations": _Kind("registrations", 507),
+    "max_registrations_total": _Kind("registrations", 507),
     "campaign_limit": _Kind("benchmarks", 422),
     "model_limit_bytes": _Kind("bytes", 413),
     "dataset_limit_bytes": _Kind("bytes", 413),
@@ -58,6 +60,7 @@ _SERVER = {
 }
 _WHOSE = {
     "max_pending_total": "all users together",
+    "max_registrations_total": "all users together",
     "user_requests_per_minute": "each token of a submitter",
     "open_requests_per_user": "each submitter",
     "trusted_requests_per_minute": "each token of an operator, host or running task",
@@ -76,8 +79,11 @@ def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Respo
     with services.store.read() as uow:
         user = uow.accounts.user(user_id)
         usage = uow.usage.of(user_id, services.clock.now())
-        pending = uow.benchmarks.counts_by_status().get(Status.PENDING, 0)
-    items = [*_of_user(user, usage, services.settings), *_of_server(services, pending)]
+        used = {"max_pending_total": uow.benchmarks.counts_by_status().get(Status.PENDING, 0)}
+        registered = uow.registrations.counts()
+    used["user_max_registrations"] = registered.get(user_id, 0)
+    used["max_registrations_total"] = sum(registered.values())
+    items = [*_of_user(user, usage, services.settings), *_of_server(services, user_id, used)]
     return answer({"user_id": user_id, "items": items})
 
 
@@ -119,15 +125,16 @@ def _of_user(user: User, usage: Usage, settings: Settings) -> Iterator[JsonObjec
         }
 
 
-def _of_server(services: Services, pending: int) -> Iterator[JsonObject]:
+def _of_server(services: Services, user_id: str, used: Mapping[str, int]) -> Iterator[JsonObject]:
     settings = services.settings
+    whose = _WHOSE | {"user_max_registrations": f"user {user_id}"}
     for name, kind in _SERVER.items():
         yield {
             "name": name,
             "value": getattr(settings, name),
-            "used": pending if name == "max_pending_total" else None,
+            "used": used.get(name),
             "unit": kind.unit,
-            "whose": _WHOSE.get(name, "this server"),
+            "whose": whose.get(name, "this server"),
             "source": _source(settings, name),
             "setting": name,
             "status": kind.status,

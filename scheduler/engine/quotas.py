@@ -121,6 +121,32 @@ def check_tokens(uow: UnitOfWork, user_id: str, quotas: Quotas, now: datetime) -
         raise QuotaExceeded("max_tokens", quotas.max_tokens, good, f"user {user_id}", advice)
 
 
+def check_registrations(
+    uow: UnitOfWork, user_id: str, *, max_per_user: int, max_total: int
+) -> None:
+    """Check how much is registered for the platform's client, after something was added.
+
+    Args:
+        uow: In which it was added, with the registrations locked.
+        user_id: Who added it.
+        max_per_user: Registrations of one user, all kinds together.
+        max_total: Registrations of all users together.
+
+    Raises:
+        QuotaExceeded: There are too many.
+    """
+    counts = uow.registrations.counts()
+    own, total = counts.get(user_id, 0), sum(counts.values())
+    if own > max_per_user:
+        advice = "delete a family, engine, board or parameter of yours, or ask an operator for more"
+        raise QuotaExceeded("user_max_registrations", max_per_user, own, f"user {user_id}", advice)
+    if total > max_total:
+        advice = "ask an operator to delete what nobody needs, or to raise the limit"
+        raise QuotaExceeded(
+            "max_registrations_total", max_total, total, "all users together", advice
+        )
+
+
 def check_run(
     uow: UnitOfWork, benchmark_id: str, attempt: int, user_id: str, quotas: Quotas
 ) -> None:

@@ -70,6 +70,14 @@ class Reservations(Protocol):
 class Registrations(Protocol):
     """Stores what users of the platform's client registered."""
 
+    def lock(self) -> None:
+        """Let nobody else add a registration until the end of the unit of work."""
+        ...
+
+    def counts(self) -> Mapping[str, int]:
+        """Count the registrations of all kinds by user, without users who have none."""
+        ...
+
     def add(self, registration: Registration) -> None:
         """Store a new registration.
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.boards import BoardOverride
@@ -39,6 +39,14 @@ class SqlRegistrations(Registrations):
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
+
+    def lock(self) -> None:
+        self._tx.lock_table(registrations)
+
+    def counts(self) -> Mapping[str, int]:
+        query = select(registrations.c.user_id, func.count().label("count"))
+        rows = self._tx.rows(query.group_by(registrations.c.user_id))
+        return {cast(str, row["user_id"]): cast(int, row["count"]) for row in rows}
 
     def add(self, registration: Registration) -> None:
         if not self._tx.insert(registrations, _registration_row(registration)):

@@ -63,6 +63,8 @@ ROOMY: dict[str, Any] = {
     "user_max_live": 100_000,
     "user_max_schedules": 100_000,
     "user_max_tokens": 100_000,
+    "user_max_registrations": 100_000,
+    "max_registrations_total": 100_000,
     "user_requests_per_minute": 0,
     "address_requests_per_minute": 0,
     "failures_per_minute": 0,

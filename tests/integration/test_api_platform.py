@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -178,6 +179,18 @@ def test_what_is_not_built_is_no_error_of_the_server(
         if record.getMessage() == "request answered" and getattr(record, "status", None) == 501
     ]
     assert [record.levelno for record in found] == [logging.INFO]
+
+
+def test_a_full_quota_is_no_error_of_the_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path, user_max_registrations=0) as api, caplog.at_level(logging.WARNING):
+        family = {"name": "family", "display_name": "x"}
+        answer = api.as_().post("/api/targets/hardware-types", json=family)
+        assert answer.status_code == 507
+        assert "user_max_registrations" in answer.json()["error"]
+    levels = [record.levelno for record in caplog.records if "answered" in record.getMessage()]
+    assert levels == [logging.WARNING]
 
 
 def test_all_files_are_listed_however_many_there_are(api: Api) -> None:
@@ -471,6 +484,14 @@ def test_the_list_that_needs_no_token_does_not_grow_by_links(api: Api) -> None:
         answer = doors.post(f"/api/targets/engines/linked{number}/parameters/linked")
         linked.append(answer.status_code)
     assert linked == [200] * 10 + [409]
+    (listed,) = [
+        each
+        for each in api.as_(None).get("/api/targets/engines/all").json()
+        if each["name"] == "linked0"
+    ]
+    assert listed["parameters"] == [
+        {"id": "linked", "key": "linked", "display_name": "x", "type": "string"}
+    ]
     assert doors.delete("/api/targets/engines/linked0/parameters/linked").status_code == 200
     answer = doors.post("/api/targets/engines/linked10/parameters/linked")
     assert answer.status_code == 200

@@ -36,6 +36,8 @@ def an_api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         run_max_files=4,
         run_max_bytes=20 * KIB,
         max_pending_total=8,
+        user_max_registrations=3,
+        max_registrations_total=5,
     ) as found:
         found.upload(content=b"m" * KIB)
         yield found
@@ -306,7 +308,7 @@ def test_every_limit_of_the_settings_is_shown(api: Api) -> None:
     assert bounds - shown <= {"twin_max_age_s", "max_connections"}
 
 
-@pytest.mark.parametrize("kind", ["uploads", "submissions"])
+@pytest.mark.parametrize("kind", ["uploads", "submissions", "registrations"])
 def test_concurrent_requests_do_not_pass_together_over_a_quota(api: Api, kind: str) -> None:
     together = threading.Barrier(12)
     api.upload(who="bob")
@@ -323,6 +325,8 @@ def test_concurrent_requests_do_not_pass_together_over_a_quota(api: Api, kind: s
             if kind == "uploads":
                 files = {"file": (f"{number}", os.urandom(30 * KIB))}
                 return client.post("/v1/files", files=files).status_code
+            if kind == "registrations":
+                return register(client, f"family{number}").status_code
             return client.post("/v1/benchmarks", json=description()).status_code
 
     with ThreadPoolExecutor(12) as pool:
@@ -332,8 +336,40 @@ def test_concurrent_requests_do_not_pass_together_over_a_quota(api: Api, kind: s
         assert set(answers) <= {201, 413, 507}
         assert stored_bytes(api) <= 100 * KIB
         assert on_disk(api) == stored_bytes(api) + stored_bytes(api, "bob")
+    elif kind == "registrations":
+        assert answers == [201] * 3 + [507] * 9
     else:
         assert answers == [202] * 5 + [429] * 7
+
+
+def test_users_register_no_more_than_each_and_all_together_may(api: Api) -> None:
+    """The lists of families and engines need no token: they are bounded as a whole."""
+    engine = {"name": "engine", "display_name": "x"}
+    assert api.as_().post("/api/targets/engines", json=engine).status_code == 201
+    parameter = {"key": "level", "display_name": "x", "type": "string"}
+    assert api.as_().post("/api/targets/engine-parameters", json=parameter).status_code == 201
+    board = {"hardware_type_id": "rpi4b", "engine_ids": ["ort"]}
+    boards = [api.as_().post("/api/targets/hardware-instances", json=board) for _ in range(2)]
+    assert boards[0].status_code == 201
+    refused(boards[1], 507, "user_max_registrations")
+    refused(register(api.as_(), "family"), 507, "user_max_registrations")
+    assert [register(api.as_("bob"), f"ofbob{n}").status_code for n in range(2)] == [201, 201]
+    whose = "all users together"
+    refused(register(api.as_("bob"), "family"), 507, "max_registrations_total", whose)
+    assert register(api.as_("operator"), "ofoperator").status_code == 201
+    limits = api.as_().get("/v1/limits").json()["items"]
+    used = {each["name"]: (each["used"], each["value"], each["whose"]) for each in limits}
+    assert used["user_max_registrations"] == (3, 3, "user alice")
+    assert used["max_registrations_total"] == (6, 5, whose)
+
+    uid = boards[0].json()["inventory_id"]
+    assert api.as_().delete(f"/api/targets/hardware-instances/{uid}").status_code == 200
+    assert api.as_("operator").delete("/api/targets/hardware-types/ofoperator").is_success
+    assert register(api.as_(), "family").status_code == 201
+
+
+def register(client: httpx.Client, name: str) -> httpx.Response:
+    return client.post("/api/targets/hardware-types", json={"name": name, "display_name": "x"})
 
 
 def test_a_schedule_of_a_user_whose_queue_is_full_is_skipped(api: Api) -> None:

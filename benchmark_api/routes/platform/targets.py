@@ -24,14 +24,13 @@ from edgeyard.benchmark_api.schemas.fields import EngineName, Family, LongText, 
 from edgeyard.benchmark_api.schemas.requests import parse
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
+from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.model.registration import Registration, RegistrationKind
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = APIRouter(prefix="/api/targets", tags=["platform"])
 
-MAX_PER_USER = 100
-"""Registrations of one kind that one user may have."""
 MAX_ENGINES_PER_PARAMETER = 10
 """The list of engines, which needs no token, repeats a parameter for each engine that takes it."""
 
@@ -195,7 +194,11 @@ def _engines(context: Context) -> dict[str, JsonObject]:
         found = catalogue.registered(uow.registrations.of_kind(_ENGINE))
         added = uow.registrations.of_kind(_PARAMETER)
     for name, each in found.items():
-        each["parameters"] = [_parameter(one) for one in added if name in _engines_of(one)]
+        each["parameters"] = [
+            {key: _parameter(one)[key] for key in ("id", "key", "display_name", "type")}
+            for one in added
+            if name in _engines_of(one)
+        ]
     own = catalogue.engines(context.services)
     return own | {name: each for name, each in found.items() if name not in own}
 
@@ -234,13 +237,13 @@ def create_board(body: Body, caller: Submitter, context: Ctx) -> Response:
     now = context.services.clock.now()
 
     def add(uow: UnitOfWork) -> Registration:
+        uow.registrations.lock()
         found = uow.registrations.of_kind(_BOARD)
-        _refuse_too_many(caller, sum(each.user_id == caller.user_id for each in found))
         uid = _free_uid(family, taken | {each.name for each in found})
         made = Registration(
             kind=_BOARD, name=uid, user_id=caller.user_id, body=told, created_at=now
         )
-        uow.registrations.add(made)
+        _add(uow, made, caller, context.services)
         return made
 
     return answer(_shown(context.services.store.transact(add), taken), 201)
@@ -471,9 +474,8 @@ def _registered(
     made = Registration(kind=kind, name=name, user_id=caller.user_id, body=body, created_at=now)
 
     def add(uow: UnitOfWork) -> None:
-        found = uow.registrations.of_kind(kind)
-        _refuse_too_many(caller, sum(each.user_id == caller.user_id for each in found))
-        uow.registrations.add(made)
+        uow.registrations.lock()
+        _add(uow, made, caller, context.services)
 
     context.services.store.transact(add)
     told = {"id": name, "name": name, **body}
@@ -507,6 +509,14 @@ def _owned(uow: UnitOfWork, kind: RegistrationKind, name: str, caller: Caller) -
     raise Forbidden(f"{kind.value} {name} was registered by another user")
 
 
-def _refuse_too_many(caller: Caller, count: int) -> None:
-    if count >= MAX_PER_USER and not caller.is_operator:
-        raise Conflict(f"you have {count} of them already, and no more are allowed")
+def _add(uow: UnitOfWork, new: Registration, caller: Caller, services: Services) -> None:
+    """Store a registration. Raises Conflict, and QuotaExceeded where there are too many."""
+    uow.registrations.add(new)
+    if caller.is_operator:
+        return
+    quotas.check_registrations(
+        uow,
+        caller.user_id,
+        max_per_user=services.settings.user_max_registrations,
+        max_total=services.settings.max_registrations_total,
+    )
