@@ -55,6 +55,7 @@ from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
+from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import parse_policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
@@ -198,18 +199,17 @@ def build(settings: Settings, port: int) -> System:
         """An engine for the epoch that this server leads, or one that follows."""
         its_store: Store = store if epoch is None else store.fenced(epoch)
         its_cluster = LeadersCluster(cluster, lambda: epoch is not None and election.holds(epoch))
+        refresher = TwinRefresher(twin, cluster, clock)
         cycle = Cycle(
             its_store,
-            twin,
-            cluster,
+            refresher,
             policy,
             policies.configured.plugins,
             clock,
-            metrics.observe,
-            settings.start_lead_s,
-            settings.pin_grace_s,
-            settings.default_user_time_s,
-            past,
+            start_lead_s=settings.start_lead_s,
+            pin_grace_s=settings.pin_grace_s,
+            max_run_s=settings.default_user_time_s,
+            past=past,
             policies=policies,
         )
         dispatcher = Dispatcher(its_store, its_cluster, render, limits, clock, verify)
@@ -245,10 +245,10 @@ def build(settings: Settings, port: int) -> System:
             EngineParts(
                 store=its_store,
                 cluster=its_cluster,
-                twin=twin,
+                refresher=refresher,
                 render=render,
                 cycle=cycle,
-                explanations=Explanations(its_store, plugins, clock, lambda: cycle.decided),
+                explanations=Explanations(its_store, plugins, clock, lambda: cycle.latest),
                 forecaster=Forecaster(cycle, its_store, clock, metrics.observe),
                 dispatcher=dispatcher,
                 reconciler=reconciler,

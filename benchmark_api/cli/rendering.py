@@ -120,7 +120,7 @@ def _priority(asked: JobDescription, policy: str, now: datetime) -> int:
     import numpy as np
 
     from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
-    from edgeyard.scheduler.engine.cycle import pending_of
+    from edgeyard.scheduler.engine.queue_cache import pending_of
     from edgeyard.scheduler.framework.policy import load_policy
     from edgeyard.scheduler.model.benchmark import Benchmark
 

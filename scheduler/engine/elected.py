@@ -13,7 +13,7 @@ from datetime import datetime
 from edgeyard.errors import ClusterUnreachable, EdgeyardError, Unavailable
 from edgeyard.scheduler.cluster_decorator import ClusterDecorator
 from edgeyard.scheduler.decide.changes import Bounds, Changes
-from edgeyard.scheduler.engine.cycle import QueueView
+from edgeyard.scheduler.engine.cycle_outcome import QueueView
 from edgeyard.scheduler.engine.election import TURN_S, Election, LeaderView
 from edgeyard.scheduler.engine.preview import Candidate, Preview
 from edgeyard.scheduler.engine.replay import Compared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgeyard.scheduler.engine.cycle import Observe
+from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import RETRIED, TERMINAL, Status
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import Store

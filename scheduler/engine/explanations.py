@@ -12,6 +12,7 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes, what_would_change
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import policy_of, result_of
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
 from edgeyard.scheduler.engine.plugin_lock import with_lock, with_max_wait
 from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
@@ -36,7 +37,7 @@ class Explanations:
         store: Store,
         registry: Registry,
         clock: Clock,
-        newest: Callable[[], Decisions | None] = lambda: None,
+        latest: Callable[[], CycleOutcome | None] = lambda: None,
     ) -> None:
         """Nothing is read yet.
 
@@ -44,12 +45,12 @@ class Explanations:
             store: Has the records.
             registry: Of the plugins.
             clock: Tells what has passed.
-            newest: The last cycle as its thread has it, recorded or with nothing new in it.
+            latest: Gives the outcome of the last cycle, also of one that was not recorded.
         """
         self._store = store
         self._registry = registry
         self._clock = clock
-        self._newest = newest
+        self._latest = latest
         self._lock = threading.Lock()  # a result belongs to one thread at a time
         self._last: tuple[int, CycleResult] | None = None
 
@@ -141,9 +142,9 @@ class Explanations:
 
     def _waiting_in(self, benchmark_id: str, since: int) -> Decisions | None:
         """The newest cycle that left it waiting, from the one that explains it on."""
-        newest = self._newest()
-        if newest is not None and _waits(newest, benchmark_id):
-            return newest
+        latest = self._latest()
+        if latest is not None and _waits(latest.decided, benchmark_id):
+            return latest.decided
         with self._store.read() as uow:
             heads = uow.cycles.newest(since=since, limit=_LOOKED_AT)
         for seq in dict.fromkeys([*(head.seq for head in heads), since]):

@@ -6,7 +6,8 @@ from collections import deque
 from datetime import datetime
 
 from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.engine.cycle import Cycle, Observe
+from edgeyard.scheduler.engine.cycle import Cycle
+from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
@@ -46,9 +47,10 @@ class Forecaster:
         Returns:
             Seconds that it took.
         """
-        decided = self._cycle.decided
-        if decided is None or decided is self._seen:
+        outcome = self._cycle.latest
+        if outcome is None or outcome.decided is self._seen:
             return 0.0
+        decided = outcome.decided
         self._seen = decided
         began = self._clock.monotonic_s()
         found = forecasts(decided.forecast_input, stretch=self.stretch)

@@ -17,7 +17,7 @@ from functools import partial
 
 from edgeyard.errors import EdgeyardError, NotFound, RunFailed, UrlRefused
 from edgeyard.failpoints import failpoint
-from edgeyard.scheduler.engine.cycle import Observe
+from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.webhooks import Delivery, Webhook

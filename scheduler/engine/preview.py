@@ -11,10 +11,11 @@ from datetime import datetime
 
 from edgeyard.errors import Unavailable
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.decide.decisions import Decisions
-from edgeyard.scheduler.engine.cycle import MAX_PREVIEW_WAIT_S, Cycle, pending_of
+from edgeyard.scheduler.engine.cycle import MAX_PREVIEW_WAIT_S, Cycle
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
 from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
 from edgeyard.scheduler.engine.intake import next_fire
+from edgeyard.scheduler.engine.queue_cache import pending_of
 from edgeyard.scheduler.hcl.build import (
     SPEC_FILENAME,
     JobFile,
@@ -78,7 +79,7 @@ class _CachedForecast:
     user_id: str
     forecast: Forecast | None
     at_s: float
-    decided: Decisions | None
+    outcome: CycleOutcome | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,8 @@ class SubmissionForecaster:
             it, a cron; and where it is not told at once.
         """
         began_s = self._clock.monotonic_s()
-        if self._cycle.alive > MAX_PREDICTED_QUEUE:
+        outcome = self._cycle.latest
+        if outcome is not None and outcome.live > MAX_PREDICTED_QUEUE:
             return None
         last = self._last
         if last is not None and self._holds(last, candidate, user_id, began_s):
@@ -176,13 +178,13 @@ class SubmissionForecaster:
     ) -> bool:
         return (
             now_s - last.at_s <= MAX_FORECAST_AGE_S
-            and last.decided is self._cycle.decided
+            and last.outcome is self._cycle.latest
             and last.user_id == user_id
             and last.kind == candidate.kind
         )
 
     def _foretell(self, candidate: Candidate, user_id: str, began_s: float) -> Forecast | None:
-        decided = self._cycle.decided  # before the look, which a cycle may overtake
+        outcome = self._cycle.latest  # before the preview, which a cycle may overtake
         try:
             forecast = self._look(*candidate.find(), user_id)
         except Unavailable:  # a cycle uses the plugins: the next forecast of all covers it
@@ -193,7 +195,7 @@ class SubmissionForecaster:
         finally:
             took_s = self._clock.monotonic_s() - began_s
             self._next_s = began_s + took_s / FORECAST_SHARE
-        self._last = _CachedForecast(candidate.kind, user_id, forecast, began_s, decided)
+        self._last = _CachedForecast(candidate.kind, user_id, forecast, began_s, outcome)
         return forecast
 
     def _look(

@@ -9,7 +9,7 @@ operator set aside is not probed, and only an operator lets it back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -19,6 +19,7 @@ from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.decide.quarantine import BoardRecord, board_records
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import (
     TERMINAL,
@@ -51,8 +52,6 @@ _PROBE_LIMIT = 1 << 20
 
 _RUNS = 5000
 """The last so many are looked at: a board's last five count, models' a little more."""
-
-Observe = Callable[[str, float, Mapping[str, str]], None]
 
 
 class QuarantineController:

@@ -163,11 +163,12 @@ class Scorekeeper:
                 _count(uow, rating.policy, rewards, {}, outcome=True)
         uow.scoring.remove_ratings([rating for rating, _ in ended])
 
+    def is_due(self, now: datetime) -> bool:
+        """Return whether it is time to look for runs that ended."""
+        return self._settled_at is None or now - self._settled_at >= timedelta(seconds=SETTLE_S)
+
     def settles(self, uow: UnitOfWork, now: datetime) -> bool:
-        """Whether it is time to, and something has ended."""
-        due = self._settled_at is None or now - self._settled_at >= timedelta(seconds=SETTLE_S)
-        if not due:
-            return False
+        """Return whether something has ended that `settle` would take."""
         self._settled_at = now
         return bool(uow.scoring.ended_ratings(limit=1))
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -37,7 +37,8 @@ from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, U
 from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.claims import Claims
-from edgeyard.scheduler.engine.cycle import Cycle, Observe, QueueView, board_holds
+from edgeyard.scheduler.engine.cycle import Cycle
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
@@ -45,13 +46,16 @@ from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
+from edgeyard.scheduler.engine.metrics import Observe, observe_cycle, observe_scorers
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.outages import Outages
 from edgeyard.scheduler.engine.preview import Candidate, Preview, SubmissionForecaster, preview
 from edgeyard.scheduler.engine.quarantine import QuarantineController
+from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.engine.reconcile import Reconciler
 from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.engine.throttle import Throttle
+from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, FileRole, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
@@ -59,7 +63,7 @@ from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
 from edgeyard.scheduler.twin.comparison import Comparison
-from edgeyard.scheduler.twin.twin import BoardView, Twin
+from edgeyard.scheduler.twin.twin import BoardView
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +79,9 @@ FORECAST_S = 1.0
 FORECAST_SHARE = 0.05
 """Of one core that forecasts take at most, whatever the length of the queue."""
 
-HANDED_OVER_S = 0.1
-"""The longest that a cycle waits for the jobs of what it placed to be registered, before it tells
-others why they wait."""
+MAX_DISPATCH_WAIT_S = 0.1
+"""Longest wait of a cycle for the jobs of what it placed to be registered, before it stores why the
+other benchmarks wait."""
 
 SWEEP_S = 3600.0
 """Between two sweeps of what is old."""
@@ -108,7 +112,7 @@ class EngineParts:
 
     store: Store
     cluster: Cluster
-    twin: Twin
+    refresher: TwinRefresher
     render: RenderSettings
     cycle: Cycle
     explanations: Explanations
@@ -141,12 +145,10 @@ class Engine:
         self._parts = parts
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._looked = False
-        self._beside = ThreadPoolExecutor(1, "edgeyard-look")
         self._hints: Queue[str] = Queue()
         self._downloads = DownloadQueue(parts.downloads_per_user)
         self._threads: list[threading.Thread] = []
-        self._figures = EventMetrics(parts.store, parts.observe)
+        self._event_metrics = EventMetrics(parts.store, parts.observe)
         self._warden = QuarantineController(
             parts.store, parts.files, self.boards, parts.clock, parts.observe
         )
@@ -261,14 +263,15 @@ class Engine:
 
     def queue(self) -> QueueView:
         """The queue as the last cycle saw it. Any thread."""
-        return self._parts.cycle.queue
+        outcome = self._parts.cycle.latest
+        return QueueView("", "", ()) if outcome is None else outcome.queue
 
     def boards(self) -> tuple[BoardView, ...]:
         """Every board as the twin knows it now. Any thread."""
         with self._parts.store.read() as uow:
             drained, holders = board_holds(uow)
             aside = uow.reservations.quarantines().values()
-        return self._parts.twin.views(
+        return self._parts.refresher.twin.views(
             drained=drained,
             holders=holders,
             quarantined={each.target_uid: each.reason for each in aside if each.active},
@@ -276,15 +279,15 @@ class Engine:
 
     def comparison(self) -> Comparison | None:
         """The inventory against what hosts report; None before the first answer. Any thread."""
-        return self._parts.twin.comparison()
+        return self._parts.refresher.twin.comparison()
 
     def twin_age_s(self) -> float:
         """Age of what is known of the boards; inf before the first answer. Any thread."""
-        return self._parts.twin.age_s(self._parts.clock.now())
+        return self._parts.refresher.twin.age_s(self._parts.clock.now())
 
     def trouble(self) -> str:
         """Why the cluster did not answer last time; "" when it did. Any thread."""
-        return self._parts.twin.trouble
+        return self._parts.refresher.twin.trouble
 
     def repair_failures(self) -> Mapping[str, str]:
         """Why attempts could not be compared with the cluster, by job id. Any thread."""
@@ -310,7 +313,7 @@ class Engine:
                     "thread did not stop",
                     extra={"event": "thread.stuck", "thread_name": thread.name},
                 )
-        self._beside.shutdown(wait=False)
+        self._parts.refresher.close()
 
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
@@ -336,24 +339,27 @@ class Engine:
                 self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
-        looked, self._looked = self._looked, False
-        if not looked:
-            self._parts.cycle.look()
-            looked = True
-        adopted = self._adopter.run(self._parts.cluster.strays())
+        parts = self._parts
+        parts.refresher.refresh()
+        adopted = self._adopter.run(parts.cluster.strays())
         if adopted:
-            self._parts.dispatcher.put(*adopted)
-        self._parts.cycle.run(self._hand_over, looked=looked)
-        for job_id in self._parts.cycle.preempted:
+            parts.dispatcher.put(*adopted)
+        outcome = parts.cycle.place()
+        if outcome.placed:
+            parts.dispatcher.put(*outcome.placed)
+            parts.dispatcher.await_done(MAX_DISPATCH_WAIT_S)
+        outcome = parts.cycle.explain(outcome)
+        for job_id in outcome.preempted:
             self._hints.put(job_id)
-        self._downloads.replace(self._parts.cycle.fetching())
-        self._figures.catch_up()
-        self._guarded("shadow", self._parts.cycle.decide_shadow)
+        self._downloads.replace(outcome.downloads)
+        observe_cycle(parts.observe, outcome)
+        self._event_metrics.catch_up()
+        self._guarded("shadow", lambda: self._decide_shadow(outcome))
 
-    def _hand_over(self, job_ids: Sequence[str]) -> None:
-        """To the dispatcher, who is let go first."""
-        self._parts.dispatcher.put(*job_ids)
-        self._parts.dispatcher.await_done(HANDED_OVER_S)
+    def _decide_shadow(self, outcome: CycleOutcome) -> None:
+        turn = self._parts.cycle.decide_shadow(outcome)
+        if turn is not None:
+            observe_scorers(self._parts.observe, turn)
 
     def _forecast_loop(self) -> None:
         import scipy.special  # noqa: F401  takes a moment: not when the first benchmarks wait
@@ -401,13 +407,10 @@ class Engine:
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)
-        # Where the next thing is to decide on boards that fell free, they are looked at meanwhile.
-        ahead: list[Future[None]] = []
         try:
+            # Where boards fell free, the next thing is to decide on them: they are asked for now.
             prepared = self._parts.reconciler.run(
-                wanted,
-                after_restart=after_restart,
-                ended=lambda: ahead.append(self._beside.submit(self._parts.cycle.look)),
+                wanted, after_restart=after_restart, ended=self._parts.refresher.prefetch
             )
         except ClusterUnreachable as error:
             self._outages.failed("repair.missed", "the cluster did not answer", str(error))
@@ -415,9 +418,6 @@ class Engine:
         self._outages.succeeded("repair.missed")
         self._parts.dispatcher.put(*prepared)
         if job_ids is None or self._parts.reconciler.moved:
-            for look in ahead:
-                look.result()
-            self._looked = bool(ahead)
             self.wake()  # boards may be free, or others
 
     def _claim_loop(self) -> None:

@@ -16,9 +16,11 @@ from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
+from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import Policy, load_policy
 from edgeyard.scheduler.framework.registry import Plugins
@@ -118,17 +120,16 @@ class Lab:
         expected = (board(A), board(B))
         policy = self._policy or load_policy("default")
         twin = Twin(expected)
+        self.refresher = TwinRefresher(twin, self.cluster, self.time)
         self.cycle = Cycle(
             self.store,
-            twin,
-            self.cluster,
+            self.refresher,
             policy,
             self._plugins or registry().resolve(policy),
             self.time,
-            lambda name, value, labels: None,
-            self._start_lead_s,
-            self._pin_grace_s,
-            100,
+            start_lead_s=self._start_lead_s,
+            pin_grace_s=self._pin_grace_s,
+            max_run_s=100,
             policies=self._policies,
         )
         limits = TaskLimits(user_time_s=100)
@@ -183,14 +184,16 @@ class Lab:
 
     def decide(self) -> list[str]:
         """Job ids of what was placed: nobody dispatches them."""
-        prepared: list[str] = []
-        self.cycle.run(prepared.extend)
-        return prepared
+        return list(self.cycle.run().placed)
 
-    def turn(self) -> None:
+    def turn(self) -> CycleOutcome:
         """Decide, dispatch, repair."""
-        self.cycle.run(lambda job_ids: self.dispatch(*job_ids))
+        self.refresher.refresh()
+        outcome = self.cycle.place()
+        self.dispatch(*outcome.placed)
+        outcome = self.cycle.explain(outcome)
         self.reconciler.run()
+        return outcome
 
     def dispatch(self, *job_ids: str) -> None:
         """Hand prepared attempts to the cluster, on this thread."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from edgeyard.scheduler.engine.cycle import board_holds
+from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.model.attempt import Attempt, Outcome
 from edgeyard.scheduler.model.benchmark import Binding, Failure, FailureCategory, Status
 from tests.builders.engine import GOOD, A, B, Lab

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from edgeyard.devices.model import Host
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.cycle import EXPLAINED_TOGETHER
+from edgeyard.scheduler.engine.charging import set_credits
+from edgeyard.scheduler.engine.committer import MAX_REASONS_PER_COMMIT
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitingReason
 from edgeyard.scheduler.ports import UnitOfWork
@@ -62,7 +66,7 @@ def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
 ) -> None:
     """Each transaction says so of a few: whoever else writes has its turn between them."""
     lab = Lab(tmp_path)  # without a board
-    ids = [lab.submit() for _ in range(2 * EXPLAINED_TOGETHER + 1)]
+    ids = [lab.submit() for _ in range(2 * MAX_REASONS_PER_COMMIT + 1)]
     told: list[int] = []
     transact = SqlStore.transact
 
@@ -79,34 +83,52 @@ def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
     monkeypatch.setattr(SqlStore, "transact", noted)
     lab.cycle.run()
     assert sum(told) == len(ids)
-    assert max(told) <= EXPLAINED_TOGETHER
+    assert max(told) <= MAX_REASONS_PER_COMMIT
     with lab.store.read() as uow:
         assert all(uow.cycles.explanation(each) is not None for each in ids)
     lab.store.close()
 
 
-def test_who_is_placed_is_handed_over_before_others_are_told_why_they_wait(tmp_path: Path) -> None:
+def test_placements_can_be_dispatched_before_the_reasons_of_others_are_stored(
+    tmp_path: Path,
+) -> None:
     lab = Lab(tmp_path, A)
     first = lab.submit()
     lab.clock.forward(1)
     second = lab.submit()
-    seen: list[object] = []
-
-    def hand_over(job_ids: Sequence[str]) -> None:
-        (attempt,) = lab.attempts(first)
-        seen.append((list(job_ids) == [attempt.job_id], lab.show(second).waiting))
-
-    lab.cycle.run(hand_over)
+    lab.refresher.refresh()
+    outcome = lab.cycle.place()
+    (attempt,) = lab.attempts(first)
+    assert outcome.placed == (attempt.job_id,)
+    assert lab.show(second).waiting is None
+    lab.cycle.explain(outcome)
     waiting = lab.show(second).waiting
-    assert seen == [(True, None)]
     assert waiting is not None
     assert waiting.reason is WaitingReason.PRIORITY
-    lab.cycle.run(hand_over)
-    assert len(seen) == 1  # nobody was placed
+    assert outcome.waiting == {second: waiting}
+    assert lab.cycle.run().placed == ()
     lab.store.close()
 
 
-def test_boards_are_looked_at_while_it_is_written_down_that_one_fell_free(
+def test_an_outcome_names_who_was_placed_who_expired_and_why_others_wait(tmp_path: Path) -> None:
+    lab = Lab(tmp_path, A, B)
+    late = lab.submit(deadline=lab.clock.now() + timedelta(seconds=5))
+    poor = lab.submit("bob")
+    lab.clock.forward(10)
+    with lab.store.write() as uow:
+        set_credits(uow, "bob", 0.0, lab.clock.now(), "op")
+    taken = lab.submit()
+    outcome = lab.cycle.run()
+    assert outcome.active.expired == (late,)
+    assert [each.benchmark_id for each in outcome.active.placed] == [taken]
+    assert outcome.waiting[poor].reason is WaitingReason.BUDGET
+    assert set(outcome.waiting) == {poor}
+    assert (outcome.preempted, outcome.active.refused, outcome.live) == ((), (), 3)
+    assert outcome.seconds >= 0.0
+    lab.store.close()
+
+
+def test_boards_are_asked_for_while_it_is_stored_that_one_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = Lab(tmp_path, A)
@@ -115,22 +137,32 @@ def test_boards_are_looked_at_while_it_is_written_down_that_one_fell_free(
     second = lab.submit()
     job_id = lab.running(first)
     lab.upload(job_id)
+    asked: list[str] = []
+    hosts = FakeCluster.hosts
+
+    def noted(cluster: FakeCluster) -> tuple[Host, ...]:
+        asked.append(threading.current_thread().name)
+        return hosts(cluster)
+
+    monkeypatch.setattr(FakeCluster, "hosts", noted)
     seen: list[tuple[Status, Status]] = []
 
-    def look() -> None:
+    def prefetch() -> None:
         seen.append((lab.show(first).status, lab.show(second).status))
-        lab.cycle.look()
+        lab.refresher.prefetch()
 
-    lab.reconciler.run(ended=look)
+    lab.reconciler.run(ended=prefetch)
     assert seen == []  # its task runs
     lab.cluster.end(job_id)
-    lab.reconciler.run(ended=look)
+    lab.reconciler.run(ended=prefetch)
     assert seen == [(Status.RUNNING, Status.PENDING)]
     assert lab.show(first).status is Status.COMPLETED
-    with monkeypatch.context() as patched:
-        patched.delattr(FakeCluster, "hosts")  # nobody asks again
-        lab.cycle.run(looked=True)
+    lab.refresher.refresh()  # takes the answer that was asked for
+    assert len(asked) == 1
+    lab.cycle.place()
     assert lab.show(second).status is Status.SCHEDULED
+    lab.refresher.refresh()
+    assert len(asked) == 2
     lab.store.close()
 
 

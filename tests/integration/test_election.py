@@ -15,6 +15,7 @@ from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.elected import LeadersCluster
 from edgeyard.scheduler.engine.election import LEASE_S, TURN_S, Election
+from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Status
@@ -233,15 +234,12 @@ def test_a_server_that_follows_answers_questions_and_writes_nothing(engines: Eng
     policy = load_policy("default")
     follower = Cycle(
         engines.store.fenced(99),  # an epoch that never was: whatever writes fails
-        Twin((board(A), board(B))),
-        engines.cluster,
+        TwinRefresher(Twin((board(A), board(B))), engines.cluster, engines.clock),
         policy,
         registry().resolve(policy),
         engines.clock,
-        lambda name, value, labels: None,
     )
-    follower.follow()
-    assert set(follower.queue.order) <= set(waiting)
-    assert follower.decided is not None
-    assert {each.benchmark_id for each in follower.decided.holders} >= {running}
-    assert follower.preview(replace(follower.decided.pending[0], benchmark_id="asked")).order
+    outcome = follower.follow()
+    assert set(outcome.queue.order) <= set(waiting)
+    assert {each.benchmark_id for each in outcome.decided.holders} >= {running}
+    assert follower.preview(replace(outcome.decided.pending[0], benchmark_id="asked")).order

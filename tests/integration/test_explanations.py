@@ -12,9 +12,11 @@ import pytest
 
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.plugins.builtin import registry
-from edgeyard.scheduler.engine.cycle import RETRY_BACKOFF_S, Cycle
+from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
+from edgeyard.scheduler.engine.queue_cache import RETRY_BACKOFF_S
+from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
 from edgeyard.scheduler.model.boards import BoardOverride
@@ -32,11 +34,14 @@ class Deciding:
         self.api = api
         policy, plugins = load_policy("default"), registry()
         self.cycle = Cycle(
-            api.store, Twin(BOARDS), api.cluster, policy, plugins.resolve(policy), api.clock,
-            lambda name, value, labels: None,
-        )  # fmt: skip
+            api.store,
+            TwinRefresher(Twin(BOARDS), api.cluster, api.clock),
+            policy,
+            plugins.resolve(policy),
+            api.clock,
+        )
         self.recorded = Explanations(api.store, plugins, api.clock)
-        live = Explanations(api.store, plugins, api.clock, lambda: self.cycle.decided)
+        live = Explanations(api.store, plugins, api.clock, lambda: self.cycle.latest)
         forecaster = Forecaster(self.cycle, api.store, api.clock, lambda name, value, labels: None)
         self._forecast = forecaster.run
         monkeypatch.setattr(api.engine, "explanation", live.of)

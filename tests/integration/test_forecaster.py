@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.preview import (
     MAX_PREDICTED_QUEUE,
@@ -207,9 +206,7 @@ def test_a_submission_whose_times_nobody_knows_is_told_none(lab: Lab) -> None:
     assert foreteller.of(asking(replace(ASKED, target="rpi9")), "ann") is None
 
 
-def test_a_flood_of_submissions_is_not_held_up_by_forecasts(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_submissions_is_not_held_up_by_forecasts(lab: Lab) -> None:
     lab.turn()
     foreteller = SubmissionForecaster(lab.cycle, lab.clock)
     asked: list[str] = []
@@ -226,7 +223,8 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(
     lab.clock.forward(1.0)
     assert foreteller.of(slow, "ann") is not None
     lab.clock.forward(40.0)
-    monkeypatch.setattr(Cycle, "alive", MAX_PREDICTED_QUEUE + 1)
+    assert lab.cycle.latest is not None
+    lab.cycle.latest = replace(lab.cycle.latest, live=MAX_PREDICTED_QUEUE + 1)
     assert foreteller.of(slow, "ann") is None
     assert len(asked) == 2
 

@@ -123,7 +123,7 @@ def ask_forecast(lab: Lab, benchmark_id: str) -> object:
 
 def ask_changes(lab: Lab, benchmark_id: str) -> object:
     known = Explanations(
-        lab.store, registry(entry_points=False), lab.clock, lambda: lab.cycle.decided
+        lab.store, registry(entry_points=False), lab.clock, lambda: lab.cycle.latest
     )
     try:
         return known.changes(benchmark_id)

@@ -148,12 +148,12 @@ def test_the_next_cycle_takes_it_up_and_the_shadow_decides_beside_it(tmp_path: P
                     seat=seat, name=name, version=1, text=toml, by_user_id="op", at=make.NOW
                 )
             )
-    assert lab.decide()
-    assert lab.cycle.queue.policy == "native"
+    outcome = lab.cycle.run()
+    assert outcome.placed
+    assert outcome.queue.policy == "native"
     with lab.store.read() as uow:
         assert len(uow.cycles.page(limit=9, shadows=True)) == 1  # what is placed goes out first
-    for _ in range(2):
-        lab.cycle.decide_shadow()  # once a cycle
+    lab.cycle.decide_shadow(outcome)
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)
         [_, shadow] = uow.cycles.page(limit=9, shadows=True)
@@ -178,8 +178,7 @@ def test_an_activated_policy_that_no_longer_works_leaves_its_seat(tmp_path: Path
                 at=make.NOW,
             )
         )
-    lab.cycle.run()
-    assert lab.cycle.queue.policy == "default"
+    assert lab.cycle.run().queue.policy == "default"
     with lab.store.read() as uow:
         assert uow.attempts.of(benchmark_id)
 
@@ -270,8 +269,9 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
                 benchmark_id=second, name="own", version=1, text=own, by_user_id="op", at=make.NOW
             ),
         )
-    assert len(lab.decide()) == 2
-    assert lab.cycle.queue.policy == "default"
+    outcome = lab.cycle.run()
+    assert len(outcome.placed) == 2
+    assert outcome.queue.policy == "default"
     assert [attempt.binding for attempt in lab.attempts(second)] == [Binding.LOOSE]
     assert [attempt.binding for attempt in lab.attempts(first)] != [Binding.LOOSE]
     with lab.store.read() as uow:
@@ -364,8 +364,7 @@ def test_who_was_preempted_after_its_promised_start_waits_like_all_others(tmp_pa
     lab.clock.forward(20)
     lab.progress(job_id, 5.0, "warmup")
     urgent = lab.submit(job_completion_threshold=90)
-    lab.turn()
-    assert lab.cycle.preempted == (job_id,)
+    assert lab.turn().preempted == (job_id,)
     lab.turn()
     lab.turn()
     assert lab.attempts(urgent)
@@ -426,8 +425,7 @@ def test_a_shadow_has_its_own_weights_and_its_scorers_are_benched_under_its_own_
     def shadow() -> Knowledge:
         """Of the next one."""
         lab.submit()
-        lab.cycle.run()
-        lab.cycle.decide_shadow()
+        lab.cycle.decide_shadow(lab.cycle.run())
         with lab.store.read() as uow:
             [newest] = uow.cycles.shadows(since=None, until=None, limit=1)
             return given_of(uow.cycles.get(newest.seq)).knowledge
@@ -463,8 +461,7 @@ def test_a_shadow_is_compared_with_what_was_done(tmp_path: Path) -> None:
                 at=make.NOW,
             )
         )  # fmt: skip
-    lab.cycle.run()
-    lab.cycle.decide_shadow()
+    lab.cycle.decide_shadow(lab.cycle.run())
     [(seq, compared)] = Explanations(lab.store, registry(), lab.clock).shadows(None, None, 9)
     with lab.store.read() as uow:
         [active] = uow.cycles.page(limit=9)

@@ -14,8 +14,8 @@ import pytest
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.cycle import pending_of
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
+from edgeyard.scheduler.engine.queue_cache import pending_of
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -60,8 +60,7 @@ def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a
     victim, job_id = low(lab, max_retries=0)
     submitted_at = lab.show(victim).submit_time
     urgent = lab.submit(job_completion_threshold=90)
-    lab.turn()
-    assert lab.cycle.preempted == (job_id,)
+    assert lab.turn().preempted == (job_id,)
     assert lab.cluster.stopped == [job_id]
     waiting = lab.show(urgent).waiting
     assert waiting is not None
@@ -184,8 +183,7 @@ def test_progress_that_came_in_meanwhile_saves_the_victim(lab: Lab) -> None:
         return Late()
 
     lab.store.read = late  # type: ignore[method-assign, assignment]
-    lab.turn()
-    assert lab.cycle.preempted == ()
+    assert lab.turn().preempted == ()
     assert lab.cluster.stopped == []
     assert lab.show(victim).status is Status.RUNNING
     assert lab.show(urgent).status is Status.PENDING

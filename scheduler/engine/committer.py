@@ -1,0 +1,372 @@
+"""Stores what a cycle decided: placements first, then why the others wait."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+from edgeyard.errors import ConcurrentUpdate, Conflict
+from edgeyard.scheduler.decide.record import Recorder
+from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.cycle_outcome import PolicyTurn
+from edgeyard.scheduler.engine.decider import Decision, PolicySeats
+from edgeyard.scheduler.engine.pins import Pins, PinView
+from edgeyard.scheduler.engine.queue_cache import QueueCache
+from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
+from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitReason
+from edgeyard.scheduler.model.cycle_record import CycleRecord, ExplainingCycle
+from edgeyard.scheduler.model.decision import CycleInput, Placement, Preemption
+from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+MAX_PLACEMENTS_PER_COMMIT = 100
+"""While hundreds were written in one transaction, nobody else could write."""
+
+MAX_REASONS_PER_COMMIT = 250
+"""Benchmarks of one transaction that stores why they wait: submissions wait for its end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """What the last transaction of a policy's placements did."""
+
+    seq: int
+    prepared: Sequence[tuple[Benchmark, Attempt]]
+    preempted: Sequence[str]
+    expired: Sequence[str]
+    waiting_now: Sequence[Benchmark] | None
+
+
+class Committer:
+    """Commits the decisions of cycles. One thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        cache: QueueCache,
+        scorekeeper: Scorekeeper,
+        pins: Pins,
+        clock: Clock,
+        max_run_s: float,
+    ) -> None:
+        """Commit nothing yet.
+
+        Args:
+            max_run_s: Bound on a run that states no ``user_time``, seconds.
+        """
+        self._store = store
+        self._cache = cache
+        self._scorekeeper = scorekeeper
+        self._pins = pins
+        self._clock = clock
+        self._max_run_s = max_run_s
+        self._recorder = Recorder()
+        self._recorded: dict[str, tuple[object, ...]] = {}
+        self._explained: dict[str, tuple[WaitReason, int]] = {}
+
+    def place(self, decision: Decision, seats: PolicySeats) -> PolicyTurn:
+        """Commit placements, preemptions and expiries, and the record of the cycle.
+
+        Why the others wait is stored here where nothing was placed, and by `explain` otherwise, so
+        that what was placed can be dispatched first.
+        """
+        turn = self._judged(decision, seats)
+        key, shape = policy_key(decision.policy.policy), _shape(decision.given)
+        if not self._has_news(turn, decision) and shape == self._recorded.get(key):
+            return turn
+        record = self._recorder.record(decision.given, decision.result)
+        turn, waiting_now = self._stored(turn, decision, record)
+        self._recorded[key] = shape
+        for attempt in turn.placed:  # one that comes back to the queue is explained anew
+            self._explained.pop(attempt.benchmark_id, None)
+        self._cache.update(waiting_now or ())
+        return replace(turn, explained_parts=0 if waiting_now is None else 1)
+
+    def explain(self, turns: Sequence[PolicyTurn]) -> None:
+        """Store what `place` left: why benchmarks wait, and what was learned of scorers."""
+        for turn in turns:
+            if turn.seq is None:
+                continue
+            parts = _parts(turn.new_reasons, MAX_REASONS_PER_COMMIT)
+            for number in range(turn.explained_parts, len(parts)):
+                work = partial(self._explain, turn=turn, part=parts[number], first=number == 0)
+                self._cache.update(self._store.transact(work))
+            self._explained |= turn.new_reasons
+            self._pins.acted_on(turn.pin_timeouts)
+
+    def add_shadow(self, decision: Decision, shadow_of: int, *, learn: bool) -> None:
+        """Record what a shadow policy decided.
+
+        Args:
+            decision: Of the shadow.
+            shadow_of: Number of the cycle that was committed.
+            learn: Faults of its scorers count.
+        """
+        record = self._recorder.record(decision.given, decision.result)
+        policy, now = decision.policy, decision.given.now
+
+        def store(uow: UnitOfWork) -> None:
+            uow.cycles.add(record, shadow_of=shadow_of)
+            if learn:
+                self._scorekeeper.keep(uow, policy.policy, policy.plugins, decision.result, {}, now)
+
+        self._store.transact(store)
+
+    def _judged(self, decision: Decision, seats: PolicySeats) -> PolicyTurn:
+        """Find out what is new of those that wait."""
+        result = decision.result
+        waiting: dict[str, WaitReason] = {}
+        new_reasons: dict[str, tuple[WaitReason, int]] = {}
+        timeouts: dict[str, WaitReason] = {}
+        since: dict[str, datetime | None] = {}
+        live = self._cache.live
+        self._explained = {key: each for key, each in self._explained.items() if key in live}
+        for benchmark_id, found in result.waiting.items():
+            if seats.own and not seats.decides(decision.policy, benchmark_id):
+                continue
+            benchmark = live[benchmark_id].benchmark
+            pin = PinView(waiting=found)
+            if benchmark_id not in result.never:
+                pin = self._pins.look(benchmark, found)
+            if pin.over:
+                timeouts[benchmark_id] = found
+            if pin.since != benchmark.unavailable_since:
+                since[benchmark_id] = pin.since
+            waiting[benchmark_id] = pin.waiting
+            reason = (pin.waiting, result.priority(benchmark_id))
+            if self._explained.get(benchmark_id) != reason or benchmark_id in since:
+                new_reasons[benchmark_id] = reason
+        self._pins.forget_all_but(live)
+        return PolicyTurn(
+            policy=decision.policy,
+            given=decision.given,
+            result=result,
+            waiting=waiting,
+            new_reasons=new_reasons,
+            pin_timeouts=timeouts,
+            unavailable_since=since,
+        )
+
+    def _has_news(self, turn: PolicyTurn, decision: Decision) -> bool:
+        result = decision.result
+        return (
+            bool(result.placements or result.preemptions or decision.expired)
+            or bool(turn.new_reasons or turn.pin_timeouts)
+            or self._scorekeeper.has_news(result)
+        )
+
+    def _stored(
+        self, turn: PolicyTurn, decision: Decision, record: CycleRecord
+    ) -> tuple[PolicyTurn, Sequence[Benchmark] | None]:
+        """Commit all but reasons, unless nothing was placed.
+
+        Returns:
+            The turn with what was committed, and the benchmarks whose reasons were stored as they
+            are now; None where `explain` has still to store the first part of them.
+        """
+        placements = decision.result.placements
+        prepared: list[tuple[Benchmark, Attempt]] = []
+        seq: int | None = None
+
+        def place(
+            some: Sequence[Placement], uow: UnitOfWork
+        ) -> tuple[int, Sequence[tuple[Benchmark, Attempt]]]:
+            recorded = uow.cycles.add(record) if seq is None else seq
+            return recorded, self._prepare(uow, some, recorded)
+
+        def finish(uow: UnitOfWork) -> _Stored:
+            """Commit the last placements, and what happens to those that are not placed."""
+            rest, preemptions = placements[last:], decision.result.preemptions
+            uow.benchmarks.lock(  # balances are locked after benchmarks, by all
+                {
+                    *decision.expired,
+                    *(placement.benchmark_id for placement in rest),
+                    *(each.victim_id for each in preemptions),
+                    *(each.benchmark_id for each in preemptions),
+                }
+            )
+            recorded, more = place(rest, uow)
+            expired = self._expire(uow, decision)
+            stopped = [_unless_changed(partial(self._preempt, uow, each)) for each in preemptions]
+            waiting_now = None
+            if not prepared and not more:
+                part = _parts(turn.new_reasons, MAX_REASONS_PER_COMMIT)[0]
+                current = replace(turn, seq=recorded)
+                waiting_now = self._explain(uow, turn=current, part=part, first=True)
+            return _Stored(
+                seq=recorded,
+                prepared=more,
+                preempted=[job_id for job_id in stopped if job_id is not None],
+                expired=expired,
+                waiting_now=waiting_now,
+            )
+
+        # All but the last of many: those of the last are committed with all else.
+        last = max(0, len(placements) - 1) // MAX_PLACEMENTS_PER_COMMIT * MAX_PLACEMENTS_PER_COMMIT
+        for start in range(0, last, MAX_PLACEMENTS_PER_COMMIT):
+            some = placements[start : start + MAX_PLACEMENTS_PER_COMMIT]
+            seq, more = self._store.transact(partial(place, some))
+            prepared += more
+        done = self._store.transact(finish)
+        prepared += done.prepared
+        self._cache.update([benchmark for benchmark, _ in prepared])
+        placed = {attempt.benchmark_id for _, attempt in prepared}
+        turn = replace(
+            turn,
+            seq=done.seq,
+            placed=tuple(attempt for _, attempt in prepared),
+            refused=tuple(
+                each.benchmark_id for each in placements if each.benchmark_id not in placed
+            ),
+            preempted=tuple(done.preempted),
+            expired=tuple(done.expired),
+        )
+        return turn, done.waiting_now
+
+    def _explain(
+        self,
+        uow: UnitOfWork,
+        turn: PolicyTurn,
+        part: Mapping[str, tuple[WaitReason, int]],
+        first: bool,
+    ) -> Sequence[Benchmark]:
+        """Store why benchmarks wait; with the first part also what is learned of the cycle.
+
+        Returns:
+            The benchmarks as they are now.
+        """
+        assert turn.seq is not None
+        now = self._clock.now()
+        if first:
+            policy = turn.policy
+            placed = {attempt.benchmark_id: attempt.number for attempt in turn.placed}
+            self._scorekeeper.keep(
+                uow, policy.policy, policy.plugins, turn.result, placed, turn.given.now
+            )
+        waits = []
+        live = self._cache.live
+        for benchmark_id, (waiting, priority) in part.items():
+            if benchmark_id not in live:  # it ended while another policy decided
+                continue
+            known = live[benchmark_id].benchmark
+            since = turn.unavailable_since.get(benchmark_id, known.unavailable_since)
+            waits.append((replace(known, unavailable_since=since), waiting, priority))
+        waiting_now = lifecycle.wait(uow, waits, now)
+        for benchmark in waiting_now:
+            waiting, _ = part[benchmark.benchmark_id]
+            own = waiting == turn.result.waiting[benchmark.benchmark_id]
+            explained = ExplainingCycle(seq=turn.seq, waiting=None if own else waiting)
+            uow.cycles.explain(benchmark.benchmark_id, explained)
+        for benchmark_id, waiting in turn.pin_timeouts.items() if first else ():
+            current = uow.benchmarks.get(benchmark_id)
+            if current.status is Status.PENDING and not current.unpinned:
+                lifecycle.unavailable(uow, current, waiting, now)
+        return waiting_now
+
+    def _prepare(
+        self, uow: UnitOfWork, placements: Sequence[Placement], seq: int
+    ) -> Sequence[tuple[Benchmark, Attempt]]:
+        now = self._clock.now()
+        last_numbers = uow.attempts.last_numbers([each.benchmark_id for each in placements])
+        wanted: list[tuple[Benchmark, Attempt]] = []
+        for placement in placements:
+            benchmark = self._cache.live[placement.benchmark_id].benchmark
+            number = last_numbers.get(benchmark.benchmark_id, 0) + 1
+            wanted.append((benchmark, _attempt(benchmark, placement, number, now)))
+        prepared = lifecycle.prepare(uow, wanted, now, max_run_s=self._max_run_s)
+        for _, attempt in prepared:
+            uow.cycles.explain(attempt.benchmark_id, ExplainingCycle(seq=seq))
+            logger.info(
+                "benchmark placed",
+                extra={
+                    "event": "placed",
+                    "benchmark_id": attempt.benchmark_id,
+                    "job_id": attempt.job_id,
+                    "target_uid": attempt.target_uid,
+                },
+            )
+        return prepared
+
+    def _expire(self, uow: UnitOfWork, decision: Decision) -> Sequence[str]:
+        """End the benchmarks whose time is up; return those that had not ended by themselves."""
+        now = self._clock.now()
+        ended = [
+            _unless_changed(
+                partial(lifecycle.expire, uow, each, now, expiry.sentence, deadline=expiry.deadline)
+            )
+            for each, expiry in decision.expired.items()
+        ]
+        return [benchmark.benchmark_id for benchmark in ended if benchmark is not None]
+
+    def _preempt(self, uow: UnitOfWork, preemption: Preemption) -> str:
+        attempt = lifecycle.preempt(uow, preemption, self._clock.now())
+        logger.info(
+            "benchmark preempted",
+            extra={
+                "event": "preempted",
+                "benchmark_id": preemption.victim_id,
+                "by": preemption.benchmark_id,
+                "job_id": attempt.job_id,
+                "target_uid": preemption.target_uid,
+            },
+        )
+        return attempt.job_id
+
+
+def _attempt(benchmark: Benchmark, placement: Placement, number: int, now: datetime) -> Attempt:
+    return Attempt(
+        benchmark_id=benchmark.benchmark_id,
+        number=number,
+        job_id=job_id_of(
+            benchmark.benchmark_id,
+            number,
+            placement.family,
+            benchmark.description.runtime,
+            benchmark.submit_time,
+        ),
+        state=AttemptState.PREPARED,
+        binding=placement.binding,
+        priority=placement.priority,
+        created_at=now,
+        family=placement.family,
+        target_uid=placement.target_uid,
+        allowed_uids=placement.allowed_uids,
+    )
+
+
+def _parts(reasons: Mapping[str, _T], size: int) -> Sequence[Mapping[str, _T]]:
+    """Split a mapping into parts of at most ``size``; there is always a first one."""
+    items = list(reasons.items())
+    return [dict(items[start : start + size]) for start in range(0, max(len(items), 1), size)]
+
+
+def _shape(given: CycleInput) -> tuple[object, ...]:
+    """Return what makes a cycle worth a record though it decided nothing new."""
+    snapshot = given.snapshot
+    return (
+        frozenset(each.benchmark_id for each in given.pending),
+        frozenset(each.benchmark_id for each in given.holders),
+        snapshot.uids,
+        *(
+            column.tobytes()
+            for column in (snapshot.online, snapshot.healthy, snapshot.drained, snapshot.busy)
+        ),
+    )
+
+
+def _unless_changed(change: Callable[[], _T]) -> _T | None:
+    """Make a change unless somebody else moved the benchmark since the decision."""
+    try:
+        return change()
+    except ConcurrentUpdate:
+        raise  # the whole unit of work is tried again
+    except Conflict:
+        return None

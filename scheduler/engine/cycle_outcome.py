@@ -1,0 +1,113 @@
+"""What a cycle did: the one value that the engine, metrics, forecasts and tests read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.decide.decisions import Decisions
+from edgeyard.scheduler.engine.downloads import Download
+from edgeyard.scheduler.engine.policies import LoadedPolicy
+from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.benchmark import WaitReason
+from edgeyard.scheduler.model.decision import CycleInput
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """The queue as the last cycle saw it, best first.
+
+    Attributes:
+        never: Those that no known board could ever run; they hold nobody up.
+    """
+
+    decided_at_iso: str
+    policy: str
+    order: tuple[str, ...]
+    never: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyTurn:
+    """What one policy decided in a cycle, and what of it was committed.
+
+    Attributes:
+        policy: The policy, with its plugins.
+        given: What the decision depended on.
+        result: The decision.
+        waiting: Why each benchmark that this policy decides waits, by id.
+        seq: Number of the recorded cycle. None: nothing was new, so nothing was committed.
+        placed: Attempts that are prepared, first in the queue to last.
+        refused: Benchmarks that got a board and no attempt: they changed meanwhile, or their
+            user's account can't pay.
+        preempted: Ids of jobs that the reconciler is to stop.
+        expired: Benchmarks whose deadline or queue time-out passed.
+        new_reasons: Reason and priority of those that wait and whose reason or priority changed.
+        pin_timeouts: Reasons of those whose pinned board was unavailable for the grace time.
+        unavailable_since: Since when a pinned board is unavailable, where that changed.
+        explained_parts: How many parts of the new reasons are stored already.
+    """
+
+    policy: LoadedPolicy
+    given: CycleInput
+    result: CycleResult
+    waiting: Mapping[str, WaitReason] = field(default_factory=dict)
+    seq: int | None = None
+    placed: tuple[Attempt, ...] = ()
+    refused: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    new_reasons: Mapping[str, tuple[WaitReason, int]] = field(default_factory=dict)
+    pin_timeouts: Mapping[str, WaitReason] = field(default_factory=dict)
+    unavailable_since: Mapping[str, datetime | None] = field(default_factory=dict)
+    explained_parts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CycleOutcome:
+    """What a cycle did.
+
+    Attributes:
+        at: Time that it decided at.
+        turns: One a policy: those of single benchmarks first, the active one last.
+        shadow: The policy that is to decide the same without effect; None: there is none.
+        queue: The order of the active policy.
+        downloads: Files that pending benchmarks miss.
+        live: How many benchmarks wait or run.
+        seconds: Time that deciding and committing took.
+    """
+
+    at: datetime
+    turns: tuple[PolicyTurn, ...]
+    shadow: LoadedPolicy | None
+    queue: QueueView
+    downloads: tuple[Download, ...]
+    live: int
+    seconds: float = 0.0
+
+    @property
+    def active(self) -> PolicyTurn:
+        """The turn of the active policy."""
+        return self.turns[-1]
+
+    @property
+    def decided(self) -> Decisions:
+        """The arrays of the active policy's decision."""
+        return self.active.result.decided
+
+    @property
+    def placed(self) -> tuple[str, ...]:
+        """Job ids of attempts that are prepared, to be dispatched."""
+        return tuple(attempt.job_id for turn in self.turns for attempt in turn.placed)
+
+    @property
+    def preempted(self) -> tuple[str, ...]:
+        """Ids of jobs that are to be stopped; the reconciler does that."""
+        return tuple(job_id for turn in self.turns for job_id in turn.preempted)
+
+    @property
+    def waiting(self) -> Mapping[str, WaitReason]:
+        """Why each of the others waits, by id."""
+        return {each: why for turn in self.turns for each, why in turn.waiting.items()}

@@ -1,0 +1,177 @@
+"""Gathers what a decision depends on, and decides; nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.engine.knowledge import gather
+from edgeyard.scheduler.engine.plugin_lock import with_max_wait
+from edgeyard.scheduler.engine.policies import LoadedPolicy
+from edgeyard.scheduler.engine.queue_cache import Expiry, QueueCache, board_holds
+from edgeyard.scheduler.engine.rewards import Scorekeeper, recalled
+from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
+from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.model.knowledge import Knowledge
+from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
+from edgeyard.scheduler.prediction.history import PastRuns
+from edgeyard.scheduler.twin.twin import Twin
+
+_RECENT_RUNS = 500
+"""Ended runs whose boards may still report them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicySeats:
+    """Which policies decide in one cycle.
+
+    Attributes:
+        active: Decides all benchmarks that have no policy of their own.
+        shadow: Decides the same as the active one, without effect; None: there is none.
+        own: Policies of single benchmarks, by id.
+    """
+
+    active: LoadedPolicy
+    shadow: LoadedPolicy | None = None
+    own: Mapping[str, LoadedPolicy] = field(default_factory=dict)
+
+    def decides(self, policy: LoadedPolicy, benchmark_id: str) -> bool:
+        """Return whether a policy decides a benchmark."""
+        return self.own.get(benchmark_id, self.active).policy is policy.policy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a policy decided, and what that depended on.
+
+    Attributes:
+        expired: Benchmarks whose time is up, by id; they were left out.
+    """
+
+    policy: LoadedPolicy
+    given: CycleInput
+    result: CycleResult
+    expired: Mapping[str, Expiry]
+
+
+class Decider:
+    """Decides on the present state. `decide` on one thread at a time, `preview` on any."""
+
+    def __init__(
+        self,
+        store: Store,
+        twin: Twin,
+        cache: QueueCache,
+        scorekeeper: Scorekeeper,
+        past: PastRuns,
+        clock: Clock,
+        max_run_s: float,
+    ) -> None:
+        """Read nothing before the first decision.
+
+        Args:
+            max_run_s: Bound on a run that states no ``user_time``, seconds.
+        """
+        self._store = store
+        self._twin = twin
+        self._cache = cache
+        self._scorekeeper = scorekeeper
+        self._past = past
+        self._clock = clock
+        self._max_run_s = max_run_s
+        self._seed = 0
+
+    def load_past(self) -> None:
+        """Read the past for the first time; no decision waits for it. Any thread."""
+        with self._store.read() as uow:
+            self._past.load(uow, self._clock.now())
+
+    def decide(self, policy: LoadedPolicy, seats: PolicySeats, now: datetime) -> Decision:
+        """Decide all that a policy is to decide.
+
+        Args:
+            policy: One of ``seats``.
+            seats: Says which policy decides which benchmark.
+            now: Time of the decision.
+        """
+        with self._store.read() as uow:
+            self._cache.reload(uow)
+            drained, holders = board_holds(uow)
+            knowledge = self._knowledge(uow, now)
+            knowledge = self._scorekeeper.recall(uow, knowledge, policy.policy, now)
+            pending = self._pending(uow, policy, seats)
+            running = self._cache.holders(uow, seats.active.policy.max_preemptions)
+        self._note_held(knowledge.runs, holders, now)
+        expired = self._cache.expired()
+        self._seed += 1
+        given = CycleInput(
+            snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+            pending=[each for each in pending if each.benchmark_id not in expired],
+            now=now,
+            holders=running,
+            knowledge=knowledge,
+            seed=self._seed,
+        )
+        return Decision(
+            policy=policy, given=given, result=self._result(given, policy), expired=expired
+        )
+
+    def decide_again(self, given: CycleInput, policy: LoadedPolicy) -> Decision:
+        """Decide what another policy decided, with the weights and benches of this one."""
+        with self._store.read() as uow:
+            knowledge = self._scorekeeper.recall(uow, given.knowledge, policy.policy, given.now)
+        given = replace(given, knowledge=knowledge)
+        return Decision(policy=policy, given=given, result=self._result(given, policy), expired={})
+
+    def preview(
+        self, candidate: PendingBenchmark, seats: PolicySeats, max_wait_s: float
+    ) -> CycleResult:
+        """Decide as if ``candidate`` were in the queue now. Any thread.
+
+        Args:
+            candidate: The benchmark.
+            seats: The active one decides it.
+            max_wait_s: Longest wait for a plugin that another thread uses.
+
+        Raises:
+            Unavailable: A plugin was in use for longer.
+        """
+        now, policy = self._clock.now(), seats.active
+        with self._store.read() as uow:
+            drained, holders = board_holds(uow)
+            knowledge = recalled(uow, self._knowledge(uow, now), policy.policy, now)
+            pending = [*self._pending(uow, policy, seats), candidate]
+            running = self._cache.holders(uow, policy.policy.max_preemptions)
+        given = CycleInput(
+            snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
+            pending=pending,
+            now=now,
+            holders=running,
+            knowledge=knowledge,
+            seed=self._seed,
+        )
+        plugins = with_max_wait(policy.plugins, max_wait_s)
+        return self._result(given, LoadedPolicy(policy=policy.policy, plugins=plugins))
+
+    def _result(self, given: CycleInput, policy: LoadedPolicy) -> CycleResult:
+        return decide(given, policy.policy, policy.plugins, monotonic_s=self._clock.monotonic_s)
+
+    def _pending(
+        self, uow: UnitOfWork, policy: LoadedPolicy, seats: PolicySeats
+    ) -> list[PendingBenchmark]:
+        decides = (lambda each: seats.decides(policy, each)) if seats.own else None
+        return self._cache.pending(uow, decides)
+
+    def _knowledge(self, uow: UnitOfWork, now: datetime) -> Knowledge:
+        runs = self._past.read(uow, now)
+        loads = self._twin.loads(now)
+        return gather(uow, now, runs, self._max_run_s, loads, self._clock.certain())
+
+    def _note_held(self, runs: History, holders: Mapping[str, str], now: datetime) -> None:
+        """Let the twin know which tasks of ours boards may report."""
+        held = dict.fromkeys(holders, now)
+        if self._twin.reporting():  # mostly of what runs: few need a look at the past
+            held = {each.target_uid: each.ended_at for each in runs[-_RECENT_RUNS:]} | held
+        self._twin.note_held(held)

@@ -1,0 +1,47 @@
+"""Metrics of cycles, read off their outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyTurn
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.runner import FAULT_CAUSES
+
+Observe = Callable[[str, float, Mapping[str, str]], None]
+"""``observe(metric, value, labels)``: takes a metric; the engine does not know who stores it."""
+
+
+def observe_cycle(observe: Observe, outcome: CycleOutcome) -> None:
+    """Report the metrics of a cycle that was committed."""
+    for turn in outcome.turns:
+        observe_scorers(observe, turn)
+        if turn.seq is None:
+            continue
+        counts = {
+            "placed": len(turn.placed),
+            "preempted": len(turn.preempted),
+            "waiting": len(turn.new_reasons),
+        }
+        for result, count in counts.items():
+            labels = {"policy": turn.policy.policy.name, "result": result}
+            observe("decisions_total", count, labels)
+    observe("cycle_seconds", outcome.seconds, {})
+
+
+def observe_scorers(observe: Observe, turn: PolicyTurn) -> None:
+    """Report the times and faults of the scorers that one policy asked."""
+    result = turn.result
+    faults = (*result.faults, *result.overruns)
+    for seat in turn.policy.plugins.scorers:
+        name = seat.scorer.name
+        if name in result.seconds:
+            observe("scorer_seconds", result.seconds[name], {"scorer": name})
+        for cause in FAULT_CAUSES:
+            count = sum(each.plugin == name and each.cause == cause for each in faults)
+            observe("scorer_failures_total", count, {"scorer": name, "cause": cause})
+    for proposal in result.decided.scores.proposals:
+        if proposal.kind is ScorerKind.ILP:
+            for fact, metric in (("seconds", "ilp_seconds"), ("gap", "ilp_gap_ratio")):
+                if fact in proposal.facts:
+                    observe(metric, proposal.facts[fact], {"scorer": proposal.scorer})

@@ -1,0 +1,390 @@
+"""The queue as cycles know it: of the store, only what changed is read again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from edgeyard.scheduler.clock import Stopwatches
+from edgeyard.scheduler.engine.charging import PROBER
+from edgeyard.scheduler.engine.downloads import Download
+from edgeyard.scheduler.framework.batch_builder import kind_of
+from edgeyard.scheduler.model.attempt import Attempt, AttemptState
+from edgeyard.scheduler.model.benchmark import (
+    Benchmark,
+    Binding,
+    FailureCategory,
+    FileRole,
+    Status,
+    WaitingReason,
+    WaitReason,
+)
+from edgeyard.scheduler.model.decision import DECIDED_ELSEWHERE, BoardHolder, PendingBenchmark
+from edgeyard.scheduler.ports import Clock, UnitOfWork
+from edgeyard.scheduler.prediction.history import variant_of
+
+RETRY_BACKOFF_S = 10.0
+MAX_RETRY_BACKOFF_S = 300.0
+"""Before the first further try on a board that the benchmark names; each failure doubles it. Where
+others may run it, another board is tried at once."""
+
+FREE_LOSSES = 3
+"""Attempts in a row that were lost with the server or their host and are tried again at once. After
+further ones it waits as after failures: whether the server lives meanwhile shows who kills it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveBenchmark:
+    """A benchmark that waits or runs, with what the core needs of it.
+
+    Attributes:
+        queued_at: When it came into the queue last: submission, or the end of its last attempt.
+        retry_at: It is not tried again before then; None: it may be tried at once.
+    """
+
+    benchmark: Benchmark
+    pending: PendingBenchmark
+    queued_at: datetime
+    retry_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Why a benchmark's time is up.
+
+    Attributes:
+        deadline: Its deadline passed; otherwise its queue time-out.
+    """
+
+    sentence: str
+    deadline: bool
+
+
+class QueueCache:
+    """Live benchmarks and attempts. `reload` on one thread at a time, the rest on any.
+
+    Attributes:
+        live: Benchmarks that wait or run, by id; replaced as a whole.
+    """
+
+    def __init__(self, clock: Clock, start_lead_s: float = 0.0) -> None:
+        """Read nothing before `reload`.
+
+        Args:
+            clock: Tells what is due.
+            start_lead_s: How long before its start time a benchmark may be handed to the cluster.
+        """
+        self._clock = clock
+        self._start_lead = timedelta(seconds=start_lead_s)
+        self._attempts: Mapping[str, Attempt] = {}
+        self._waits: Stopwatches[str] = Stopwatches(clock)
+        self.live: Mapping[str, LiveBenchmark] = {}
+
+    def reload(self, uow: UnitOfWork) -> None:
+        """Read benchmarks that are new or changed, and forget those that ended."""
+        versions = uow.benchmarks.live_versions()
+        live = {key: value for key, value in self.live.items() if key in versions}
+        changed = [
+            benchmark_id
+            for benchmark_id, version in versions.items()
+            if benchmark_id not in live or live[benchmark_id].benchmark.version != version
+        ]
+        for benchmark in uow.benchmarks.get_many(changed):
+            earlier = _earlier_attempts(uow, benchmark)
+            live[benchmark.benchmark_id] = self._live_benchmark(benchmark, earlier)
+        self.live = live  # one assignment: previews read it on other threads
+        self._waits.retain(live.__contains__)
+
+    def update(self, benchmarks: Sequence[Benchmark]) -> None:
+        """Take in changes that the cycle itself committed: the next one need not read them."""
+        self.live = {
+            **self.live,
+            **{
+                each.benchmark_id: replace(self.live[each.benchmark_id], benchmark=each)
+                for each in benchmarks
+            },
+        }
+
+    def pending(
+        self, uow: UnitOfWork, decides: Callable[[str], bool] | None
+    ) -> list[PendingBenchmark]:
+        """Return all benchmarks that wait.
+
+        Args:
+            uow: Open for reading.
+            decides: Whether the policy decides a benchmark. One that another policy decides keeps
+                its reservations, but is not ready. None: the policy decides all of them.
+        """
+        now = self._clock.now()
+        found = [
+            each.pending
+            if each.retry_at is None or now >= each.retry_at
+            else _backing_off(each.benchmark, each.pending, each.retry_at)
+            for each in self.live.values()
+            if each.benchmark.status is Status.PENDING
+        ]
+        if decides is not None:
+            found = [
+                each
+                if decides(each.benchmark_id)
+                else replace(each, not_ready=each.not_ready or DECIDED_ELSEWHERE)
+                for each in found
+            ]
+        campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
+        if not campaigns:
+            return found
+        started = uow.campaigns.started(campaigns)
+        return [
+            replace(each, campaign_started=True) if each.campaign_id in started else each
+            for each in found
+        ]
+
+    def holders(self, uow: UnitOfWork, max_preemptions: int) -> tuple[BoardHolder, ...]:
+        """Return the live attempts that have boards, oldest first.
+
+        Args:
+            uow: Open for reading.
+            max_preemptions: A benchmark that was preempted so often is no longer preemptible.
+        """
+        versions = uow.attempts.live_versions()
+        unchanged = [
+            attempt
+            for job_id, attempt in self._attempts.items()
+            if versions.get(job_id) == attempt.version
+        ]
+        same = {attempt.job_id for attempt in unchanged}
+        changed = [job_id for job_id in versions if job_id not in same]
+        attempts = sorted(
+            [*unchanged, *uow.attempts.live(changed)], key=lambda each: each.created_at
+        )
+        progress = uow.attempts.progress()  # changes no version
+        attempts = [
+            replace(each, progress=progress.get(each.job_id, each.progress)) for each in attempts
+        ]
+        # One assignment: previews do the same on other threads.
+        self._attempts = {attempt.job_id: attempt for attempt in attempts}
+        return tuple(
+            self._holder(uow, attempt, attempt.target_uid, max_preemptions)
+            for attempt in attempts
+            if attempt.target_uid is not None
+        )
+
+    def expired(self) -> Mapping[str, Expiry]:
+        """Return the benchmarks whose deadline or queue time-out has passed, by id."""
+        found = {each: self._expiry(live) for each, live in self.live.items()}
+        return {each: expiry for each, expiry in found.items() if expiry is not None}
+
+    def downloads(self) -> tuple[Download, ...]:
+        """Return the downloads of pending benchmarks that miss a file."""
+        return tuple(
+            Download(benchmark_id, live.benchmark.user_id)
+            for benchmark_id, live in self.live.items()
+            if live.pending.not_ready is not None
+            and live.pending.not_ready.reason is WaitingReason.FETCHING
+            and live.benchmark.status is Status.PENDING
+        )
+
+    def _live_benchmark(self, benchmark: Benchmark, earlier: Sequence[Attempt]) -> LiveBenchmark:
+        return LiveBenchmark(
+            benchmark,
+            replace(
+                pending_of(benchmark, _tried(earlier), self._start_lead),
+                resting=_resting(benchmark, earlier),
+            ),
+            max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
+            _retry_at(benchmark, earlier),
+        )
+
+    def _expiry(self, live: LiveBenchmark) -> Expiry | None:
+        benchmark, asked = live.benchmark, live.benchmark.description
+        if asked.deadline is not None and self._clock.certain() >= asked.deadline:
+            when = asked.deadline.isoformat()
+            return Expiry(f"its deadline {when} passed while it was {benchmark.status}", True)
+        waits = benchmark.status in (Status.PENDING, Status.SCHEDULED)  # until its task starts
+        if not waits or asked.queue_timeout_s is None or self._clock.disagreement_s():
+            return None
+        due = max(live.queued_at, asked.start_time or live.queued_at)
+        if self._waits.elapsed_s(benchmark.benchmark_id, due) < asked.queue_timeout_s:
+            return None
+        timeout = f"it waited longer than its queue time-out of {asked.queue_timeout_s:g} s"
+        return Expiry(timeout, False)
+
+    def _holder(
+        self, uow: UnitOfWork, attempt: Attempt, target_uid: str, max_preemptions: int
+    ) -> BoardHolder:
+        live = self.live.get(attempt.benchmark_id)  # None: it is at its end
+        stopping = attempt.stopping
+        return BoardHolder(
+            benchmark_id=attempt.benchmark_id,
+            target_uid=target_uid,
+            priority=attempt.priority,
+            progress=attempt.progress,
+            preemptible=live is not None
+            and live.benchmark.description.preemptible
+            and attempt.state is AttemptState.RUNNING
+            and attempt.board_is_known
+            and attempt.result_at is None
+            and not _is_spared(uow, attempt, max_preemptions),
+            ending=live is None
+            or stopping is not None
+            or attempt.state is AttemptState.UPLOADING
+            or attempt.result_at is not None,
+            preempted=stopping is not None and stopping.category is FailureCategory.PREEMPTED,
+            user_id="" if live is None else live.benchmark.user_id,
+            started_at=attempt.started_at,
+            kind=None if live is None else kind_of(live.pending),
+            phase=attempt.phase,
+            preemptible_measuring=live is not None
+            and live.benchmark.description.preemptible_measuring,
+            time_limit_s=attempt.time_limit_s,
+            deadline=None if live is None else live.benchmark.description.deadline,
+            strict=attempt.binding is Binding.STRICT,
+        )
+
+
+def _is_spared(uow: UnitOfWork, attempt: Attempt, max_preemptions: int) -> bool:
+    """Return whether a benchmark was preempted as often as the policy allows."""
+    if attempt.number <= max_preemptions:  # most need no query
+        return False
+    failures = [each.failure for each in uow.attempts.of(attempt.benchmark_id)]
+    preempted = [
+        each for each in failures if each is not None and each.category is FailureCategory.PREEMPTED
+    ]
+    return len(preempted) >= max_preemptions
+
+
+def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:
+    """Why each drained board is drained, and which benchmark holds each held one."""
+    drained = {
+        uid: override.reason
+        for uid, override in uow.board_overrides.all().items()
+        if override.drained
+    }
+    return drained, dict(uow.attempts.holders())
+
+
+def pending_of(
+    benchmark: Benchmark,
+    tried_uids: frozenset[str] = frozenset(),
+    start_lead: timedelta = timedelta(0),
+) -> PendingBenchmark:
+    """What the core needs of a benchmark."""
+    asked = benchmark.description
+    not_ready = None
+    if benchmark.held:
+        not_ready = WaitReason(
+            reason=WaitingReason.HELD,
+            sentence="its owner or an operator has to release it: edgeyard release ID",
+        )
+    elif missing := [file for file in benchmark.files if file.sha256 is None]:
+        names = ", ".join(file.name for file in missing)
+        not_ready = WaitReason(
+            reason=WaitingReason.FETCHING, sentence=f"{names} is being downloaded"
+        )
+    start_time = asked.start_time
+    if start_time is not None:
+        # Who had a board has had its start: what is tried again waits like all others.
+        start_time = None if benchmark.target_uid is not None else start_time - start_lead
+    return PendingBenchmark(
+        benchmark_id=benchmark.benchmark_id,
+        user_id=benchmark.user_id,
+        submit_time=benchmark.submit_time,
+        family=asked.family,
+        engine=asked.runtime,
+        benchmark_type=asked.benchmark_type,
+        ram_bytes=asked.ram,
+        storage_bytes=asked.storage,
+        target_uid=None if benchmark.unpinned else asked.target_uid,
+        constraints=asked.constraints,
+        user_priority=benchmark.user_priority or asked.user_priority,
+        deadline=asked.deadline,
+        start_time=start_time,
+        user_time_s=asked.user_time_s,
+        binding=asked.binding,
+        not_ready=not_ready,
+        campaign_id=benchmark.campaign_id,
+        tried_uids=tried_uids,
+        model_sha256=next(
+            (file.sha256 for file in benchmark.files if file.role is FileRole.MODEL), None
+        ),
+        job_completion_threshold=asked.job_completion_threshold,
+        nb_inference=asked.nb_inference,
+        variant=variant_of(benchmark),
+        budget=asked.user_budget,
+        probe=benchmark.user_id == PROBER,
+        model_bytes=next(
+            (file.size_bytes for file in benchmark.files if file.role is FileRole.MODEL), None
+        ),
+    )
+
+
+def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt]:
+    # A benchmark that never had an attempt has no board: most need no query.
+    if benchmark.status is Status.RUNNING or benchmark.target_uid is None:
+        return ()
+    return uow.attempts.of(benchmark.benchmark_id)
+
+
+def _retry_at(benchmark: Benchmark, attempts: Sequence[Attempt]) -> datetime | None:
+    """From when on it is tried again: after failures on the board that it names, or losses."""
+    times: list[datetime] = []
+    ends = [each.ended_at for each in attempts if each.ended_at is not None]
+    if ends and benchmark.lost_in_a_row > FREE_LOSSES:
+        times.append(max(ends) + _backoff(benchmark.lost_in_a_row - FREE_LOSSES))
+    failures = [end for ends_there in _failures_by_board(attempts).values() for end in ends_there]
+    if failures and _is_pinned(benchmark):
+        times.append(max(failures) + _backoff(len(failures)))
+    return max(times, default=None)
+
+
+def _is_pinned(benchmark: Benchmark) -> bool:
+    return benchmark.description.target_uid is not None and not benchmark.unpinned
+
+
+def _failures_by_board(attempts: Sequence[Attempt]) -> Mapping[str | None, Sequence[datetime]]:
+    """When attempts failed that count, by board; None where it is not known."""
+    found: defaultdict[str | None, list[datetime]] = defaultdict(list)
+    for each in attempts:
+        if each.counts and each.failure is not None and each.ended_at is not None:
+            found[each.target_uid].append(each.ended_at)
+    return found
+
+
+def _resting(benchmark: Benchmark, attempts: Sequence[Attempt]) -> tuple[tuple[str, datetime], ...]:
+    """Boards that failed it, and until when it goes to others or waits; see `_retry_at`."""
+    if _is_pinned(benchmark):
+        return ()
+    return tuple(
+        (uid, max(ends) + _backoff(len(ends)))
+        for uid, ends in _failures_by_board(attempts).items()
+        if uid is not None
+    )
+
+
+def _backoff(count: int) -> timedelta:
+    return timedelta(seconds=min(RETRY_BACKOFF_S * 2.0 ** (count - 1), MAX_RETRY_BACKOFF_S))
+
+
+def _backing_off(benchmark: Benchmark, pending: PendingBenchmark, at: datetime) -> PendingBenchmark:
+    if benchmark.lost_in_a_row > FREE_LOSSES:
+        why = (
+            f"the server or its host died {benchmark.lost_in_a_row} times in a row while it ran; "
+            "it is tried again at"
+        )
+    else:
+        why = f"its last attempt on {pending.target_uid} failed; it is tried there again at"
+    waiting = WaitReason(reason=WaitingReason.START_TIME, sentence=f"{why} {at:%Y-%m-%dT%H:%M:%SZ}")
+    return replace(pending, not_ready=pending.not_ready or waiting)
+
+
+def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:
+    return frozenset(
+        attempt.target_uid
+        for attempt in attempts
+        if attempt.target_uid is not None
+        and attempt.failure is not None
+        # also a board that never took the job: the cluster may know more than the twin
+        and (attempt.counts or (attempt.queued_at is not None and attempt.started_at is None))
+    )
