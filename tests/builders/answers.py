@@ -34,6 +34,10 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         ),
         "priority": 80,
         "target_uid": UID if placed else None,
+        "held": False,
+        "unpinned": False,
+        "user_priority": 5,
+        "forecast": None,
         "description": {
             "model": "net.onnx",
             "runtime": "ort",
@@ -41,7 +45,16 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
             "target": "rpi4b",
             "nb_inference": 20,
         },
-        "files": [{"role": "model", "name": "net.onnx", "sha256": "ab" * 32, "size_bytes": 2**20}],
+        "files": [
+            {
+                "role": "model",
+                "position": 0,
+                "name": "net.onnx",
+                "sha256": "ab" * 32,
+                "size_bytes": 2**20,
+                "url": None,
+            }
+        ],
         "submit_time": "2026-11-21T08:00:00Z",
         "started_at": "2026-11-21T08:00:01Z" if placed else None,
         "ended_at": "2026-11-21T08:00:03Z" if ended else None,
@@ -54,9 +67,21 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
                     "job_id": "benchmark-rpi4b-ort-20261121080000-abcdefghij",
                     "state": "ended" if ended else "running",
                     "target_uid": UID,
+                    "allowed_uids": [],
+                    "binding": "strict",
+                    "priority": 80,
+                    "created_at": "2026-11-21T08:00:00Z",
+                    "queued_at": "2026-11-21T08:00:00Z",
                     "started_at": "2026-11-21T08:00:01Z",
+                    "task_ended_at": None,
+                    "result_at": None,
                     "ended_at": None,
+                    "phase": None,
+                    "progress": None,
+                    "time_limit_s": None,
+                    "counts": True,
                     "failure": None,
+                    "cluster_page": None,
                 }
             ]
             if placed
@@ -72,6 +97,7 @@ def accepted(benchmark_id: str | None = ID, **changes: object) -> Body:
     return {
         "benchmark_id": benchmark_id,
         "status": "pending",
+        "forecast": None,
         "links": {},
         "warnings": [],
     } | changes
@@ -79,12 +105,13 @@ def accepted(benchmark_id: str | None = ID, **changes: object) -> Body:
 
 def problem(status: int, code: str, detail: str = "", errors: object = ()) -> Body:
     """An RFC 9457 body."""
-    return {"status": status, "code": code, "title": code, "detail": detail, "errors": list(errors)}  # type: ignore[call-overload]
+    found = {"type": "about:blank", "title": code, "status": status, "detail": detail, "code": code}
+    return {**found, "errors": list(errors)}  # type: ignore[call-overload]
 
 
 def report(verdict: str = "comparable", **changes: object) -> Body:
     """A report as the runner uploads it."""
-    told = {"code": "other_load", "sentence": "Other work had 40% of the time."}
+    reason = {"code": "other_load", "sentence": "Other work had 40% of the time."}
     return {
         "schema": "edgeyard/result/v1",
         "status": "ok",
@@ -102,7 +129,7 @@ def report(verdict: str = "comparable", **changes: object) -> Body:
             "p90": 13.5,
             "p99": 14.9,
         },
-        "verdict": {"verdict": verdict, "reasons": [] if verdict == "comparable" else [told]},
+        "verdict": {"verdict": verdict, "reasons": [] if verdict == "comparable" else [reason]},
     } | changes
 
 
@@ -136,6 +163,9 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "p50_low_ms": 12.1,
         "p50_high_ms": 12.6,
         "p50_degrees": 3.0,
+        "p50_repeat_low_ms": None,
+        "p50_repeat_high_ms": None,
+        "between_runs": None,
         "p90_ms": 13.5,
         "p99_ms": 14.9,
         "mean_ms": 12.5,
@@ -144,6 +174,7 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
         "top5": None,
         "final_loss": None,
         "ram_peak_bytes": 120 * 2**20,
+        "ram_model_bytes": None,
         "verdict": "comparable",
         "reasons": [],
         "ended_at": "2026-11-21T08:00:03Z",
@@ -152,14 +183,21 @@ def row(benchmark_id: str = ID, **changes: object) -> Body:
 
 def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:
     """What `GET …/results` answers."""
-    told = report(verdict)
+    whole = report(verdict)
     return {
         "benchmark_id": benchmark_id,
         "status": "completed",
-        "summary": row(benchmark_id, verdict=verdict, reasons=told["verdict"]["reasons"]),
-        "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": told}],
+        "summary": row(benchmark_id, verdict=verdict, reasons=whole["verdict"]["reasons"]),
+        "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": whole}],
         "files": [
-            {"attempt": 1, "name": name, "sha256": "cd" * 32, "size_bytes": 1728, "url": "x"}
+            {
+                "attempt": 1,
+                "name": name,
+                "sha256": "cd" * 32,
+                "size_bytes": 1728,
+                "received_at": "2026-11-21T08:00:03Z",
+                "url": "x",
+            }
             for name in ("latencies.npy", "report.json")
         ],
     }
@@ -179,9 +217,13 @@ def board(target_uid: str = UID, state: str = "idle", **changes: object) -> Body
         "ram_bytes": 4 * 2**30,
         "storage_bytes": 32 * 2**30,
         "host": "host-1",
+        "host_clock_offset_s": None,
         "progress": 0.0,
         "benchmark_id": None,
         "emulated": False,
+        "expected": True,
+        "quarantine": None,
+        "leases": [],
     } | changes
 
 
@@ -202,6 +244,7 @@ def explanation(**changes: object) -> Body:
         "policy": "default/1",
         "rank": 0,
         "rank_reason": "priority 80, waiting for 14 s",
+        "never_ahead": 0,
         "priority": 80,
         "priority_parts": {"type": 70.0, "user": 10.0, "age": 0.0, "deadline": 0.0},
         "verdicts": [
@@ -209,7 +252,17 @@ def explanation(**changes: object) -> Body:
             verdict(UID, None, f"{UID} is free", score=0.9, **answers),
             verdict("rpi5-0001-0001", "no_such_family", "is of family rpi5", never=True),
         ],
-        "placement": {"target_uid": UID, "binding": "strict", "priority": 80},
+        "placement": {
+            "benchmark_id": ID,
+            "target_uid": UID,
+            "family": "rpi4b",
+            "binding": "strict",
+            "priority": 80,
+            "allowed_uids": [],
+        },
         "waiting": None,
         "never": False,
+        "scorers": [],
+        "ran_on": None,
+        "forecast": None,
     } | changes
