@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
 from functools import lru_cache
 from operator import attrgetter
@@ -13,26 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, mixed, numbered
-from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
+from edgeyard.scheduler.model.decision import PER_BENCHMARK, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
-_ASKED = attrgetter(
-    "family",
-    "engine",
-    "benchmark_type",
-    "ram_bytes",
-    "storage_bytes",
-    "target_uid",
-    "constraints",
-    "deadline",
-    "user_time_s",
-    "budget",
-    "probe",
-    "model_sha256",
-    "nb_inference",
-    "variant",
+_class_key = attrgetter(
+    *(each.name for each in fields(PendingBenchmark) if each.name not in PER_BENCHMARK)
 )
-"""What tells classes apart; of users who have leases, who they are as well."""
+"""The fields that benchmarks of one class have in common; users with leases have own classes."""
 
 
 def build_batch(
@@ -47,13 +35,13 @@ def build_batch(
     """Classes in the order in which their first benchmark comes; the queue in the order given."""
     knowledge = Knowledge() if knowledge is None else knowledge
     leasing = {lease.user_id for lease in knowledge.leases if lease.user_id is not None}
-    asked: Iterable[tuple[object, ...]] = map(_ASKED, pending)
+    keys: Iterable[tuple[object, ...]] = map(_class_key, pending)
     if leasing:
-        asked = (
+        keys = (
             (*key, each.user_id) if each.user_id in leasing else key
-            for key, each in zip(asked, pending, strict=True)
+            for key, each in zip(keys, pending, strict=True)
         )
-    _, class_of_job = numbered(asked)
+    _, class_of_job = numbered(keys)
     firsts = _firsts(class_of_job)
     expired = np.zeros(len(pending), dtype=np.bool_)
     if len(knowledge.runs) and prediction_wait_s < math.inf:

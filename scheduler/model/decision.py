@@ -73,6 +73,27 @@ class PendingBenchmark:
         return frozenset(uid for uid, until in self.resting if now < until)
 
 
+PER_BENCHMARK = frozenset(
+    {
+        "benchmark_id",
+        "user_id",
+        "submit_time",
+        "user_priority",
+        "start_time",
+        "binding",
+        "not_ready",
+        "campaign_id",
+        "campaign_started",
+        "tried_uids",
+        "resting",
+        "job_completion_threshold",
+        "model_bytes",
+    }
+)
+"""Fields of `PendingBenchmark` that do not separate classes: filters and scorers do not depend on
+them, except that ``model_bytes`` follows from ``model_sha256``. Benchmarks that are equal in all
+other fields form a class, for which boards are filtered and scored once."""
+
 DECIDED_ELSEWHERE = WaitReason(
     reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
 )
