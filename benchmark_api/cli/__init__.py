@@ -1,7 +1,7 @@
-"""The command line: ``app`` is the program; each module adds its verbs.
+"""The command line: ``app`` is the program; each module adds its commands.
 
-What takes long to load (HTTP, tables, numbers, plots, the server) is imported where it is used:
-``edgeyard --help`` loads none of it.
+Modules that take long to load (HTTP, tables, numbers, plots, the server) are imported where they
+are used, so that ``edgeyard --help`` loads none of them.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _root(
 ) -> None:
     """Benchmarks of models on edge boards.
 
-    Data goes to stdout, talk to stderr. Exit status: 0 done, 1 usage or API error, 2 nothing can
-    be placed, 3 a benchmark failed, 4 timed out waiting, 5 cancelled, 130 Ctrl-C.
+    Data goes to stdout, messages to stderr. Exit status: 0 done, 1 usage or API error, 2 nothing
+    can be placed, 3 a benchmark failed, 4 the time-out has passed, 5 cancelled, 130 Ctrl-C.
     """
 
 

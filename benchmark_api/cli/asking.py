@@ -19,11 +19,11 @@ _INPUT = re.compile(
 )
 _ATTRIBUTE = re.compile(r"\s*([A-Za-z0-9_.]+)\s*(.*)", re.DOTALL)
 _WORDS = sorted(OPERATORS, key=len, reverse=True)
-"""Longest first: ``>=`` is not ``>`` and a value that begins with ``=``."""
+"""Sorted by length, so that ``>=`` is not read as ``>`` and a value that begins with ``=``."""
 
 
 def one_or_list(values: Sequence[str], *, commas: bool = True) -> object:
-    """None, the only value, or the list of a matrix; ``commas`` part values, too."""
+    """Return None, the only value, or the list of a matrix; ``commas`` separate values, too."""
     parts = [part.strip() for value in values for part in value.split(",")] if commas else values
     kept = [part for part in parts if part]
     if not kept:
@@ -39,7 +39,7 @@ def inputs(values: Sequence[str]) -> dict[str, object]:
         if match is None:
             raise InvalidInput.at(
                 "--input",
-                f"can't read {value!r}",
+                f"cannot read {value!r}",
                 "NAME=1x128:LOW..HIGH:int; all but NAME= is optional",
             )
         spec: dict[str, object] = {}
@@ -59,7 +59,7 @@ def parameters(values: Sequence[str]) -> dict[str, object]:
     for value in values:
         name, sign, text = value.partition("=")
         if not sign or not name.strip():
-            raise InvalidInput.at("--parameter", f"can't read {value!r}", "NAME=VALUE")
+            raise InvalidInput.at("--parameter", f"cannot read {value!r}", "NAME=VALUE")
         found[name.strip()] = _json_or_text(text)
     return found
 
@@ -76,7 +76,7 @@ def _constraint(value: str) -> Mapping[str, object]:
     if match is None or operator is None:
         raise InvalidInput.at(
             "--constraint",
-            f"can't read {value!r}",
+            f"cannot read {value!r}",
             f"ATTRIBUTE OPERATOR VALUE with one of {', '.join(OPERATORS)}",
         )
     return {
@@ -115,14 +115,14 @@ def odt_config(value: str | None) -> object:
     try:
         return json.loads(value)
     except ValueError as error:
-        raise InvalidInput.at("--odt-config", f"is no JSON: {error}", "a JSON object") from None
+        raise InvalidInput.at("--odt-config", f"is not JSON: {error}", "a JSON object") from None
 
 
 def _number(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise InvalidInput.at("--input", f"{text!r} is no number") from None
+        raise InvalidInput.at("--input", f"{text!r} is not a number") from None
     return int(number) if number.is_integer() else number
 
 
@@ -134,18 +134,20 @@ def _json_or_text(text: str) -> object:
 
 
 def quotas(given: Sequence[str] | None) -> dict[str, object]:
-    """Quotas of ``NAME=VALUE``; ``default`` is None, and the server's value.
+    """Parse quotas ``NAME=VALUE``; the value ``default`` gives None, the server's value.
 
     Raises:
-        InvalidInput: One has no such form.
+        InvalidInput: One does not have this form.
     """
     found: dict[str, object] = {}
     for each in given or ():
         name, _, value = each.partition("=")
         if name not in QUOTA_NAMES:
-            raise InvalidInput.at("--quota", f"{name!r} is no quota", ", ".join(QUOTA_NAMES))
+            raise InvalidInput.at("--quota", f"{name!r} is not a quota", ", ".join(QUOTA_NAMES))
         try:
             found[name] = None if value == "default" else parse_size(value)
         except ValueError:
-            raise InvalidInput.at("--quota", f"{value!r} is no number or size", "8 GiB") from None
+            raise InvalidInput.at(
+                "--quota", f"{value!r} is not a number or size", "8 GiB"
+            ) from None
     return found

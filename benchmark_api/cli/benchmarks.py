@@ -1,4 +1,4 @@
-"""The daily verbs that look at benchmarks or act on them."""
+"""The daily commands that show benchmarks or act on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from edgeyard.benchmark_api.cli.output import (
     field,
     local_time,
     plain,
-    warn_of_silence,
+    warn_of_stale_state,
     when,
 )
 from edgeyard.benchmark_api.cli.output import (
@@ -36,7 +36,7 @@ Attempt = Annotated[int | None, typer.Option(help="Number of the attempt; defaul
 
 
 def _why(row: Row) -> str:
-    """What matters of a benchmark beside its status."""
+    """Return what matters about a benchmark besides its status."""
     for key in ("failure", "waiting_reason"):
         reason = row.get(key)
         if isinstance(reason, dict):
@@ -55,7 +55,7 @@ def _board(row: Row) -> str:
 
 
 def _start(row: Row) -> str:
-    """When it is expected to start, on the user's clock; with the day where that is another."""
+    """Return the expected start in local time, with the date if it is not today."""
     forecast = row.get("forecast")
     at = when(forecast.get("start")) if isinstance(forecast, dict) else None
     if at is None:
@@ -65,7 +65,7 @@ def _start(row: Row) -> str:
 
 
 def _place(row: Row) -> str:
-    """People count from 1, the API from 0; who can't ever be placed as it is has no place."""
+    """Return the position in the queue from 1; "-" for what no board of the lab can run."""
     position = row.get("position")
     return str(position + 1) if isinstance(position, int) else "-"
 
@@ -100,7 +100,7 @@ _QUEUE_COLUMNS = (
 def list_benchmarks(
     session: Session,
     status: Annotated[
-        list[str] | None, typer.Option(help="pending, running...; repeatable.")
+        list[str] | None, typer.Option(help="Status: pending, running...; repeatable.")
     ] = None,
     target: Annotated[str | None, typer.Option(help="Family.")] = None,
     target_uid: Annotated[str | None, typer.Option(help="Board.")] = None,
@@ -110,9 +110,15 @@ def list_benchmarks(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     tag: Annotated[str | None, typer.Option(help="Label.")] = None,
-    campaign: Annotated[str | None, typer.Option("--campaign", metavar="ID")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="For operators.")] = None,
-    limit: Annotated[int, typer.Option("-n", "--limit", min=1, help="At most so many.")] = 20,
+    campaign: Annotated[
+        str | None, typer.Option("--campaign", metavar="ID", help="Campaign.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Owner; only operators see those of others.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("-n", "--limit", min=1, help="Maximum number of rows.")
+    ] = 20,
 ) -> None:
     """List benchmarks, newest first."""
     filters = {
@@ -132,13 +138,13 @@ def list_benchmarks(
     emit(session.output, rows[:limit], LIST_COLUMNS, "no benchmarks")
     if len(rows) > limit:
         total = session.client.count(**filters)
-        session.say(f"{limit} of {total} benchmarks; --limit {total} shows all")
+        session.report(f"{limit} of {total} benchmarks; --limit {total} shows all")
 
 
 def show(session: Session, benchmark_id: Id) -> None:
     """Show one benchmark.
 
-    What was asked for, where it is, what happened.
+    Shows its state, description, files and attempts.
     """
     benchmark = session.client.benchmark(benchmark_id)
     if session.output is Output.JSON:
@@ -154,15 +160,16 @@ def show(session: Session, benchmark_id: Id) -> None:
 def explain(
     session: Session,
     benchmark_id: Id,
-    every: Annotated[bool, typer.Option("--all", help="Every board, however many.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List every board.")] = False,
     changes: Annotated[
-        bool, typer.Option("--changes", help="Also what would let it start sooner.")
+        bool, typer.Option("--changes", help="Also show which changes would let it start sooner.")
     ] = False,
 ) -> None:
     """Explain a decision.
 
-    Why a benchmark is on its board, or waits: its rank, its priority, every board's verdict. With
-    --changes its cycle is decided again with one thing changed at a time.
+    Shows why a benchmark was placed on its board or waits: its position in the queue, its priority
+    and the verdict on each board. With --changes the server repeats the decision with one field of
+    the description changed at a time.
     """
     explanation = session.client.explain(benchmark_id, changes=changes)
     if session.output is Output.JSON:
@@ -188,10 +195,10 @@ def hcl(session: Session, benchmark_id: Id, attempt: Attempt = None) -> None:
 def logs(
     session: Session,
     benchmark_id: Id,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until its end.")] = False,
-    stream: Annotated[
-        str, typer.Option(help="stderr, where the task's log is, or stdout.")
-    ] = "stderr",
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Follow until the benchmark ends.")
+    ] = False,
+    stream: Annotated[str, typer.Option(help="stderr (the task's log) or stdout.")] = "stderr",
     attempt: Attempt = None,
 ) -> None:
     """Print the log of a benchmark's task."""
@@ -208,11 +215,13 @@ def logs(
 def events(
     session: Session,
     benchmark_id: Id,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until its end.")] = False,
+    follow: Annotated[
+        bool, typer.Option("-f", "--follow", help="Follow until the benchmark ends.")
+    ] = False,
 ) -> None:
     """Print what happened to a benchmark.
 
-    With -o json one object a line, with all of its data.
+    With -o json: one JSON object per line, with all data.
     """
     import json
 
@@ -227,16 +236,16 @@ def events(
 
 
 def _event_lines(event: Row, width: int) -> str:
-    """One event, wrapped below what it is; ids of jobs are in ``show`` and in JSON."""
+    """Return an event as lines of at most ``width``; ids of jobs are in ``show`` and in JSON."""
     import textwrap
 
     data = event.get("data")
     facts = data.items() if isinstance(data, dict) else ()
-    told = (
+    shown = (
         f"{key}={plain(value)}" for key, value in facts if value is not None and key != "job_id"
     )
     return textwrap.fill(
-        " ".join(told),
+        " ".join(shown),
         width,
         initial_indent=f"{local_time(event.get('at'))}  {event.get('kind')}  ",
         subsequent_indent=" " * 21,  # below the kind
@@ -265,7 +274,7 @@ def cancel(
             raws.append(session.client.cancel(one).raw)
         except StateConflict as error:
             refused += campaign is None  # members of a campaign may have ended before
-            session.say(f"edgeyard: {error}")
+            session.report(f"edgeyard: {error}")
     if raws or session.output is not Output.TABLE:
         emit(session.output, raws, LIST_COLUMNS[:2], "nothing was cancelled")
     if refused:
@@ -273,19 +282,19 @@ def cancel(
 
 
 def hold(session: Session, benchmark_id: Id) -> None:
-    """Keep a pending benchmark from being placed, until `release`."""
+    """Hold a pending benchmark: it is not placed until `release`."""
     emit(session.output, [session.client.hold(benchmark_id).raw], LIST_COLUMNS, "")
 
 
 def release(session: Session, benchmark_id: Id) -> None:
-    """Let a held benchmark go on."""
+    """Release a held benchmark, so that it can be placed."""
     emit(session.output, [session.client.release(benchmark_id).raw], LIST_COLUMNS, "")
 
 
 def preempt(session: Session, benchmark_id: Id) -> None:
-    """Stop a running benchmark; it goes back to the queue and loses no retry.
+    """Preempt a running benchmark: it returns to the queue and keeps its retries.
 
-    For operators. Hold it then, or drain its board, where it is not to run again at once.
+    For operators. To keep it from starting again at once, hold it or drain its board.
     """
     emit(session.output, [session.client.preempt(benchmark_id).raw], LIST_COLUMNS, "")
 
@@ -293,26 +302,32 @@ def preempt(session: Session, benchmark_id: Id) -> None:
 def prioritise(
     session: Session,
     benchmark_id: Id,
-    priority: Annotated[
-        int, typer.Argument(min=1, max=10, help="User priority, 10 is the highest.")
+    user_priority: Annotated[
+        int,
+        typer.Argument(metavar="PRIORITY", min=1, max=10, help="User priority; 10 is the highest."),
     ],
 ) -> None:
-    """Give a pending benchmark another user priority."""
-    emit(session.output, [session.client.prioritise(benchmark_id, priority).raw], LIST_COLUMNS, "")
+    """Change the user priority of a pending benchmark."""
+    emit(
+        session.output,
+        [session.client.prioritise(benchmark_id, user_priority).raw],
+        LIST_COLUMNS,
+        "",
+    )
 
 
 def queue(session: Session) -> None:
-    """Show who waits, in which order, and why."""
-    told = session.client.api.get("/v1/queue")
-    told = told if isinstance(told, dict) else {}
-    items = told.get("items")
+    """Show the queue: which benchmarks wait, in which order and why."""
+    answer = session.client.api.get("/v1/queue")
+    answer = answer if isinstance(answer, dict) else {}
+    items = answer.get("items")
     rows = items if isinstance(items, list) else []
-    emit(session.output, rows, _QUEUE_COLUMNS, "nothing waits")
-    warn_of_silence(session, told)
+    emit(session.output, rows, _QUEUE_COLUMNS, "no benchmark waits")
+    warn_of_stale_state(session, answer)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the commands."""
     verb(app, "list")(list_benchmarks)
     for name, function in (
         ("show", show),

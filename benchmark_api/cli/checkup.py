@@ -1,4 +1,4 @@
-"""``doctor``: looks at the set-up from here to the boards, and says what to do."""
+"""``doctor``: check the set-up from this machine to the boards and suggest fixes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Client
 
 MAX_SERVER_CLOCK_DIFFERENCE_S = 30.0
-"""Deadlines and start times are stated on one clock and kept on the other."""
+"""Users state deadlines and start times by their clock, and the server applies its own."""
 MIN_FREE_BYTES = 2 * 2**30
 LIMIT_WARNING = 0.9
 """Share of a limit that may be used before `doctor` warns."""
@@ -41,7 +41,7 @@ def doctor(
         bool | None,
         typer.Option(
             "--nomad/--no-nomad",
-            help="Look at Nomad too, with the server's settings; default: if these name it.",
+            help="Check Nomad too, with the server's settings; default: if these use Nomad.",
         ),
     ] = None,
     config: Annotated[
@@ -50,29 +50,29 @@ def doctor(
     ] = None,
     probe: Annotated[
         bool,
-        typer.Option(help="Run a job of a moment on each host: does it reach the server?"),
+        typer.Option(help="Run a short job on each host to check that it reaches the server."),
     ] = True,
 ) -> None:
-    """Check the set-up and say what to do.
+    """Check the set-up and suggest fixes.
 
     Settings, token, server and its parts, boards, engines; on the server's machine also Nomad:
-    version, rights, namespace, hosts, clocks, drivers. Exit 1 where something is broken.
+    version, rights, namespace, hosts, clocks, drivers. The exit status is 1 if there is a problem.
     """
     findings, server = examine(session)
-    looked = list(examine_nomad(nomad, config, probe, server))
-    if any(finding.check == _COMPARED for finding in looked):
-        # Nomad's own answer tells of each board, and why.
+    of_nomad = list(examine_nomad(nomad, config, probe, server))
+    if any(finding.check == _COMPARED for finding in of_nomad):
+        # Nomad's answer has each board with the reason.
         findings = [finding for finding in findings if finding.check != _ONE_BOARD]
-    if any(each.check == "nomad" and each.state == "problem" for each in looked):
-        # The cause itself; the server's word on it says no more.
+    if any(each.check == "nomad" and each.state == "problem" for each in of_nomad):
+        # Nomad's finding is the cause of the server's.
         findings = [finding for finding in findings if finding.check != _CLUSTER]
-    findings += looked
+    findings += of_nomad
     rows = [asdict(finding) for finding in findings]
     emit(session.output, rows, _COLUMNS, "")
     problems = sum(finding.state == "problem" for finding in findings)
     if session.output is Output.TABLE:
         warnings = sum(finding.state == "warning" for finding in findings)
-        session.say(f"\n{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}")
+        session.report(f"\n{_counted(problems, 'problem')}, {_counted(warnings, 'warning')}")
     if problems:
         raise typer.Exit(1)
 
@@ -88,22 +88,22 @@ _COLUMNS = (
 
 
 def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
-    """All findings, in the order in which trouble should be looked for.
+    """Return all findings, causes before effects.
 
     Returns:
-        Also what the server told of itself, ``cluster`` and ``public_url``; empty where it did not
-        answer.
+        The findings, and the server's description of itself (``cluster`` and ``public_url``),
+        which is empty if it did not answer.
     """
     try:
         client = session.client
     except ConfigError as error:
-        fix = "correct the file or variable"
+        fix = "correct the file or the variable"
         return [Finding(check="settings", state="problem", found=str(error), fix=fix)], {}
     findings = [*_settings(client), _disk_here()]
-    said, told = _server(client)
-    findings += said
-    if not told:
-        return findings, told
+    of_server, described = _server(client)
+    findings += of_server
+    if not described:
+        return findings, described
     ready = list(_ready(client))
     findings += ready
     silent = any(each.check == _CLUSTER and each.state != "ok" for each in ready)
@@ -112,17 +112,19 @@ def examine(session: Session) -> tuple[list[Finding], Mapping[str, object]]:
     if token.state != "problem":
         findings += _limits(client)
         findings += _boards_last_seen(client) if silent else _boards(client)
-    return findings, {"public_url": client.settings.url, **told}
+    return findings, {"public_url": client.settings.url, **described}
 
 
 def examine_nomad(
     wanted: bool | None, config: Path | None, probe: bool, server: Mapping[str, object]
 ) -> Iterator[Finding]:
-    """What the server would find at Nomad.
+    """Yield what the server would find at Nomad.
 
     Args:
-        wanted: None: if the settings here name it.
-        server: What the running one told of itself, if it did.
+        wanted: Whether to check Nomad; None: if the settings on this machine use it.
+        config: The server's settings in TOML.
+        probe: Whether to run a job on each host.
+        server: The description that the running server gave of itself, or nothing.
     """
     if wanted is False:
         return
@@ -139,9 +141,9 @@ def examine_nomad(
                 yield Finding(
                     check="server settings",
                     state="warning",
-                    found=f"the server that answers works on its {runs_on} cluster: these settings "
-                    "are not its own",
-                    fix="name the server that has them: --url, or EDGEYARD_URL",
+                    found=f"the server that answers uses the {runs_on} cluster: these settings "
+                    "belong to another server",
+                    fix="set --url or EDGEYARD_URL to the server with these settings",
                 )
                 public_url = None
             yield from nomad_findings(settings, probe=probe, public_url=public_url)
@@ -149,7 +151,7 @@ def examine_nomad(
             yield Finding(
                 check="nomad",
                 state="unknown",
-                found="the server works on one; its settings are not here, so it was not looked at",
+                found="not checked: the server uses Nomad, but its settings are not here",
                 fix="on the server's machine: edgeyard doctor --config FILE, or --nomad where "
                 "EDGEYARD_NOMAD_* are set",
             )
@@ -158,7 +160,7 @@ def examine_nomad(
             check="server settings",
             state="problem" if wanted or config is not None else "warning",
             found=str(error),
-            fix="correct the file or variable",
+            fix="correct the file or the variable",
         )
 
 
@@ -180,49 +182,51 @@ def _settings(client: Client) -> Iterator[Finding]:
         yield Finding(
             check="encryption",
             state="warning",
-            found="the token goes over the network as plain text",
-            fix="put the server behind https, or use a tunnel",
+            found="the token is sent over the network in plain text",
+            fix="serve https, or use a tunnel",
         )
 
 
 def _disk_here() -> Finding:
     free = shutil.disk_usage(".").free
     if free >= MIN_FREE_BYTES:
-        return Finding(check="disk", state="ok", found=f"{size(free)} free here")
+        return Finding(check="disk", state="ok", found=f"{size(free)} free in this folder")
     return Finding(
         check="disk",
         state="warning",
-        found=f"only {size(free)} free here",
-        fix="make room: models, datasets and results need it",
+        found=f"only {size(free)} free in this folder",
+        fix="free disk space for models, datasets and results",
     )
 
 
 def _server(client: Client) -> tuple[list[Finding], Mapping[str, object]]:
-    """Whether it answers, its version and its clock; and what it told of itself."""
+    """Check that it answers, its version and its clock; return its description of itself too."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     before = datetime.now(UTC)
     try:
         response = client.api.request("GET", "/v1/version", tries=2)
-        told = response.json()
+        answer = response.json()
     except (ClientError, ValueError) as error:
         fix = "start it (edgeyard up --data-dir DIR), or correct the URL"
         return [Finding(check="server", state="problem", found=str(error), fix=fix)], {}
     after = datetime.now(UTC)
-    told = told if isinstance(told, Mapping) else {}
-    theirs = plain(told.get("version"))
-    return [_version(theirs), *_clock(response, before, after)], {"version": theirs, **told}
+    described = answer if isinstance(answer, Mapping) else {}
+    theirs = plain(described.get("version"))
+    return [_version(theirs), *_clock(response, before, after)], {"version": theirs, **described}
 
 
 def _version(theirs: str) -> Finding:
     if theirs == __version__:
-        return Finding(check="server", state="ok", found=f"answers; version {theirs}, as here")
+        return Finding(
+            check="server", state="ok", found=f"answers; version {theirs}, the same as this client"
+        )
     same_line = theirs.split(".")[:2] == __version__.split(".")[:2]
     return Finding(
         check="server",
         state="warning" if theirs else "problem",
-        found=f"answers; it is of version {theirs or 'unknown'}, this is {__version__}",
-        fix="" if same_line else f"install the server's version here: edgeyard=={theirs}",
+        found=f"answers; its version is {theirs or 'unknown'}, this client's is {__version__}",
+        fix="" if same_line else f"install the server's version: pip install edgeyard=={theirs}",
     )
 
 
@@ -233,7 +237,7 @@ def _clock(response: httpx.Response, before: datetime, after: datetime) -> Itera
         return
     if at.tzinfo is None:
         return
-    # The header is cut to whole seconds.
+    # The header has whole seconds.
     difference = max((before - at).total_seconds() - 1.0, (at - after).total_seconds(), 0.0)
     if difference <= MAX_SERVER_CLOCK_DIFFERENCE_S:
         yield Finding(check="clock", state="ok", found="agrees with the server's")
@@ -241,57 +245,57 @@ def _clock(response: httpx.Response, before: datetime, after: datetime) -> Itera
         yield Finding(
             check="clock",
             state="warning",
-            found=f"{difference:.0f} s apart from the server's",
-            fix="let both follow NTP: deadlines and start times depend on it",
+            found=f"differs from the server's by {difference:.0f} s",
+            fix="synchronise both with NTP: deadlines and start times depend on it",
         )
 
 
 def _ready(client: Client) -> Iterator[Finding]:
-    """What the server says of its own parts; it answers 503 where one stops its work."""
+    """Check the server's own parts; it answers 503 if one of them keeps it from working."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
-        told = client.api.ready()
+        answer = client.api.ready()
     except ClientError as error:
         yield Finding(check="readiness", state="problem", found=str(error))
         return
-    checks = told.get("checks")
+    checks = answer.get("checks")
     if not isinstance(checks, Mapping):
-        yield Finding(check="readiness", state="ok", found=plain(told.get("status")) or "ready")
+        yield Finding(check="readiness", state="ok", found=plain(answer.get("status")) or "ready")
         return
-    for name, said in checks.items():
-        good, found = _said(said)
+    for name, check in checks.items():
+        good, found = _outcome(check)
         yield Finding(
             check=str(name),
-            state="ok" if good else "warning" if told.get("status") == "ready" else "problem",
+            state="ok" if good else "warning" if answer.get("status") == "ready" else "problem",
             found=found,
             fix="" if good else _READY_FIXES.get(str(name), "see the server's log"),
         )
 
 
 _READY_FIXES = {
-    "database": "check EDGEYARD_DATABASE_URL and that the database runs",
-    "files": "check room and rights of the server's data folder",
-    "cluster": "check that the cluster runs and that the server may reach it",
+    "database": "check EDGEYARD_DATABASE_URL and that the database is running",
+    "files": "check free space and permissions of the server's data folder",
+    "cluster": "check that the cluster is running and that the server can reach it",
     "leader": "start a server of role all or engine on this database: edgeyard up",
     "sandbox": "install bubblewrap and libseccomp on the server's machine: "
     "docs/explanation/sandbox.md",
-    "strays": "edgeyard strays list; stop what nobody needs: edgeyard strays stop JOB",
-    "repair": "see repair.attempt_failed in the server's log; all other attempts go on",
-    "claims": "see that Nomad's clients on these hosts answer; other results and repair go on",
-    "clock": "let the server's machine follow NTP, and see who sets its clock",
-    "twin": "dispatch is held until the cluster answers again",
+    "strays": "list them with edgeyard strays list, stop one with edgeyard strays stop JOB",
+    "repair": "see repair.attempt_failed in the server's log; other attempts are not affected",
+    "claims": "check that Nomad's clients on these hosts answer; other results are not affected",
+    "clock": "synchronise the server's machine with NTP and check what sets its clock",
+    "twin": "nothing is dispatched until the cluster answers again",
 }
 
 
-def _said(said: object) -> tuple[bool, str]:
-    if isinstance(said, Mapping):
-        good = said.get("ok") is True or said.get("status") == "ok"
-        detail = plain(said.get("detail") or said.get("reason") or said.get("message"))
+def _outcome(check: object) -> tuple[bool, str]:
+    if isinstance(check, Mapping):
+        good = check.get("ok") is True or check.get("status") == "ok"
+        detail = plain(check.get("detail") or check.get("reason") or check.get("message"))
         return good, detail or ("ok" if good else "not ok")
-    if isinstance(said, bool):
-        return said, "ok" if said else "not ok"
-    return said == "ok", plain(said)
+    if isinstance(check, bool):
+        return check, "ok" if check else "not ok"
+    return check == "ok", plain(check)
 
 
 def _token(client: Client) -> Finding:
@@ -304,46 +308,49 @@ def _token(client: Client) -> Finding:
         return Finding(check="token", state="problem", found=str(error), fix=fix)
     except ClientError as error:
         return Finding(check="token", state="problem", found=str(error), fix="see the server's log")
-    told = me if isinstance(me, Mapping) else {}
-    user = told.get("user")
-    role = plain(told.get("role"))
-    found = f"good: {plain(user.get('user_id')) if isinstance(user, Mapping) else ''}, role {role}"
+    caller = me if isinstance(me, Mapping) else {}
+    user = caller.get("user")
+    role = plain(caller.get("role"))
+    user_id = plain(user.get("user_id")) if isinstance(user, Mapping) else ""
+    found = f"valid: user {user_id}, role {role}"
     if role == "host":
         return Finding(
             check="token",
             state="warning",
             found=found,
-            fix="a host's token can't submit: use one of a submitter",
+            fix="the token of a host cannot submit; use the token of a submitter",
         )
     return Finding(check="token", state="ok", found=found)
 
 
 def _limits(client: Client) -> Iterator[Finding]:
-    """Every limit that holds for the caller: its value, where that is from, and its use now."""
+    """Show each limit that applies to the caller: its value, its source and its use."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
-        told = client.api.get("/v1/limits")
+        answer = client.api.get("/v1/limits")
     except ClientError:  # a host's token, for example
         return
-    items = told.get("items") if isinstance(told, Mapping) else None
+    items = answer.get("items") if isinstance(answer, Mapping) else None
     for item in items if isinstance(items, list) else ():
         shown = size if item.get("unit") == "bytes" else plain
         value, used = item.get("value"), item.get("used")
         unit = "" if item.get("unit") == "bytes" else f" {plain(item.get('unit'))}"
-        most = "any number" if value is None else shown(value)
+        limit = "no limit" if value is None else f"{shown(value)}{unit}"
         full = isinstance(value, int) and isinstance(used, int) and used >= LIMIT_WARNING * value
         yield Finding(
             check=f"limit {plain(item.get('name'))}",
             state="warning" if full and value else "ok",
             found=("" if used is None else f"{shown(used)} of ")
-            + f"{most}{unit} ({plain(item.get('source'))}), {plain(item.get('whose'))}",
-            fix=f"make room, or raise {plain(item.get('setting'))}" if full and value else "",
+            + f"{limit} ({plain(item.get('source'))}), {plain(item.get('whose'))}",
+            fix=f"delete what is not needed, or raise {plain(item.get('setting'))}"
+            if full and value
+            else "",
         )
 
 
 def _boards(client: Client) -> Iterator[Finding]:
-    """Boards that can be used now, what they can run, and the expected ones that are missing."""
+    """Check which boards are usable, what they can run and which expected ones are missing."""
     boards = client.boards()
     states = Counter(plain(board.get("state")) for board in boards)
     usable = [board for board in boards if board.get("state") in ("idle", "busy")]
@@ -352,7 +359,7 @@ def _boards(client: Client) -> Iterator[Finding]:
         check="boards",
         state="ok" if usable else "problem",
         found=counted,
-        fix="" if usable else "start the hosts, or write boards into the inventory",
+        fix="" if usable else "start the hosts, or add boards to the inventory",
     )
     for board in boards:
         if board.get("state") in ("offline", "unhealthy", "unknown"):
@@ -364,11 +371,11 @@ def _boards(client: Client) -> Iterator[Finding]:
         for engine in engines if isinstance(engines, list) else ():
             types = supported.setdefault(plain(engine.get("name")), set())
             types.update(map(plain, engine.get("supported_types") or ()))
-    told = "; ".join(f"{name} ({', '.join(sorted(types))})" for name, types in supported.items())
+    listed = "; ".join(f"{name} ({', '.join(sorted(types))})" for name, types in supported.items())
     yield Finding(
         check="engines",
         state="ok" if supported else "problem",
-        found=told or "no usable board has one",
+        found=listed or "no usable board has an engine",
         fix="" if supported else "install an engine on the hosts, e.g. pip install onnxruntime",
     )
     inventory = client.api.get("/v1/inventory")
@@ -378,12 +385,14 @@ def _boards(client: Client) -> Iterator[Finding]:
         check="inventory",
         state="ok" if count else "problem",
         found=f"{_counted(count, 'board')} expected",
-        fix="" if count else "name the boards in the inventory: unknown ones are never used",
+        fix=""
+        if count
+        else "add the boards to the inventory: boards that are not in it are not used",
     )
 
 
 def _host_clocks(boards: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
-    """Hosts whose clocks differ from the server's, as the server measured them."""
+    """Check the clocks of the hosts against the server's, as the server measured them."""
     from edgeyard.benchmark_api.cli.pictures import MAX_CLOCK_DIFFERENCE_S, clock_difference
 
     offsets = {
@@ -396,31 +405,31 @@ def _host_clocks(boards: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
         yield Finding(
             check="host clock",
             state="warning",
-            found=f"{host} is {clock_difference(offset)}; the server corrects its times by that",
-            fix="let the host follow NTP",
+            found=f"{host} is {clock_difference(offset)}; the server corrects its times",
+            fix="synchronise the host with NTP",
         )
     if offsets and not wrong:
         hosts = _counted(len(offsets), "host")
-        yield Finding(check="host clock", state="ok", found=f"of {hosts}: as the server's")
+        yield Finding(check="host clock", state="ok", found=f"of {hosts}: the same as the server's")
 
 
 def _boards_last_seen(client: Client) -> Iterator[Finding]:
-    """One line of all boards: what each lacks is not known while the cluster is silent."""
+    """Count the boards; what each of them lacks is unknown while the cluster does not answer."""
     states = Counter(plain(board.get("state")) for board in client.boards())
     counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "none"
     yield Finding(
         check="boards",
         state="unknown",
-        found=f"{counted}, when the cluster answered last; it does not answer now",
+        found=f"{counted} at the last answer of the cluster, which does not answer now",
     )
 
 
 def _board(board: Mapping[str, object]) -> Finding:
     uid, state = plain(board.get("target_uid")), plain(board.get("state"))
     fixes = {
-        "offline": "start its host, or see why it does not report",
-        "unhealthy": f"look at it: edgeyard boards show {uid}",
-        "unknown": "add it to the inventory if it is yours; it is not used till then",
+        "offline": "start its host, or check why it does not report",
+        "unhealthy": f"see edgeyard boards show {uid}",
+        "unknown": "add it to the inventory if it is yours; otherwise it is not used",
     }
     reason = plain(board.get("reason"))
     return Finding(
@@ -432,5 +441,5 @@ def _board(board: Mapping[str, object]) -> Finding:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the command."""
     verb(app, "doctor")(doctor)

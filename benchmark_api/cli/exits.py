@@ -1,4 +1,4 @@
-"""What the exit status of ``edgeyard`` says."""
+"""The exit status of ``edgeyard``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 
 
 class Exit(IntEnum):
-    """Stable: scripts rely on them."""
+    """Exit statuses; they stay as they are because scripts rely on them."""
 
     DONE = 0
-    ERROR = 1  # usage, settings, or the API said no
+    ERROR = 1  # usage, settings, or the API refused
     NOT_PLACEABLE = 2  # a gate failed, or nothing can be placed
     FAILED = 3  # a benchmark failed or expired
     TIMED_OUT = 4  # the time to wait is over
@@ -21,7 +21,7 @@ class Exit(IntEnum):
 
 
 def exit_of(benchmarks: Sequence[Benchmark]) -> Exit:
-    """The status for several ends: a failure says more than a cancellation."""
+    """Return the exit status for several benchmarks; failures outweigh cancellations."""
     statuses = {benchmark.status for benchmark in benchmarks}
     if statuses & {"failed", "expired"}:
         return Exit.FAILED

@@ -1,4 +1,4 @@
-"""``export``: benchmarks, decisions and outcomes as Parquet, for who wants to learn from them."""
+"""``export``: benchmarks, decisions and outcomes as Parquet, as data for learning."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Row = dict[str, object]
 
 
 def export(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Made if need be.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Created if it does not exist.")],
     since: Since = None,
     until: StopRule = None,
     data_dir: DataDir = None,
@@ -42,10 +42,10 @@ def export(
 ) -> None:
     """Write benchmarks, decisions and outcomes as Parquet.
 
-    FOLDER gets benchmarks.parquet (each with its description), decisions.parquet (what every
-    recorded cycle said of each benchmark, with the scores of its board) and outcomes.parquet (what
-    each attempt led to); they join by benchmark_id. Reads the server's database; the server may go
-    on running.
+    Creates in FOLDER benchmarks.parquet (with the descriptions), decisions.parquet (the decision
+    of each recorded cycle on each benchmark, with the scores of its board) and outcomes.parquet
+    (the outcome of each attempt); they join by benchmark_id. Reads the server's database; the
+    server may keep running.
     """
     try:
         import pyarrow  # noqa: F401
@@ -133,7 +133,7 @@ def _schemas() -> dict[str, pyarrow.Schema]:
 
 
 def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
-    """Write beside the file and then put it in its place; returns the number of rows."""
+    """Write to a temporary file that then replaces the target; return the number of rows."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -223,5 +223,5 @@ def _outcomes(store: Store, since: datetime | None, until: datetime | None) -> I
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the command."""
     app.command("export")(export)

@@ -1,4 +1,4 @@
-"""Noun–verb commands: boards, files, tokens, users, campaigns, schedules."""
+"""Noun–verb commands: boards, files, tokens, users, campaigns, schedules, stray jobs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
     local_time,
     plain,
     size,
-    warn_of_silence,
+    warn_of_stale_state,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.errors import InvalidInput
@@ -95,16 +95,16 @@ def boards_list(
     family: Annotated[str | None, typer.Option(help="Only this family.")] = None,
     state: Annotated[str | None, typer.Option(help="idle, busy, offline...")] = None,
 ) -> None:
-    """List the boards and what they do now."""
-    told = _record(session.client.api.get("/v1/boards"))
-    boards = told.get("items")
+    """List the boards and their states."""
+    answer = _record(session.client.api.get("/v1/boards"))
+    boards = answer.get("items")
     rows = [
         row
         for row in (boards if isinstance(boards, list) else [])
         if family in (None, row.get("family")) and state in (None, row.get("state"))
     ]
     emit(session.output, rows, _BOARD_COLUMNS, "no boards")
-    warn_of_silence(session, told)
+    warn_of_stale_state(session, answer)
 
 
 def boards_show(session: Session, target_uid: BoardId) -> None:
@@ -128,9 +128,10 @@ _NOT_AS_EXPECTED = 2
 
 
 def boards_check(session: Session) -> None:
-    """Compare the inventory with what hosts report.
+    """Compare the inventory with the boards that hosts report.
 
-    Ends with 2 when boards are missing, unknown (unless those are allowed) or different.
+    The exit status is 2 if boards are missing, unknown (unless the server allows unknown boards)
+    or different.
     """
     found = _record(session.client.api.get("/v1/inventory/check"))
     rows = []
@@ -147,8 +148,8 @@ def boards_check(session: Session) -> None:
     else:
         emit(session.output, rows, _FINDING_COLUMNS, "all boards are as expected")
         if any(row["finding"] == "unknown" for row in rows):
-            used = "never used" if found.get("unknown_devices") == "deny" else "used nevertheless"
-            session.say(f"unknown boards are {used} (unknown_devices)")
+            used = "never used" if found.get("unknown_devices") == "deny" else "used"
+            session.report(f"unknown boards are {used} (setting unknown_devices)")
     if found.get("ok") is not True:
         raise typer.Exit(_NOT_AS_EXPECTED)
 
@@ -156,11 +157,13 @@ def boards_check(session: Session) -> None:
 def boards_drain(
     session: Session,
     target_uid: BoardId,
-    reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
+    reason: Annotated[
+        str, typer.Option(help="Shown to users whose benchmarks wait for the board.")
+    ] = "",
 ) -> None:
     """Take a board out of service.
 
-    What runs on it goes on to its end.
+    A benchmark that runs on it continues to its end.
     """
     board = session.client.api.post(_path("boards", target_uid, "/drain"), {"reason": reason})
     emit(session.output, [_record(board)], _BOARD_COLUMNS, "")
@@ -215,7 +218,7 @@ def files_download(
 ) -> None:
     """Download an uploaded file.
 
-    Under its own name, unless told otherwise.
+    The default is its own name in the current folder.
     """
     where = _path("files", file_id, "/content")
     if path == Path("-"):
@@ -227,7 +230,7 @@ def files_download(
     if target.is_dir():
         name = plain(_record(session.client.api.get(_path("files", file_id))).get("name"))
         target /= Path(name).name or "download"
-    session.say(f"fetched {session.client.download(where, target)}")
+    session.report(f"downloaded {session.client.download(where, target)}")
 
 
 def files_delete(
@@ -239,23 +242,25 @@ def files_delete(
         list[str] | None,
         typer.Option(
             metavar="ID",
-            help="An ended benchmark whose model, data sets and uploaded results go; its report "
-            "stays. May be repeated.",
+            help="Ended benchmark whose model, datasets and uploaded results are deleted; the "
+            "report stays. May be repeated.",
         ),
     ] = None,
 ) -> None:
     """Delete uploaded files, or all stored files of ended benchmarks.
 
-    Their room is free at once, but for what live benchmarks or others have too.
+    This frees disk space at once, except for content that other files or live benchmarks share.
     """
     if not file_ids and not benchmark:
-        raise InvalidInput.at("FILE_ID", "names nothing to delete", "files, or --benchmark ID")
+        raise InvalidInput.at(
+            "FILE_ID", "is missing: nothing to delete", "files, or --benchmark ID"
+        )
     for benchmark_id in benchmark or ():
         session.client.api.request("DELETE", _path("benchmarks", benchmark_id, "/files"))
-        session.say(f"the files of {benchmark_id} are deleted")
+        session.report(f"the files of {benchmark_id} are deleted")
     for file_id in file_ids or ():
         session.client.api.request("DELETE", _path("files", file_id))
-        session.say(f"{file_id} is deleted")
+        session.report(f"{file_id} is deleted")
 
 
 # --- tokens and users ---------------------------------------------------------------------------
@@ -290,7 +295,7 @@ _USER_COLUMNS = (
 def tokens_list(session: Session) -> None:
     """List tokens.
 
-    The secrets themselves are known to nobody but their owners.
+    The server does not store the secrets, so it cannot show them.
     """
     rows = list(session.client.pages("/v1/tokens"))
     emit(session.output, rows, _TOKEN_COLUMNS, "no tokens")
@@ -298,16 +303,16 @@ def tokens_list(session: Session) -> None:
 
 def tokens_create(
     session: Session,
-    user: Annotated[str | None, typer.Option(help="For whom; default: yourself.")] = None,
+    user: Annotated[str | None, typer.Option(help="User of the token; default: yourself.")] = None,
     role: Annotated[str | None, typer.Option(help="submitter, operator or host.")] = None,
-    label: Annotated[str, typer.Option(help="What it is for.")] = "",
+    label: Annotated[str, typer.Option(help="Purpose of the token.")] = "",
     expires: Annotated[
         str | None, typer.Option(help="RFC 3339, or e.g. '+30 d'; default: never.")
     ] = None,
 ) -> None:
     """Make a token.
 
-    It is shown this once, on stdout.
+    It is printed on stdout and not shown again.
     """
     from edgeyard.benchmark_api.cli import asking
 
@@ -317,19 +322,19 @@ def tokens_create(
         "label": label or None,
         "expires_at": asking.moment(expires, "--expires"),
     }
-    asked = {name: value for name, value in body.items() if value is not None}
-    made = _record(session.client.api.post("/v1/tokens", asked))
+    fields = {name: value for name, value in body.items() if value is not None}
+    made = _record(session.client.api.post("/v1/tokens", fields))
     if session.output is Output.TABLE:
         typer.echo(plain(made.get("token")))
-        session.say(f"{plain(made.get('token_id'))}: keep it now, it is not shown again")
+        session.report(f"{plain(made.get('token_id'))}: save the token now, it is not shown again")
     else:
         emit_one(session.output, made)
 
 
 def tokens_revoke(session: Session, token_id: TokenId) -> None:
-    """End a token at once."""
+    """Revoke a token: the server refuses it from now on."""
     session.client.api.request("DELETE", _path("tokens", token_id))
-    session.say(f"{token_id} is revoked")
+    session.report(f"{token_id} is revoked")
 
 
 def users_list(session: Session) -> None:
@@ -338,21 +343,21 @@ def users_list(session: Session) -> None:
 
 
 Role = Annotated[str | None, typer.Option(help="submitter, operator or host.")]
-MaxPriority = Annotated[int | None, typer.Option(help="Highest priority it may ask for, 1-10.")]
-MaxBudget = Annotated[float | None, typer.Option(help="Highest budget it may ask for.")]
-MaxRunning = Annotated[int | None, typer.Option(min=0, help="Benchmarks on boards at once.")]
-Share = Annotated[float | None, typer.Option(help="Weight in fair sharing; 1 by default.")]
-MaxLease = Annotated[
-    str | None, typer.Option(help="How long it may keep boards for itself, e.g. '8 h'.")
+MaxPriority = Annotated[int | None, typer.Option(help="Maximum priority of its benchmarks, 1-10.")]
+MaxBudget = Annotated[float | None, typer.Option(help="Maximum budget of a benchmark, in credits.")]
+MaxRunning = Annotated[
+    int | None, typer.Option(min=0, help="Maximum number of benchmarks on boards at the same time.")
 ]
+Share = Annotated[float | None, typer.Option(help="Weight in fair sharing; 1 by default.")]
+MaxLease = Annotated[str | None, typer.Option(help="Maximum length of its leases, e.g. '8 h'.")]
 
 HostBoards = Annotated[
     list[str] | None,
     typer.Option(
         "--board",
         metavar="TARGET_UID",
-        help="Of a host's account: a board whose results it may upload; may be repeated, "
-        'and end with *; "" for none.',
+        help="For the account of a host: board whose results it may upload; a final * matches "
+        'any ending; may be repeated; "" for none.',
     ),
 ]
 
@@ -363,8 +368,8 @@ QuotaOptions = Annotated[
         "--quota",
         metavar="NAME=VALUE",
         help="max_bytes, max_files, max_pending, max_live, max_schedules, max_tokens, "
-        "max_run_files or max_run_bytes, e.g. max_bytes='8 GiB'; VALUE default: the server's. "
-        "May be repeated.",
+        "max_run_files or max_run_bytes, e.g. max_bytes='8 GiB'; the VALUE default restores the "
+        "server's. May be repeated.",
     ),
 ]
 
@@ -397,7 +402,7 @@ def users_create(
 ) -> None:
     """Make an account.
 
-    With --email and --password-stdin it can log in as the platform's client does.
+    With --email and --password-stdin the platform's client can log in.
     """
     from edgeyard.benchmark_api.cli import asking
 
@@ -418,8 +423,8 @@ def users_create(
         "boards": None if board is None else [each for each in board if each],
     }
     given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
-    asked = given | asking.quotas(quota)
-    made = session.client.api.post("/v1/users", asked)
+    fields = given | asking.quotas(quota)
+    made = session.client.api.post("/v1/users", fields)
     emit(session.output, [_record(made)], _USER_COLUMNS, "")
 
 
@@ -435,19 +440,21 @@ def users_update(
     board: HostBoards = None,
     quota: QuotaOptions = None,
     disabled: Annotated[
-        bool | None, typer.Option("--disable/--enable", help="Whether its tokens are good.")
+        bool | None,
+        typer.Option("--disable/--enable", help="Disable or enable the account and its tokens."),
     ] = None,
     webhook_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help='Told of each end and each change of board; "" for none. Also your own.',
+            help="URL that receives each end and each change of board of the user's benchmarks; "
+            '"" removes it. Users may set their own.',
         ),
     ] = None,
 ) -> None:
     """Change an account.
 
-    The secret of a new webhook is shown this once, on stdout.
+    The secret of a new webhook is printed on stdout and not shown again.
     """
     from edgeyard.benchmark_api.cli import asking
 
@@ -462,15 +469,15 @@ def users_update(
         "disabled": disabled,
     }
     given: dict[str, object] = {name: value for name, value in body.items() if value is not None}
-    asked = given | asking.quotas(quota)
-    if not asked and webhook_url is None:
+    fields = given | asking.quotas(quota)
+    if not fields and webhook_url is None:
         raise InvalidInput.at("", "nothing to change", "--role, --max-priority, --disable...")
     if webhook_url is not None:
         _set_webhook(session, user_id, webhook_url)
-    if not asked:
+    if not fields:
         return
     response = session.client.api.request(
-        "PATCH", _path("users", user_id), make_body=lambda: {"json": asked}, idempotent=True
+        "PATCH", _path("users", user_id), make_body=lambda: {"json": fields}, idempotent=True
     )
     emit(session.output, [_record(response.json())], _USER_COLUMNS, "")
 
@@ -478,7 +485,7 @@ def users_update(
 _LIMIT_COLUMNS = (
     Column(title="LIMIT", of=field("name"), whole=True),
     Column(title="USED", of=lambda row: _amount(row, "used"), right=True, whole=True),
-    Column(title="VALUE", of=lambda row: _amount(row, "value") or "any", right=True, whole=True),
+    Column(title="VALUE", of=lambda row: _amount(row, "value") or "none", right=True, whole=True),
     Column(title="UNIT", of=field("unit")),
     Column(title="WHOSE", of=field("whose")),
     Column(title="FROM", of=field("source")),
@@ -489,11 +496,11 @@ _USED_COLUMNS = (
     *(
         Column(
             title=title,
-            of=lambda row, used=used, most=most: _used(row, used, most),  # type: ignore[misc]
+            of=lambda row, used=used, limit=limit: _used(row, used, limit),  # type: ignore[misc]
             right=True,
             whole=True,
         )
-        for title, used, most in (
+        for title, used, limit in (
             ("STORED", "stored_bytes", "max_bytes"),
             ("FILES", "files", "max_files"),
             ("PENDING", "pending", "max_pending"),
@@ -510,22 +517,23 @@ def _amount(row: Row, name: str) -> str:
     return size(value) if row.get("unit") == "bytes" else plain(value)
 
 
-def _used(row: Row, used: str, most: str) -> str:
+def _used(row: Row, used: str, limit: str) -> str:
     shown = size if used == "stored_bytes" else plain
-    bound = row.get(most)
-    return shown(row.get(used)) + ("" if bound is None else f" of {shown(bound)}")
+    value = row.get(limit)
+    return shown(row.get(used)) + ("" if value is None else f" of {shown(value)}")
 
 
 def limits(
     session: Session,
     user_id: Annotated[
-        str | None, typer.Argument(metavar="[USER]", help="For operators; default: yourself.")
+        str | None,
+        typer.Argument(metavar="[USER]", help="Another user (operators only); default: yourself."),
     ] = None,
     all_users: Annotated[
-        bool, typer.Option("--all", help="What every user has; for operators.")
+        bool, typer.Option("--all", help="Show the use of all users (operators only).")
     ] = False,
 ) -> None:
-    """Show the limits that hold for you, how much of each is used, and where its value is from."""
+    """Show the limits that apply to you, how much of each is used and where its value is set."""
     if all_users:
         items = _record(session.client.api.get("/v1/usage")).get("items")
         emit(session.output, items if isinstance(items, list) else [], _USED_COLUMNS, "no users")
@@ -541,20 +549,20 @@ def users_password(
     email: Email = None,
     password_stdin: PasswordStdin = False,
     remove: Annotated[
-        bool, typer.Option("--remove", help="Leave it without a password and an address.")
+        bool, typer.Option("--remove", help="Remove the password and the address.")
     ] = False,
 ) -> None:
     """Set or remove the password of an account; its sessions end, its other tokens stay."""
     if remove == password_stdin:
-        raise InvalidInput.at("--password-stdin", "or --remove is needed", "one of the two")
+        raise InvalidInput.at("--password-stdin", "or --remove is required", "one of the two")
     path = _path("users", user_id, "/password")
     if remove:
         session.client.api.request("DELETE", path, idempotent=True)
-        session.say(f"{user_id} has no password any more")
+        session.report(f"{user_id} has no password any more")
         return
-    asked = {"password": _password()} | ({"email": email} if email is not None else {})
-    session.client.api.request("PUT", path, make_body=lambda: {"json": asked}, idempotent=True)
-    session.say(f"the password of {user_id} is set")
+    fields = {"password": _password()} | ({"email": email} if email is not None else {})
+    session.client.api.request("PUT", path, make_body=lambda: {"json": fields}, idempotent=True)
+    session.report(f"the password of {user_id} is set")
 
 
 def _set_webhook(session: Session, user_id: str, url: str) -> None:
@@ -569,9 +577,9 @@ def _set_webhook(session: Session, user_id: str, url: str) -> None:
         emit_one(session.output, made)
     elif secret := plain(made.get("secret")):
         typer.echo(secret)
-        session.say(f"the webhook's secret of {user_id}: keep it now, it is not shown again")
+        session.report(f"the webhook's secret of {user_id}: save it now, it is not shown again")
     else:
-        session.say(f"{user_id} has no webhook any more")
+        session.report(f"{user_id} has no webhook any more")
 
 
 # --- campaigns and schedules --------------------------------------------------------------------
@@ -602,7 +610,7 @@ def campaigns_show(session: Session, campaign_id: CampaignId) -> None:
 
 
 def schedules_list(session: Session) -> None:
-    """List job descriptions that are run again and again."""
+    """List schedules: job descriptions that are submitted repeatedly."""
     rows = list(session.client.pages("/v1/schedules"))
     emit(session.output, rows, _SCHEDULE_COLUMNS, "no schedules")
 
@@ -610,7 +618,7 @@ def schedules_list(session: Session) -> None:
 def schedules_delete(session: Session, schedule_id: ScheduleId) -> None:
     """End a schedule; the benchmarks that it made stay."""
     session.client.api.request("DELETE", _path("schedules", schedule_id))
-    session.say(f"{schedule_id} is deleted")
+    session.report(f"{schedule_id} is deleted")
 
 
 _STRAY_COLUMNS = (
@@ -621,31 +629,31 @@ _STRAY_COLUMNS = (
 
 
 def strays_list(session: Session) -> None:
-    """List live jobs that the database does not know, and the boards that they hold.
+    """List stray jobs: live jobs that are not in the database, and the boards that they hold.
 
-    An older backup was restored, or another Edgeyard uses the same namespace.
+    They appear after an older backup was restored, or if another Edgeyard uses the same namespace.
     """
-    told = _record(session.client.api.get("/v1/strays")).get("items")
-    rows = told if isinstance(told, list) else []
-    emit(session.output, rows, _STRAY_COLUMNS, "no job is unknown")
+    items = _record(session.client.api.get("/v1/strays")).get("items")
+    rows = items if isinstance(items, list) else []
+    emit(session.output, rows, _STRAY_COLUMNS, "no stray jobs")
 
 
 def strays_stop(
     session: Session, job_ids: Annotated[list[str], typer.Argument(metavar="JOB...")]
 ) -> None:
-    """Stop such jobs, which frees their boards; what they measured is lost."""
+    """Stop stray jobs, which frees their boards; their results are lost."""
     for job_id in job_ids:
         session.client.api.post(_path("strays", job_id, "/stop"))
-        session.say(f"{job_id} is stopped")
+        session.report(f"{job_id} is stopped")
 
 
 _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
     "strays": (
-        "Live jobs that the database does not know.",
+        "Stray jobs: live jobs that are not in the database.",
         {"list": strays_list, "stop": strays_stop},
     ),
     "boards": (
-        "Boards: what they do, taking them out of service and back.",
+        "Boards: their states; drain, lease and quarantine them.",
         {
             "list": boards_list,
             "show": boards_show,
@@ -684,21 +692,21 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
         },
     ),
     "rates": (
-        "What boards cost.",
+        "Rates: what a second on a board costs.",
         {"list": reservations.rates_list, "set": reservations.rates_set},
     ),
-    "campaigns": ("Benchmarks of one matrix.", {"show": campaigns_show}),
+    "campaigns": ("Campaigns: benchmarks that one matrix created.", {"show": campaigns_show}),
     "schedules": (
-        "Job descriptions with a cron.",
+        "Schedules: job descriptions that are submitted repeatedly.",
         {"list": schedules_list, "delete": schedules_delete},
     ),
 }
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the nouns with their verbs."""
-    for noun, (told, verbs) in _NOUNS.items():
-        group = typer.Typer(help=told, no_args_is_help=True, rich_markup_mode=None)
+    """Register the groups with their commands."""
+    for noun, (text, verbs) in _NOUNS.items():
+        group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
         for name, function in verbs.items():
             verb(group, name)(function)
         app.add_typer(group, name=noun)

@@ -46,10 +46,10 @@ STATE_STYLE: Mapping[str, str] = {
 }
 
 UNLIMITED_COLUMNS = 1_000_000
-"""Wider than any row."""
+"""Width without limit."""
 
 MIN_COLUMN_WIDTH = 5
-"""Below it a shortened cell says nothing."""
+"""Columns that would be cut below this width are left out."""
 
 MARKS: Mapping[str, str] = {"suspect": "?", "invalid": "!"}
 
@@ -59,12 +59,12 @@ class Column:
     """One column of a table.
 
     Attributes:
-        of: Its cell of a row, as text.
-        whole: Never wrapped or cut: ids have to be copied.
-        from_width: Shown on terminals of at least so many columns.
-        always: Shown also where all its cells are empty.
-        shorten: Cut to what the others leave; left out where that is next to nothing.
-        style: The style of its cell of a row; empty for that of its first word.
+        of: Returns a row's cell as text.
+        whole: Never wrapped or cut, so that ids can be copied.
+        from_width: Shown on terminals with at least this many columns.
+        always: Shown also if all its cells are empty.
+        shorten: Cut to the width that the other columns leave; left out if that is too narrow.
+        style: Returns the style of a row's cell; empty: the style of the cell's first word.
     """
 
     title: str
@@ -97,7 +97,7 @@ def console() -> Console:
 
 
 def show(*parts: RenderableType) -> None:
-    """Print for people; a bare string is one line however long it is: URLs have to be copied."""
+    """Print for people; a plain string stays one line, so that URLs can be copied."""
     out = console()
     if out.is_terminal:
         for part in parts:
@@ -110,24 +110,26 @@ def show(*parts: RenderableType) -> None:
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))  # Rich fills lines up
 
 
-def warn_of_silence(session: Session, told: Row) -> None:
-    """Say that the cluster does not answer, and how old what is shown is.
+def warn_of_stale_state(session: Session, answer: Row) -> None:
+    """Report that the cluster does not answer and how old the shown state is.
 
     Args:
-        session: Where to say it.
-        told: The server's answer, with ``cluster_problem`` and ``age_s``.
+        session: Prints the message.
+        answer: The server's answer, with ``cluster_problem`` and ``age_s``.
     """
-    problem, age_s = plain(told.get("cluster_problem")), told.get("age_s")
+    problem, age_s = plain(answer.get("cluster_problem")), answer.get("age_s")
     if not problem:
         return
     if isinstance(age_s, int | float):
-        session.say(f"the cluster does not answer; this is its state {age_s:.0f} s ago: {problem}")
+        session.report(
+            f"the cluster does not answer; this is its state {age_s:.0f} s ago: {problem}"
+        )
     else:
-        session.say(f"the cluster has not answered yet, nothing is known of the boards: {problem}")
+        session.report(f"the cluster has not answered yet, so no board is known: {problem}")
 
 
 def emit(output: Output, rows: Sequence[Row], columns: Sequence[Column], nothing: str) -> None:
-    """Print a list in the form that was asked for; ``nothing`` is said where it is empty."""
+    """Print a list in the chosen form; ``nothing`` is the message for an empty table."""
     if output is Output.JSON:
         emit_json(list(rows))
     elif output is Output.CSV:
@@ -139,7 +141,7 @@ def emit(output: Output, rows: Sequence[Row], columns: Sequence[Column], nothing
 
 
 def emit_one(output: Output, row: Row, *people: RenderableType) -> None:
-    """Print one thing; ``people`` is what a table would be."""
+    """Print one object; ``people`` is its form as a table."""
     if output is Output.JSON:
         emit_json(row)
     elif output is Output.CSV:
@@ -165,7 +167,7 @@ def emit_csv(rows: Sequence[Row]) -> None:
 
 
 def table(rows: Sequence[Row], columns: Sequence[Column], width: int) -> Table:
-    """A table without rules, which reads well and can be pasted anywhere."""
+    """Return a table without rules, which can be pasted anywhere."""
     from rich.table import Table
     from rich.text import Text
 
@@ -213,27 +215,27 @@ def _room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int)
 
 
 def styled(cell: str, style: str = "") -> Text:
-    """A cell in a style; without one coloured where it begins with a word that has a colour."""
+    """Return a cell in a style, or in the colour of the state that it begins with."""
     from rich.text import Text
 
     word = cell.split(" ", 1)[0].rstrip(":").lower()
     return Text(printable(cell), style=style or STATE_STYLE.get(word, ""))
 
 
-def note(about: str, told: str) -> Table:
-    """What is too long for a table's cell, below it: about what, and with a hanging indent."""
+def note(about: str, text: str) -> Table:
+    """Return a remark below a table, with a hanging indent."""
     from rich.table import Table
     from rich.text import Text
 
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text("·"), Text(printable(f"{about}: {told}")))
+    grid.add_row(Text("·"), Text(printable(f"{about}: {text}")))
     return grid
 
 
 def reasons_of(row: Row) -> str:
-    """The reasons of a verdict, as sentences."""
+    """Return the reasons of a verdict as sentences."""
     reasons = row.get("reasons")
     if not isinstance(reasons, list):
         return ""
@@ -244,7 +246,7 @@ def reasons_of(row: Row) -> str:
 
 
 def field(name: str) -> Callable[[Row], str]:
-    """The cell of a plain field; ``a.b`` reads inside."""
+    """Return a function that reads a field; ``a.b`` is the field ``b`` of ``a``."""
     path = name.split(".")
 
     def of(row: Row) -> str:
@@ -257,7 +259,7 @@ def field(name: str) -> Callable[[Row], str]:
 
 
 def plain(value: object) -> str:
-    """A value in a cell; empty for what is absent."""
+    """Return a value as a cell; None is empty."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -272,7 +274,7 @@ def plain(value: object) -> str:
 
 
 def size(value: object) -> str:
-    """Bytes for people."""
+    """Return a size in bytes with a binary unit."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     amount = float(value)
@@ -290,7 +292,7 @@ def size(value: object) -> str:
 
 
 def three_digits(value: object) -> str:
-    """A measured number with the three digits that mean something."""
+    """Return a measured number with three significant digits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return ""
     if value == 0:
@@ -299,7 +301,7 @@ def three_digits(value: object) -> str:
 
 
 def marked(name: str) -> Callable[[Row], str]:
-    """A latency that never stands without its verdict: ``?`` suspect, ``!`` invalid."""
+    """Return a function for a latency, marked with its verdict: ``?`` suspect, ``!`` invalid."""
 
     def of(row: Row) -> str:
         text = three_digits(row.get(name))
@@ -309,13 +311,13 @@ def marked(name: str) -> Callable[[Row], str]:
 
 
 def accuracy(row: Row) -> str:
-    """The share of right answers; how far the latency can be trusted says nothing of it."""
+    """Return the accuracy, which does not depend on the verdict on the latency."""
     value = row.get("accuracy")
     return f"{value:.1%}" if isinstance(value, int | float) else ""
 
 
 def age(value: object) -> str:
-    """How long ago a time is: ``12 s``, ``5 min``, ``3 h``, ``8 d``."""
+    """Return the age of a time: ``12 s``, ``5 min``, ``3 h``, ``8 d``."""
     at = when(value)
     if at is None:
         return ""
@@ -327,13 +329,13 @@ def age(value: object) -> str:
 
 
 def local_time(value: object) -> str:
-    """A time on the user's own clock."""
+    """Return a time in the local zone."""
     at = when(value)
     return "" if at is None else f"{at.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def clock_times(*times: datetime) -> list[str]:
-    """Times on the user's own clock; with their dates where not all of them are today."""
+    """Return times in the local zone, with their dates unless all are today."""
     local = [each.astimezone() for each in times]
     today = datetime.now(UTC).astimezone().date()
     form = "%H:%M:%S" if all(each.date() == today for each in local) else "%Y-%m-%d %H:%M:%S"
@@ -341,7 +343,7 @@ def clock_times(*times: datetime) -> list[str]:
 
 
 def when(value: object) -> datetime | None:
-    """A time with its zone, from text or as it is."""
+    """Return a time with a zone; None for anything else."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)

@@ -1,4 +1,4 @@
-"""One benchmark, one explanation, one dry run, for people: everything fits into 80 columns."""
+"""Render a benchmark, an explanation, a dry run or a board as text for 80 columns."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Benchmark, BoardVerdict, Explanation
 
 MAX_BOARDS = 30
-"""More are counted by their reason instead of listed."""
+"""Further boards are counted by their reason instead of listed."""
 
 OTHER_FAMILY = "no_such_family"
 
 _SHOWN_FIRST = ("model", "runtime", "benchmark_type", "target", "target_uid")
-_SAID_AT_ZERO = frozenset({"max_retries"})
-"""Of these, "none" is no default and has to be seen."""
+_SHOWN_AT_ZERO = frozenset({"max_retries"})
+"""Fields whose zero differs from the default."""
 _HIDDEN = frozenset({"model_url", "dataset_urls"})
 
 MAX_CLOCK_DIFFERENCE_S = 2.0
-"""A host's clock is not measured better than that."""
+"""Accuracy of the measurement of a host's clock."""
 
 
 def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
-    """State, request, files and attempts of a benchmark."""
+    """Render the state, description, files and attempts of a benchmark."""
     yield Text(benchmark.benchmark_id, style="bold")
     yield Text(printable(state_line(benchmark)), style=STATE_STYLE.get(benchmark.status, ""))
     raw = benchmark.raw
@@ -60,15 +60,15 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     }
     yield Text()
     yield facts_table({name: value for name, value in facts.items() if value})
-    asked = benchmark.description
-    order = [*_SHOWN_FIRST, *(name for name in asked if name not in _SHOWN_FIRST)]
-    told = {name: plain(asked.get(name)) for name in order if name not in _HIDDEN}
-    yield Text("\nRequest", style="bold")
+    description = benchmark.description
+    order = [*_SHOWN_FIRST, *(name for name in description if name not in _SHOWN_FIRST)]
+    fields = {name: plain(description.get(name)) for name in order if name not in _HIDDEN}
+    yield Text("\nDescription", style="bold")
     yield facts_table(
         {
             name: text
-            for name, text in told.items()
-            if text and (name in _SAID_AT_ZERO or text not in ("0", "{}"))
+            for name, text in fields.items()
+            if text and (name in _SHOWN_AT_ZERO or text not in ("0", "{}"))
         }
     )
     files = raw.get("files")
@@ -81,45 +81,46 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
         yield table(attempts, _ATTEMPT_COLUMNS, console().width)
         page = plain(attempts[-1].get("cluster_page"))
         if page:
-            yield Text("\nIts page in the cluster's UI", style="bold")
+            yield Text("\nPage in the UI of the cluster", style="bold")
             yield printable(page)
 
 
 def forecast_facts(forecast: object) -> dict[str, str]:
-    """When it is expected to start and end, as facts; none where that can't be told."""
+    """Return the expected start and end as facts; empty where there is no forecast."""
     if not isinstance(forecast, Mapping):
         return {}
     facts = {}
     if forecast.get("place") is not None:
-        facts["place in queue"] = plain(forecast.get("place"))
-        facts["starts about"] = _interval(forecast, "start")
-    facts["ends about"] = _interval(forecast, "finish")
+        facts["queue position"] = plain(forecast.get("place"))
+        facts["expected start"] = _interval(forecast, "start")
+    facts["expected end"] = _interval(forecast, "finish")
     chance = forecast.get("deadline_chance")
     if isinstance(chance, int | float):
-        facts["in time"] = f"{chance:.0%} likely"
+        facts["meets deadline"] = f"with a probability of {chance:.0%}"
     age_s = forecast.get("age_s")
     if isinstance(age_s, int | float):
-        basis = "from past runs" if forecast.get("grounded") else "no such run yet: by its bound"
-        facts["forecast"] = f"{basis}; made {age_s:.0f} s ago"
-        facts["intervals"] = f"to hold 4 times in 5; {_coverage(forecast.get('coverage'))}"
+        basis = "past runs" if forecast.get("grounded") else "its time limit: no such run yet"
+        facts["forecast"] = f"made {age_s:.0f} s ago from {basis}"
+        facts["80 % intervals"] = _coverage(forecast.get("coverage"))
     return facts
 
 
 def _coverage(value: object) -> str:
-    """How forecasts turned out, in words."""
-    told = value if isinstance(value, Mapping) else {}
-    if not told.get("ended"):
-        return "none has come to its end yet"
-    return f"{plain(told.get('held'))} of the last {plain(told.get('ended'))} did"
+    """Say how often the intervals of earlier forecasts contained the actual end."""
+    counts = value if isinstance(value, Mapping) else {}
+    if not counts.get("ended"):
+        return "not checked yet: no benchmark with a forecast has ended"
+    held, ended = plain(counts.get("held")), plain(counts.get("ended"))
+    return f"contained the actual end of {held} of the last {ended} benchmarks"
 
 
 def _interval(forecast: Mapping[str, object], name: str) -> str:
-    """Median and interval: 14:32:10 (14:29:05-14:41:33)."""
+    """Return median and interval: 14:32:10 (14:29:05 to 14:41:33)."""
     middle, low, high = (when(forecast.get(f"{name}{end}")) for end in ("", "_low", "_high"))
     if middle is None or low is None or high is None:
         return ""
     form = "%H:%M:%S" if low.astimezone().date() == high.astimezone().date() else "%m-%d %H:%M"
-    span = "-".join(f"{each.astimezone():{form}}" for each in (low, high))
+    span = " to ".join(f"{each.astimezone():{form}}" for each in (low, high))
     return f"{middle.astimezone():%Y-%m-%d %H:%M:%S} ({span})"
 
 
@@ -139,23 +140,24 @@ _ATTEMPT_COLUMNS = (
 
 
 def explanation_picture(explanation: Explanation, every: bool) -> Iterator[RenderableType]:
-    """What was decided, why, the priority's parts and each board's verdict."""
+    """Render the decision, its reason, the parts of the priority and the verdict on each board."""
     yield Text(explanation.benchmark_id, style="bold")
     if explanation.chosen_uid:
         yield Text(printable(_placed(explanation)), "green")
     elif explanation.never:
-        yield Text(f"can't ever be placed: {explanation.waiting or 'no board fits'}", "red")
+        why = explanation.waiting or "no board of the lab fits"
+        yield Text(f"cannot be placed: {why}", "red")
     else:
         yield Text(f"waits: {explanation.waiting or 'not decided yet'}", "yellow")
     decided = f"decided {local_time(explanation.decided_at)} by policy {explanation.policy}"
-    place = "" if explanation.rank is None else f"; number {explanation.rank + 1} of the queue"
+    place = "" if explanation.rank is None else f"; position {explanation.rank + 1} in the queue"
     if place and explanation.never_ahead:
-        place += f" ({explanation.never_ahead} before it can't ever run)"
+        place += f" ({explanation.never_ahead} ahead of it cannot run on any board of the lab)"
     yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
-    foretold = forecast_facts(explanation.raw.get("forecast"))
-    if foretold:
-        yield facts_table(foretold)
+    forecast = forecast_facts(explanation.raw.get("forecast"))
+    if forecast:
+        yield facts_table(forecast)
     yield Text()
     yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
     yield from _scorers(explanation.raw.get("scorers"))
@@ -164,14 +166,14 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
 
 
 def _placed(explanation: Explanation) -> str:
-    """Where it ran; what was chosen is no fact where the cluster chose among several boards."""
+    """Say where it ran; the chosen board is not certain where the cluster chose among several."""
     chosen, binding = explanation.chosen_uid, explanation.binding
     if binding == "strict":
         return f"was placed on {chosen} ({binding})"
     if explanation.ran_on is None:
-        return f"was left to the cluster ({binding}), first choice {chosen}"
+        return f"the cluster chooses the board ({binding}); first choice {chosen}"
     if explanation.ran_on == chosen:
-        return f"ran on {chosen}, as was chosen; the cluster decided ({binding})"
+        return f"ran on {chosen}, the first choice; the cluster decided ({binding})"
     return f"ran on {explanation.ran_on}: the cluster decided ({binding}), first choice {chosen}"
 
 
@@ -184,10 +186,10 @@ _SCORER_COLUMNS = (
 )
 
 
-def _scorers(told: object) -> Iterator[RenderableType]:
-    if isinstance(told, list) and told:
+def _scorers(rows: object) -> Iterator[RenderableType]:
+    if isinstance(rows, list) and rows:
         yield Text()
-        yield table(told, _SCORER_COLUMNS, console().width)
+        yield table(rows, _SCORER_COLUMNS, console().width)
 
 
 def _span(seconds: float) -> str:
@@ -216,29 +218,29 @@ _CHANGE_WORDS = {
 }
 _SIZES = ("ram", "storage")
 _FRESH_S = 10.0
-"""The server looks every second or so: what is older than this is worth a word."""
+"""Age from which the state of queue and boards is shown; the server refreshes every second."""
 
 
-def _changes(told: object) -> Iterator[RenderableType]:
-    """What would let it start sooner, a line each."""
+def _changes(answer: object) -> Iterator[RenderableType]:
+    """Render the changes that would let it start sooner, one per line."""
     yield Text()
-    if not isinstance(told, dict):
-        yield Text("it does not wait: nothing to change")
+    if not isinstance(answer, dict):
+        yield Text("the benchmark does not wait, so there is nothing to change")
         return
-    age_s = told.get("age_s")
+    age_s = answer.get("age_s")
     if isinstance(age_s, int | float) and age_s >= _FRESH_S:
         yield Text(f"as queue and boards were {_span(age_s)} ago:", "dim")
-    if told.get("reachable_deadline"):
+    if answer.get("reachable_deadline"):
         yield Text(
-            f"its deadline {local_time(told.get('deadline'))} is out of reach; the nearest that is "
-            f"met nine times in ten is {local_time(told['reachable_deadline'])}",
+            f"the deadline {local_time(answer.get('deadline'))} cannot be met; the earliest one "
+            f"with a probability of 90 % is {local_time(answer['reachable_deadline'])}",
             "yellow",
         )
-    start = local_time(told.get("start"))
-    yield Text(f"expected to start at {start}" if start else "no start is in sight as it is")
-    found = told.get("changes")
-    if not found and not told.get("untried"):
-        yield Text("nothing that you could change would let it start sooner")
+    start = local_time(answer.get("start"))
+    yield Text(f"expected start {start}" if start else "no start is predicted for this description")
+    found = answer.get("changes")
+    if not found and not answer.get("untried"):
+        yield Text("no change of its description would let it start sooner")
     for each in found if isinstance(found, list) else []:
         kind, value = str(each.get("field")), each.get("value")
         shown = (
@@ -248,9 +250,9 @@ def _changes(told: object) -> Iterator[RenderableType]:
         gain_s = each.get("gain_s")
         sooner = f", {_span(gain_s)} sooner" if isinstance(gain_s, int | float) and gain_s else ""
         yield Text(printable(f"  {words}: at {local_time(each.get('start'))}{sooner}"))
-    untried = told.get("untried")
+    untried = answer.get("untried")
     if untried:
-        yield Text(printable(f"not tried, for want of time: {plain(untried)}"), "dim")
+        yield Text(printable(f"not tried, because the time was up: {plain(untried)}"), "dim")
 
 
 def _verdicts(
@@ -274,12 +276,12 @@ def _verdicts(
     hidden = [one for one in ranked if one not in listed]
     if hidden:
         counts = Counter(one.reason or "fits" for one in hidden).most_common()
-        told = ", ".join(f"{count} {reason}" for reason, count in counts)
-        yield Text(f"and {len(hidden)} more: {told} (--all lists them)", style="dim")
+        counted = ", ".join(f"{count} {reason}" for reason, count in counts)
+        yield Text(f"and {len(hidden)} more: {counted} (--all lists them)", style="dim")
 
 
 def worth_listing(ranked: Sequence[BoardVerdict]) -> Sequence[BoardVerdict]:
-    """Boards of the family that was asked for, where there are any, and not too many."""
+    """Return the boards of the requested family, or all if there are none; at most MAX_BOARDS."""
     related = [one for one in ranked if one.reason != OTHER_FAMILY]
     return (related or ranked)[:MAX_BOARDS]
 
@@ -301,23 +303,23 @@ def _verdict(verdict: BoardVerdict, chosen: str | None) -> str:
 
 
 def _why(verdict: BoardVerdict, *, weighted: bool) -> str:
-    """What the filter said, or each scorer's answer; with what came of it after the weighing."""
+    """Return the filter's reason, or each scorer's score, with its weighted score if asked."""
     if verdict.reason:
         return f"{verdict.reason}: {verdict.sentence}"
     scores = []
     for name, score in verdict.scores.items():
         counts = verdict.weighted.get(name) if weighted else None
-        told = "abstains" if score is None else f"{score:.3f}"
-        scores.append(f"{name} {told}" + ("" if counts is None else f" (weighted {counts:.3f})"))
+        shown = "abstains" if score is None else f"{score:.3f}"
+        scores.append(f"{name} {shown}" + ("" if counts is None else f" (weighted {counts:.3f})"))
     return "; ".join(filter(None, [verdict.sentence, ", ".join(scores)]))
 
 
 def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
-    """What would happen to a submission: outcome, priority, boards."""
+    """Render what would happen to a submission: outcome, priority, boards."""
     would = {
         "run": ("would run now", "green"),
         "wait": ("would wait", "yellow"),
-        "never": ("can't ever run: no board fits", "red"),
+        "never": ("cannot run: no board of the lab fits", "red"),
     }
     sentence, style = would.get(plain(answer.get("would")), (plain(answer.get("would")), ""))
     description = answer.get("description")
@@ -334,9 +336,9 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
     yield Text(sentence + printable(why), style=style)
     points = answer.get("priority_parts")
     yield _priority(answer.get("priority"), points if isinstance(points, Mapping) else {})
-    foretold = forecast_facts(answer.get("forecast"))
-    if foretold:
-        yield facts_table(foretold)
+    forecast = forecast_facts(answer.get("forecast"))
+    if forecast:
+        yield facts_table(forecast)
     boards = answer.get("boards")
     if isinstance(boards, list):
         related = [row for row in boards if row.get("reason") != OTHER_FAMILY] or boards
@@ -344,7 +346,9 @@ def preview_picture(answer: Mapping[str, object]) -> Iterator[RenderableType]:
         yield table(related[:MAX_BOARDS], _BOARD_COLUMNS, console().width)
         if len(boards) > len(related[:MAX_BOARDS]):
             more = len(boards) - len(related[:MAX_BOARDS])
-            yield Text(f"and {more} more, of other families or alike (-o csv lists them)", "dim")
+            yield Text(
+                f"and {more} more, of other families or like these (-o csv lists them)", "dim"
+            )
 
 
 _BOARD_COLUMNS = (
@@ -363,7 +367,7 @@ _BOARD_COLUMNS = (
 
 
 def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
-    """All that is known of a board."""
+    """Render all that is known about a board."""
     yield Text(plain(board.get("target_uid")), style="bold")
     state = plain(board.get("state"))
     why = plain(board.get("reason"))
@@ -374,7 +378,7 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
         "host's clock": clock_difference(board.get("host_clock_offset_s")),
         "memory": size(board.get("ram_bytes")),
         "storage": size(board.get("storage_bytes")),
-        "emulated": "yes, a slice of a bigger machine" if board.get("emulated") else "",
+        "emulated": "yes, as a part of a larger machine" if board.get("emulated") else "",
         "runs": plain(board.get("benchmark_id")),
         "progress": plain(board.get("progress")),
     }
@@ -386,7 +390,7 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
 
 
 def clock_difference(offset_s: object) -> str:
-    """How a host's clock stands to the server's; "" where that was not measured."""
+    """Compare a host's clock with the server's; "" where it was not measured."""
     if isinstance(offset_s, bool) or not isinstance(offset_s, int | float):
         return ""
     if abs(offset_s) <= MAX_CLOCK_DIFFERENCE_S:
@@ -407,7 +411,7 @@ def _priority(priority: object, parts: Mapping[str, object]) -> Text:
 
 
 def facts_table(facts: Mapping[str, str]) -> Table:
-    """Names and values in two columns."""
+    """Render names and values in two columns."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")

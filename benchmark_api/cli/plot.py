@@ -1,4 +1,4 @@
-"""A comparison as a picture: grouped bars of the p50, by model and board."""
+"""Draw a comparison: grouped bars of the p50, by model and board."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Results
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#999999")
-"""Okabe and Ito's: told apart with any kind of colour vision."""
+"""The palette of Okabe and Ito, which is distinguishable with any colour vision."""
 _HATCHES = {"suspect": "///", "invalid": "xxx"}
 LOG_FROM = 20.0
 """Ratio of the largest to the smallest p50 from which a linear axis hides the small bars."""
 MAX_LABELS = 24
-"""More bars than that have no room for their numbers."""
+"""Of more bars the numbers are left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _colours(series: Sequence[str]) -> dict[str, Any]:
 def _slots(
     bars: Sequence[Bar], models: Sequence[str], series: Sequence[str]
 ) -> list[tuple[Bar, float]]:
-    """Bars beside each other, a gap between models; missing combinations take no room."""
+    """Place bars side by side with a gap between models; missing combinations take no space."""
     slots: list[tuple[Bar, float]] = []
     x = 0.0
     for model in models:

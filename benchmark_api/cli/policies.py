@@ -1,4 +1,4 @@
-"""``policies``: what decides, what else could, and how the two differ."""
+"""``policies``: list, compare and activate policies."""
 
 from __future__ import annotations
 
@@ -32,33 +32,31 @@ Other = Annotated[str, typer.Argument(metavar="OTHER", help=_WHICH)]
 
 OneBenchmark = Annotated[
     str | None,
-    typer.Option("--for", metavar="BENCHMARK", help="Only this benchmark; operators' right."),
+    typer.Option("--for", metavar="BENCHMARK", help="Only this benchmark (operators only)."),
 ]
 
 _COLUMNS = (
     Column(title="POLICY", of=field("name"), whole=True),
     Column(title="VERSION", of=field("version"), right=True, whole=True),
-    Column(title="DOES", of=lambda row: _does(row)),
+    Column(title="ROLE", of=lambda row: _roles(row)),
     Column(title="SINCE", of=lambda row: local_time(row.get("since"))),
     Column(title="FROM", of=field("source"), shorten=True),
 )
 _OVERRIDES = (
     Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
-    Column(title="DECIDED BY", of=lambda row: f"{row.get('policy')}/{row.get('version')}"),
+    Column(title="POLICY", of=lambda row: f"{row.get('policy')}/{row.get('version')}"),
     Column(title="SINCE", of=lambda row: local_time(row.get("since"))),
     Column(title="FROM", of=field("by_user_id"), shorten=True),
 )
-_DOES = {"active": "decides", "shadow": "decides in the shadow"}
 
 
-def _does(row: Row) -> str:
+def _roles(row: Row) -> str:
     seats = row.get("seats")
-    named = seats if isinstance(seats, list) else []
-    return ", ".join(_DOES.get(str(one), str(one)) for one in named)
+    return ", ".join(str(one) for one in seats) if isinstance(seats, list) else ""
 
 
 def policies_list(session: Session) -> None:
-    """List policies, and which of them decides."""
+    """List policies and show which is active and which is the shadow."""
     answer = session.client.api.get("/v1/policies")
     found = answer if isinstance(answer, dict) else {}
     if session.output is Output.JSON:
@@ -79,9 +77,9 @@ def policies_show(session: Session, policy: Name) -> None:
 
 
 def policies_diff(session: Session, policy: Name, other: Other) -> None:
-    """Tell how a policy differs from another, key by key.
+    """Show how two policies differ, key by key.
 
-    Of lists only what is in one alone: all of it where only the order differs.
+    Of lists only the entries are shown that the other policy lacks, or all if the order differs.
     """
     first, second = (dict(_flat(tomllib.loads(_text(session, each)))) for each in (policy, other))
     rows = [
@@ -99,26 +97,27 @@ def policies_diff(session: Session, policy: Name, other: Other) -> None:
         )
         show(table(rows, columns, console().width))
     else:
-        session.say("they are the same")
+        session.report("the policies are the same")
 
 
 def policies_activate(
     session: Session,
     policy: Name,
     shadow: Annotated[
-        bool, typer.Option("--shadow", help="Only beside the active one: nothing comes of it.")
+        bool,
+        typer.Option("--shadow", help="Activate it as the shadow, which decides without effect."),
     ] = False,
     benchmark: OneBenchmark = None,
 ) -> None:
-    """Let a policy decide, from the next cycle on.
+    """Activate a policy from the next cycle on.
 
-    With --for it decides that benchmark alone, before all others get their turn.
+    With --for it decides only on that benchmark, before the active policy decides on the others.
     """
     path = Path(policy)
     body = {"text": _file(path)} if path.is_file() else {"name": policy}
     if benchmark is not None:
         _one(session, benchmark, shadow=shadow, body=body)
-        session.say(f"{benchmark} is decided by {policy} from now on")
+        session.report(f"{policy} decides on {benchmark} from now on")
         return
     seat = "shadow" if shadow else "active"
     answer = session.client.api.request(
@@ -130,32 +129,33 @@ def policies_activate(
     if session.output is Output.JSON:
         emit_json(answer)
     else:
-        session.say(f"{answer['name']} version {answer['version']} {_DOES[seat]} from now on")
+        role = "the shadow policy" if shadow else "the active policy"
+        session.report(f"{answer['name']} version {answer['version']} is {role} from now on")
 
 
 def policies_deactivate(
     session: Session,
-    shadow: Annotated[
-        bool, typer.Option("--shadow", help="The one that decides in the shadow.")
-    ] = False,
+    shadow: Annotated[bool, typer.Option("--shadow", help="Deactivate the shadow policy.")] = False,
     benchmark: OneBenchmark = None,
 ) -> None:
-    """Go back to the policy of the server's settings; with --for to the active one."""
+    """Return to the policy of the server's settings; with --for to the active policy."""
     if benchmark is not None:
         _one(session, benchmark, shadow=shadow, body=None)
-        session.say(f"{benchmark} is decided with all others again")
+        session.report(f"the active policy decides on {benchmark} again")
         return
     session.client.api.request("DELETE", f"/v1/policies/{'shadow' if shadow else 'active'}")
-    session.say(
-        "nothing decides in the shadow" if shadow else "the policy of the settings decides again"
+    session.report(
+        "there is no shadow policy any more"
+        if shadow
+        else "the policy of the server's settings is active again"
     )
 
 
 def policies_compare(session: Session, since: Since = None, until: StopRule = None) -> None:
-    """Tell what the shadow policy decided otherwise.
+    """Compare the decisions of the shadow policy with those of the active one.
 
-    Of the newest 1,000 cycles that it decided too. "Expected" sums up how long the benchmarks that
-    both placed were expected to run, on the boards of each.
+    Covers the newest 1,000 cycles with a shadow. "Expected" is the total predicted run time of the
+    benchmarks that both policies placed, on the boards that each of them chose.
     """
     answer = session.client.api.get("/v1/policies/comparison", params=_times(since, until))
     cycles = _rows(answer.get("cycles") if isinstance(answer, dict) else None)
@@ -163,8 +163,8 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
         emit_json({"cycles": cycles})
         return
     if not cycles:
-        session.say(
-            "no cycle was decided in the shadow; let a policy: "
+        session.report(
+            "no cycle was decided by a shadow policy; activate one with: "
             "edgeyard policies activate POLICY --shadow"
         )
         return
@@ -174,7 +174,7 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
 
 def _show_compared(name: str, cycles: list[Row]) -> None:
     same = sum(not each["differences"] and not each["reordered"] for each in cycles)
-    typer.echo(f"{name} in the shadow: {len(cycles)} cycles, {same} decided the same")
+    typer.echo(f"{name} as the shadow: {len(cycles)} cycles, {same} decided the same")
 
     def total(key: str) -> float:
         return sum(float(str(each[key])) for each in cycles)
@@ -182,7 +182,7 @@ def _show_compared(name: str, cycles: list[Row]) -> None:
     typer.echo(
         f"placements {total('placed_then'):.0f}, shadow {total('placed_now'):.0f}; "
         f"expected {total('expected_then_s'):.1f} s, shadow {total('expected_now_s'):.1f} s; "
-        f"{total('reordered'):.0f} places in the queue differ"
+        f"{total('reordered'):.0f} positions in the queue differ"
     )
     rows = [
         {"cycle": each["seq"], "at": each["decided_at"], **difference}
@@ -194,7 +194,7 @@ def _show_compared(name: str, cycles: list[Row]) -> None:
             Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
             Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
             Column(title="BENCHMARK", of=field("benchmark_id"), whole=True),
-            Column(title="WENT TO", of=lambda row: str(row["then"] or "waited")),
+            Column(title="ACTIVE", of=lambda row: str(row["then"] or "waits")),
             Column(title="SHADOW", of=lambda row: str(row["now"] or "waits")),
         )
         show(table(rows, columns, console().width))
@@ -209,7 +209,9 @@ def _one(session: Session, benchmark: str, *, shadow: bool, body: Mapping[str, s
     from edgeyard.benchmark_api.sdk.http import part
 
     if shadow:
-        raise InvalidInput.at("", "--shadow goes without --for: a shadow decides whole cycles")
+        raise InvalidInput.at(
+            "", "--shadow cannot be combined with --for: a shadow decides on whole cycles"
+        )
     path = f"/v1/benchmarks/{part(benchmark)}/policy"
     if body is None:
         session.client.api.request("DELETE", path)
@@ -274,9 +276,9 @@ def _shown(value: object, other: object) -> str:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the noun with its verbs."""
+    """Register the group with its commands."""
     group = typer.Typer(
-        help="Policies: what decides, and what else could.",
+        help="Policies: the active one, the shadow and others.",
         no_args_is_help=True,
         rich_markup_mode=None,
     )

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 def preview(
     session: Session, description: Mapping[str, object], upload: Callable[[Path], UploadedFile]
 ) -> None:
-    """Show what would happen; exit 2 where one of them could never be placed."""
+    """Show what would happen; exit with 2 if a benchmark could never be placed."""
     answers = session.client.preview(description, upload=upload)
     for warning in dict.fromkeys(plain(text) for one in answers for text in _warnings(one)):
-        session.say(f"warning: {warning}")
+        session.report(f"warning: {warning}")
     if session.output is Output.JSON:
         emit_json(answers[0] if len(answers) == 1 else list(answers))
     elif session.output is Output.CSV:
@@ -38,7 +38,7 @@ def preview(
         for number, answer in enumerate(answers):
             show(*([Text()] if number else []), *preview_picture(answer))
         if len(answers) > 1:
-            session.say("\nthe jobs themselves: -o json")
+            session.report("\nto see the jobs: -o json")
     if any(answer.get("would") == "never" for answer in answers):
         raise typer.Exit(Exit.NOT_PLACEABLE)
 

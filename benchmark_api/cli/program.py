@@ -1,4 +1,4 @@
-"""What all verbs share: their options, their session, and how they end."""
+"""What all commands share: their options, their session and their exit status."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import functools
 import inspect
 import io
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -17,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from edgeyard.benchmark_api.printing import printable
-from edgeyard.errors import ConfigError, EdgeyardError, InvalidInput
+from edgeyard.errors import ConfigError, EdgeyardError, FieldError, InvalidInput
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Client
@@ -35,7 +37,7 @@ class Output(StrEnum):
 
 
 class Session:
-    """One run of a verb: whom to talk to and in which form to answer."""
+    """One run of a command: the server to call and the form of the output."""
 
     def __init__(
         self, url: str | None, token: str | None, profile: str | None, output: Output
@@ -47,7 +49,7 @@ class Session:
 
     @property
     def client(self) -> Client:
-        """Made when it is first asked for: help needs none, and httpx takes its time to load."""
+        """Make the client on first use: help needs none, and httpx takes long to load."""
         if self._client is None:
             from edgeyard.benchmark_api.sdk import Client
 
@@ -55,8 +57,8 @@ class Session:
             self._client = Client(url, token, profile)
         return self._client
 
-    def say(self, sentence: str) -> None:
-        """Talk to the user, on stderr."""
+    def report(self, sentence: str) -> None:
+        """Print a message on stderr."""
         typer.echo(printable(sentence), err=True)
 
     def close(self) -> None:
@@ -80,14 +82,14 @@ _SHARED: dict[str, tuple[object, object]] = {
     "profile": (
         Annotated[
             str | None,
-            typer.Option(metavar="NAME", help="Server and token of a profile."),
+            typer.Option(metavar="NAME", help="Use the server and token of this profile."),
         ],
         None,
     ),
     "url": (
         Annotated[
             str | None,
-            typer.Option(metavar="URL", help="Of the server."),
+            typer.Option(metavar="URL", help="URL of the server."),
         ],
         None,
     ),
@@ -96,7 +98,7 @@ _SHARED: dict[str, tuple[object, object]] = {
             str | None,
             typer.Option(
                 metavar="TOKEN",
-                help="Better kept in EDGEYARD_TOKEN or a profile: others see arguments.",
+                help="Token; EDGEYARD_TOKEN or a profile hides it from other users.",
             ),
         ],
         None,
@@ -110,6 +112,7 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
     def register(function: Callable[..., None]) -> None:
         hints = get_type_hints(function, include_extras=True)
         own = list(inspect.signature(function).parameters.values())[1:]
+        flags = {one.name: _flag(one.name, hints[one.name]) for one in own}
         parameters = [
             parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)
             for parameter in own
@@ -126,6 +129,12 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
             session = Session(*where, output)
             try:
                 function(session, **given)
+            except EdgeyardError as error:
+                errors: Iterable[FieldError] = getattr(error, "errors", ())
+                named = [replace(each, pointer=_typed(each, flags, given)) for each in errors]
+                if not named:
+                    raise
+                raise InvalidInput(named) from error
             finally:
                 session.close()
 
@@ -137,8 +146,39 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
     return register
 
 
+def _flag(name: str, annotation: object) -> str:
+    """Return what a user types for a parameter: its first long option, or its metavar."""
+    (info,) = getattr(annotation, "__metadata__", (None,))
+    if isinstance(info, typer.models.ArgumentInfo):
+        return str(info.metavar or name.upper())
+    declared = (getattr(info, "default", None), *(getattr(info, "param_decls", None) or ()))
+    long = [str(each).split("/")[0] for each in declared if str(each).startswith("--")]
+    return long[0] if long else f"--{name.replace('_', '-')}"
+
+
+def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, object]) -> str:
+    """Return the flag that set a refused field, or the field's name where no flag did.
+
+    Args:
+        error: Its pointer is a JSON pointer (RFC 6901) into the request, or a flag already.
+        flags: What a user types, by parameter of the verb.
+        given: The values of these parameters.
+    """
+    if not error.pointer.startswith("/"):
+        return error.pointer
+    path = error.pointer.removeprefix("/description").lstrip("/")
+    field = path.split("/", 1)[0]
+    stems = {field, re.sub("_(s|at|id)$", "", field), field.removesuffix("s"), f"{field}s"}
+    for name, value in given.items():
+        pairs = value if isinstance(value, list | tuple) else ()
+        set_by_name = name in stems and value not in (None, [], ())
+        if set_by_name or any(str(each).startswith(f"{field}=") for each in pairs):
+            return flags.get(name, path)
+    return re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
+
+
 class Program(TyperGroup):
-    """The root: every way to end gets its exit status and one clear message on stderr."""
+    """The root command: it turns every error into an exit status and a message on stderr."""
 
     def main(
         self,
@@ -149,7 +189,7 @@ class Program(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run, and exit unless told otherwise."""
+        """Run the command; exit in standalone mode, otherwise return the exit status."""
         status = self._run(args, prog_name or "edgeyard", complete_var, windows_expand_args, extra)
         if standalone_mode:
             sys.exit(status)
@@ -163,7 +203,7 @@ class Program(TyperGroup):
         windows_expand_args: bool,
         extra: dict[str, Any],
     ) -> int:
-        _write_what_can_be_written()
+        _replace_unencodable()
         try:
             status = super().main(
                 args, prog_name, complete_var, False, windows_expand_args, **extra
@@ -175,19 +215,19 @@ class Program(TyperGroup):
         except typer.Abort:
             return _ERROR
         except EdgeyardError as error:
-            return _complain(message_of(error))
+            return _print_error(message_of(error))
         except KeyboardInterrupt:
             return _INTERRUPTED
         except BrokenPipeError:
-            return _reader_left()
+            return _reader_exited()
         except OSError as error:
             if error.errno == errno.EPIPE:
-                return _reader_left()
-            return _complain(f"{error.filename or 'a file'}: {error.strerror or error}")
+                return _reader_exited()
+            return _print_error(f"{error.filename or 'a file'}: {error.strerror or error}")
 
 
 def message_of(error: EdgeyardError) -> str:
-    """An error for who works at the command line."""
+    """Return the message of an error for the command line."""
     if isinstance(error, InvalidInput | ConfigError):
         lines = getattr(error, "errors", ()) or getattr(error, "problems", ())
         return "\n".join(str(line) for line in lines)
@@ -201,29 +241,29 @@ def message_of(error: EdgeyardError) -> str:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """Usage errors end with 1 here, not with typer's 2: that one is for gates."""
+    """Exit with 1 on usage errors, not with typer's 2, which means "nothing can be placed"."""
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "edgeyard"
     if type(error).__name__ == "NoArgsIsHelpError":
         typer.echo(error.format_message(), err=True)
         return _ERROR
-    return _complain(f"{error.format_message()}\nTry: {path} --help")
+    return _print_error(f"{error.format_message()}\nTry: {path} --help")
 
 
-def _complain(message: str) -> int:
+def _print_error(message: str) -> int:
     typer.echo(printable(f"edgeyard: {message}"), err=True)
     return _ERROR
 
 
-def _reader_left() -> int:
-    """``edgeyard list | head``: nobody reads on, which is no error worth a word."""
+def _reader_exited() -> int:
+    """End quietly when the reader of a pipe has exited, as in ``edgeyard list | head``."""
     with contextlib.suppress(OSError, io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _ERROR
 
 
-def _write_what_can_be_written() -> None:
-    """A terminal that knows no bars or dots gets a question mark, not a traceback."""
+def _replace_unencodable() -> None:
+    """Replace characters that the terminal cannot show by question marks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -1,4 +1,4 @@
-"""``server prune``: delete what is past its retention, or count it."""
+"""``server prune``: delete or count data that is past its retention."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field,
 from edgeyard.benchmark_api.cli.replaying import AsJson, opened
 
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", metavar="DIR", help="Of the server that is pruned.")
+    Path | None, typer.Option("--data-dir", metavar="DIR", help="Data folder of the server.")
 ]
 Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The server's settings, where it has some.")
+    Path | None, typer.Option(metavar="FILE", help="Settings file of the server, if it has one.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only count; delete nothing.")]
 
 _COLUMNS = (
     Column(title="CLASS", of=field("class"), whole=True),
-    Column(title="KEPT", of=lambda row: _age(row.get("kept_s"))),
+    Column(title="RETAINED", of=lambda row: _age(row.get("kept_s"))),
     Column(title="ROWS", of=field("rows"), right=True),
     Column(title="MB", of=lambda row: f"{float(str(row['size_bytes'])) / 1e6:,.1f}", right=True),
 )
@@ -32,11 +32,11 @@ def prune(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Delete what is older than the settings retain_..._s say.
+    """Delete data that is older than the settings retain_..._s allow.
 
-    The server does so every hour by itself, and may go on running meanwhile. What is live, or
-    needed by what is live, stays whatever its age. "content" is what no name is left of; with
-    --dry-run, names that would go still count.
+    The server also does this every hour; it may keep running meanwhile. Live data and what it
+    needs stay regardless of their age. "content" is stored content that no file refers to any
+    more; with --dry-run, files that would be deleted still count.
     """
 
     from edgeyard.benchmark_api.bootstrap import open_files, retention
@@ -74,7 +74,7 @@ def _age(kept_s: object) -> str:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the noun."""
+    """Register the group."""
     group = typer.Typer(help="The server's own data.", no_args_is_help=True, rich_markup_mode=None)
     group.command("prune")(prune)
     app.add_typer(group, name="server")

@@ -1,4 +1,4 @@
-"""``docs/reference/cli.md``, made from the program itself by ``make docs``."""
+"""Generate ``docs/reference/cli.md`` from the program, for ``make docs``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _INTRODUCTION = """\
 
 Made from the program by `make docs`; do not edit.
 
-Data goes to stdout, talk to stderr. Where stderr is no terminal, `wait` and `watch` print one line
-for each change of state. `NO_COLOR` is honoured. Shell completion: `edgeyard --install-completion`.
+Data goes to stdout, messages to stderr. If stderr is not a terminal, `wait` and `watch` print one
+line for each change of state. `NO_COLOR` is honoured. Shell completion:
+`edgeyard --install-completion`.
 
 | exit status | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | usage error, wrong settings, or the API said no |
+| 1 | usage error, wrong settings, or the API refused the request |
 | 2 | a gate failed, or nothing can be placed |
 | 3 | the benchmark failed or expired |
-| 4 | timed out waiting; the benchmark goes on |
+| 4 | `--timeout` has passed; the benchmark goes on |
 | 5 | the benchmark was cancelled |
 | 130 | Ctrl-C: the waiting ends, the benchmark goes on |
 
@@ -33,30 +34,30 @@ Server and token come from flags (and the profile that `--profile` names), then 
 folder, then `~/.config/edgeyard/config.toml`:
 
 ```toml
-profile = "lab"                     # the one that is meant where none is named
+profile = "lab"                     # the default
 
 [profiles.lab]
 url = "https://edgeyard.example.org"
-token_file = "lab.token"            # seen from this file's folder; or token = "ey_..."
+token_file = "lab.token"            # relative to the folder of this file; or token = "ey_..."
 ```
 
-A token that stands beside a URL in a file is only ever sent to that server.
+A token that is next to a URL in a file is only sent to that server.
 
-All verbs take these, too, but those that ask no server (%s; of these `replay` and `export` know
-`--json`):
+All commands take the following options, except those that call no server (%s; `replay` and `export`
+take `--json`):
 
 | option | meaning |
 | --- | --- |
 | `-o`, `--output table\\|json\\|csv` | form of the data on stdout |
 | `--json` | short for `-o json` |
-| `--profile NAME` | server and token of a profile |
-| `--url URL` | of the server |
-| `--token TOKEN` | better kept in `EDGEYARD_TOKEN` or a profile: others see arguments |
+| `--profile NAME` | use the server and token of this profile |
+| `--url URL` | URL of the server |
+| `--token TOKEN` | token; `EDGEYARD_TOKEN` or a profile hides it from other users of the machine |
 """
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     from edgeyard.benchmark_api.cli import app
 
     root: Any = typer.main.get_command(app)

@@ -27,15 +27,17 @@ def render(
     session: Session,
     job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="Job file, YAML or JSON.")],
     public_url: Annotated[
-        str, typer.Option("--public-url", help="Where tasks reach the API.")
+        str, typer.Option("--public-url", help="URL at which tasks reach the API.")
     ] = "http://127.0.0.1:42777",
     driver: Annotated[str, typer.Option(help="docker or raw_exec.")] = "docker",
-    policy: Annotated[str, typer.Option(help="Name or TOML file; gives the priority.")] = "default",
+    policy: Annotated[
+        str, typer.Option(help="Name or TOML file of the policy for the priority.")
+    ] = "default",
 ) -> None:
-    """Print the job (HCL) of a job file, without a server.
+    """Print the Nomad job (HCL) of a job file, without a server.
 
-    What only a server knows is left open: the names of downloads, and the board where the file
-    names none. A matrix gives one job for each combination.
+    The names of downloads, and the board unless the file names one, are left open because only a
+    server knows them. A matrix gives one job for each combination.
     """
     from edgeyard.benchmark_api.sdk.submission import (
         combinations,
@@ -91,17 +93,19 @@ def _hcl(
     from edgeyard.scheduler.model.benchmark import Binding
 
     body = parse_description(tree)
-    asked = to_description(body)
+    description = to_description(body)
     now = datetime.now(UTC)
-    pinned = asked.target_uid is not None and asked.binding in (None, Binding.STRICT)
+    pinned = description.target_uid is not None and description.binding in (None, Binding.STRICT)
     request = JobRequest(
-        job_id=job_id_of(body.benchmark_id or _CANDIDATE, 1, asked.family, asked.runtime, now),
-        description=asked,
-        priority=_priority(asked, policy, now),
-        binding=Binding.STRICT if pinned else _open_binding(asked),
-        files=tuple(_files(asked, sums)),
-        target_uid=asked.target_uid,
-        start_at=asked.start_time,
+        job_id=job_id_of(
+            body.benchmark_id or _CANDIDATE, 1, description.family, description.runtime, now
+        ),
+        description=description,
+        priority=_priority(description, policy, now),
+        binding=Binding.STRICT if pinned else _open_binding(description),
+        files=tuple(_files(description, sums)),
+        target_uid=description.target_uid,
+        start_at=description.start_time,
     )
     job = build_job(request, settings)
     text = render_job(job)
@@ -109,14 +113,14 @@ def _hcl(
     return text
 
 
-def _open_binding(asked: JobDescription) -> Binding:
+def _open_binding(description: JobDescription) -> Binding:
     """Only a server could name the board that ``strict`` needs."""
     from edgeyard.scheduler.model.benchmark import Binding
 
-    return Binding.LOOSE if asked.binding is Binding.LOOSE else Binding.FILTERED
+    return Binding.LOOSE if description.binding is Binding.LOOSE else Binding.FILTERED
 
 
-def _priority(asked: JobDescription, policy: str, now: datetime) -> int:
+def _priority(description: JobDescription, policy: str, now: datetime) -> int:
     import numpy as np
 
     from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
@@ -126,17 +130,17 @@ def _priority(asked: JobDescription, policy: str, now: datetime) -> int:
 
     pending = [
         pending_of(
-            Benchmark(benchmark_id=_CANDIDATE, user_id="", description=asked, submit_time=now)
+            Benchmark(benchmark_id=_CANDIDATE, user_id="", description=description, submit_time=now)
         )
     ]
-    strict = np.array([asked.target_uid is not None])
+    strict = np.array([description.target_uid is not None])
     found = priorities(
         pending, ages_s(pending, now), slacks_s(pending, now), strict, load_policy(policy)
     )
     return int(found.values[0])
 
 
-def _files(asked: JobDescription, sums: Mapping[str, str]) -> Iterator[JobFile]:
+def _files(description: JobDescription, sums: Mapping[str, str]) -> Iterator[JobFile]:
     from edgeyard.benchmark_api.schemas.description import name_from_url
     from edgeyard.scheduler.hcl.build import SPEC_FILENAME, JobFile
     from edgeyard.scheduler.model.benchmark import FileRole
@@ -144,15 +148,15 @@ def _files(asked: JobDescription, sums: Mapping[str, str]) -> Iterator[JobFile]:
     def file(role: FileRole | None, name: str) -> JobFile:
         return JobFile(role=role, filename=name, download=name, sha256=sums.get(name, ""))
 
-    yield file(FileRole.MODEL, asked.model)
-    names = [name_from_url(url, "dataset") for url in asked.dataset_urls]
-    if asked.dataset is not None:
-        names[:1] = [asked.dataset]
+    yield file(FileRole.MODEL, description.model)
+    names = [name_from_url(url, "dataset") for url in description.dataset_urls]
+    if description.dataset is not None:
+        names[:1] = [description.dataset]
     for name in names:
         yield file(FileRole.DATASET, name)
-    if isinstance(asked.odt_config, str):
-        yield file(FileRole.ODT_CONFIG, name_from_url(asked.odt_config, "odt_config"))
-    elif asked.odt_config is not None:
+    if isinstance(description.odt_config, str):
+        yield file(FileRole.ODT_CONFIG, name_from_url(description.odt_config, "odt_config"))
+    elif description.odt_config is not None:
         from edgeyard.scheduler.engine.dispatch import ODT_CONFIG_FILENAME
 
         yield file(FileRole.ODT_CONFIG, ODT_CONFIG_FILENAME)
@@ -160,5 +164,5 @@ def _files(asked: JobDescription, sums: Mapping[str, str]) -> Iterator[JobFile]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the command."""
     verb(app, "render")(render)

@@ -1,4 +1,4 @@
-"""``replay``: recorded decisions, decided again from the server's own database."""
+"""``replay``: repeat recorded decisions from the server's database."""
 
 from __future__ import annotations
 
@@ -32,26 +32,32 @@ _PAGE = 200
 
 DataDir = Annotated[
     Path | None,
-    typer.Option("--data-dir", metavar="DIR", help="Of the server whose records are read."),
+    typer.Option("--data-dir", metavar="DIR", help="Data folder of the server."),
 ]
 Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The server's settings, where it has some.")
+    Path | None, typer.Option(metavar="FILE", help="Settings file of the server, if it has one.")
 ]
 Since = Annotated[
     datetime | None,
-    typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Decided then or later (UTC)."),
+    typer.Option(
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Only cycles at or after this time (UTC)."
+    ),
 ]
 StopRule = Annotated[
     datetime | None,
-    typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Decided before (UTC)."),
+    typer.Option(
+        formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"], help="Only cycles before this time (UTC)."
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def replay(
     policy: Annotated[
         str | None,
-        typer.Option(metavar="NAME|FILE", help="Another policy; left out: each cycle's own."),
+        typer.Option(
+            metavar="NAME|FILE", help="Policy that decides; default: the one of each cycle."
+        ),
     ] = None,
     since: Since = None,
     until: StopRule = None,
@@ -59,12 +65,11 @@ def replay(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Decide recorded cycles again.
+    """Repeat the decisions of recorded cycles and show the differences.
 
-    Tells what comes out differently. Reads the server's database; the server may go on running.
-    With the policy that was recorded every decision comes out the same, byte for byte. Another
-    policy decides each cycle as it was met: what it would have made of the cycles after that is not
-    followed.
+    Reads the server's database; the server may keep running. With the recorded policy every
+    decision is the same, byte for byte. Another policy decides on each cycle as it was recorded:
+    the effects of its decisions on later cycles are not simulated.
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
     from edgeyard.scheduler.engine.replay import replay as decide_again
@@ -74,7 +79,7 @@ def replay(
         chosen = None if policy is None else load_policy(policy)
         found = [
             (head.seq, decide_again(_record(store, head.seq), known, chosen))
-            for head in cycles_within(store, utc(since), utc(until), "Deciding again")
+            for head in cycles_within(store, utc(since), utc(until), "Replaying")
         ]
     if as_json:
         emit_json({"policy": policy, "cycles": [_json(seq, each) for seq, each in found]})
@@ -86,7 +91,7 @@ def replay(
 
 @contextmanager
 def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, Settings]]:
-    """The server's database and settings; says what is wrong and exits with 2 where need be."""
+    """Open the server's database and settings; on an error report it and exit with 2."""
     from edgeyard.benchmark_api.bootstrap import open_store
     from edgeyard.benchmark_api.settings import Settings
     from edgeyard.errors import ConfigError
@@ -95,7 +100,7 @@ def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, 
         settings = Settings.load(config, data_dir=data_dir)
         if settings.database_url is None and not (settings.data_dir / "edgeyard.db").exists():
             raise ConfigError(
-                [f"{settings.data_dir} holds no database: name the server's with --data-dir"]
+                [f"{settings.data_dir} has no database: set --data-dir to the folder of the server"]
             )
         store = open_store(settings)
         try:
@@ -109,7 +114,7 @@ def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, 
 
 
 def utc(when: datetime | None) -> datetime | None:
-    """A time that was given; without a zone it is UTC's."""
+    """Return a time in UTC, which is also the default zone."""
     if when is None:
         return None
     return when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
@@ -123,7 +128,7 @@ def cycles_within(
     *,
     shadows: bool = False,
 ) -> Iterator[CycleHead]:
-    """Recorded cycles, and those of shadows if asked; a bar on stderr tells how far we are."""
+    """Yield recorded cycles, with those of shadows if asked, and show the progress on stderr."""
     from rich.console import Console
     from rich.progress import track
 
@@ -159,15 +164,15 @@ def _show(found: list[tuple[int, ReplayedCycle]], *, own: bool) -> None:
     now = sum(each.placed_now for _, each in found)
     typer.echo(
         f"{len(found)} cycles, {same} decided the same; "
-        f"{then} placements then, {now} now; "
-        f"{sum(each.reordered for _, each in found)} places in the queue differ"
+        f"{then} placements recorded, {now} replayed; "
+        f"{sum(each.reordered for _, each in found)} positions in the queue differ"
     )
     rows = [
         {
             "cycle": seq,
             "at": each.decided_at.isoformat(),
             "benchmark": difference.benchmark_id,
-            "then": difference.then or "waited",
+            "then": difference.then or "waits",
             "now": difference.now or "waits",
         }
         for seq, each in found
@@ -178,32 +183,30 @@ def _show(found: list[tuple[int, ReplayedCycle]], *, own: bool) -> None:
             Column(title="CYCLE", of=field("cycle"), right=True, whole=True),
             Column(title="DECIDED", of=lambda row: local_time(plain(row["at"])), from_width=100),
             Column(title="BENCHMARK", of=field("benchmark"), whole=True),
-            Column(title="THEN", of=field("then")),
-            Column(title="NOW", of=field("now")),
+            Column(title="RECORDED", of=field("then")),
+            Column(title="REPLAYED", of=field("now")),
         )
         show(table(rows, columns, console().width))
     for seq, each in found:
-        if not each.differences and (told := _elsewhere(each, own=own)):
-            typer.echo(f"cycle {seq}: the same boards; {told}")
+        if not each.differences and (found_differences := _other_differences(each, own=own)):
+            typer.echo(f"cycle {seq}: the same boards; {found_differences}")
 
 
-def _elsewhere(each: ReplayedCycle, *, own: bool) -> str:
-    """What differs, where no board does."""
+def _other_differences(each: ReplayedCycle, *, own: bool) -> str:
+    """Return what differs besides the boards."""
     counts = {
         "preemptions": each.preemptions,
-        "places in the queue": each.reordered,
+        "positions in the queue": each.reordered,
         "priorities": each.reprioritised,
         "scores": each.rescored,
     }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    if told:
-        return f"{told} differ"
-    # Of another policy the record is always another one.
-    return (
-        "what differs is in verdicts, weights or what scorers told" if own and not each.same else ""
-    )
+    counted = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    if counted:
+        return f"{counted} differ"
+    # The record of another policy always differs.
+    return "verdicts, weights or details of scorers differ" if own and not each.same else ""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the command."""
     app.command("replay")(replay)

@@ -1,4 +1,4 @@
-"""Commands on what is kept from the queue and from whom: leases, quarantine, accounts, rates."""
+"""Commands for leases, quarantine, accounts and rates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LEASE_COLUMNS = (
     Column(title="BOARD", of=field("target_uid"), whole=True),
     Column(title="FROM", of=lambda row: local_time(row.get("since")), whole=True),
     Column(title="UNTIL", of=lambda row: local_time(row.get("until")), whole=True),
-    Column(title="FOR", of=lambda row: plain(row.get("user_id")) or "nobody"),
+    Column(title="FOR", of=lambda row: plain(row.get("user_id")) or "(maintenance)"),
     Column(title="REASON", of=field("reason"), always=False),
     Column(title="LEASE", of=field("lease_id"), from_width=110),
 )
@@ -46,31 +46,37 @@ def lease(
         str | None, typer.Option("--from", help="RFC 3339, or e.g. '+1 d'; default: now.")
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="For whom; for operators. Default: yourself.")
+        str | None,
+        typer.Option(help="User who gets the lease (operators only); default: yourself."),
     ] = None,
     maintenance: Annotated[
-        bool, typer.Option("--maintenance", help="For nobody; for operators.")
+        bool,
+        typer.Option(
+            "--maintenance", help="Reserve it for maintenance, for no user (operators only)."
+        ),
     ] = False,
-    reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
+    reason: Annotated[
+        str, typer.Option(help="Shown to users whose benchmarks wait for the board.")
+    ] = "",
 ) -> None:
-    """Keep a board for yourself, for somebody or from everybody, until a time."""
+    """Lease a board: until the given time only one user gets it, or no one."""
     from edgeyard.benchmark_api.cli import asking
 
     if maintenance and user is not None:
-        raise InvalidInput.at("--maintenance", "goes without --user", "one of the two")
+        raise InvalidInput.at("--maintenance", "cannot be combined with --user", "one of the two")
     body = {
         "until": asking.moment(until, "--until"),
         "since": asking.moment(since, "--from"),
         "user_id": None if maintenance else user or session.client.user_id(),
         "reason": reason or None,
     }
-    asked = {name: value for name, value in body.items() if value is not None}
-    made = session.client.api.post(_path("boards", target_uid, "lease"), asked)
+    given = {name: value for name, value in body.items() if value is not None}
+    made = session.client.api.post(_path("boards", target_uid, "lease"), given)
     emit(session.output, [_record(made)], _LEASE_COLUMNS, "")
 
 
 def leases(session: Session) -> None:
-    """List who keeps which board, now and later."""
+    """List current and future leases."""
     rows = list(session.client.pages("/v1/leases"))
     emit(session.output, rows, _LEASE_COLUMNS, "no board is leased")
 
@@ -79,7 +85,8 @@ def release(
     session: Session,
     target_uid: BoardId,
     lease_id: Annotated[
-        str | None, typer.Option("--lease", metavar="ID", help="Default: the first of the board.")
+        str | None,
+        typer.Option("--lease", metavar="ID", help="Default: the earliest lease of the board."),
     ] = None,
 ) -> None:
     """End a board's lease before its time."""
@@ -98,16 +105,18 @@ def release(
 def quarantine(
     session: Session,
     target_uid: BoardId,
-    reason: Annotated[str, typer.Option(help="Told to those who wait for it.")] = "",
+    reason: Annotated[
+        str, typer.Option(help="Shown to users whose benchmarks wait for the board.")
+    ] = "",
 ) -> None:
-    """Set a board aside until `unquarantine`."""
+    """Quarantine a board: it gets no benchmarks until `unquarantine`."""
     body = {"reason": reason} if reason else {}
     board = session.client.api.post(_path("boards", target_uid, "quarantine"), body)
     emit(session.output, [_record(board)], _STATE_COLUMNS, "")
 
 
 def unquarantine(session: Session, target_uid: BoardId) -> None:
-    """Let a board back; what it did before no longer counts against it."""
+    """Lift the quarantine of a board; its earlier failures no longer count."""
     board = session.client.api.post(_path("boards", target_uid, "unquarantine"))
     emit(session.output, [_record(board)], _STATE_COLUMNS, "")
 
@@ -126,37 +135,38 @@ def account(
 def credit(
     session: Session,
     user_id: Annotated[str, typer.Argument(metavar="USER", show_default=False)],
-    amount: Annotated[
+    credits: Annotated[
         str,
         typer.Argument(
-            metavar="AMOUNT", help="100: so many; +50, -50: more, fewer; none: no bound."
+            metavar="AMOUNT",
+            help="100 sets the credits, +50 or -50 changes them, none removes the limit.",
         ),
     ],
 ) -> None:
-    """Set or change how many credits an account has. `-- USER -50` takes away."""
+    """Set or change the credits of an account; `-- USER -50` subtracts 50."""
     body: dict[str, object]
-    if amount.lower() == "none":
+    if credits.lower() == "none":
         body = {"credits": None}
     else:
         try:
-            value = float(amount)
+            value = float(credits)
         except ValueError:
-            raise InvalidInput.at("AMOUNT", "is no number", "100, +50, -50 or none") from None
-        body = {"add" if amount[0] in "+-" else "credits": value}
+            raise InvalidInput.at("AMOUNT", "is not a number", "100, +50, -50 or none") from None
+        body = {"add" if credits[0] in "+-" else "credits": value}
     _show(session, _record(session.client.api.post(_path("users", user_id, "credits"), body)))
 
 
 def rates_list(session: Session) -> None:
-    """List what a second on a board costs, by family."""
+    """List the rates: what a second on a board costs, by family."""
     _rates(session, session.client.api.get("/v1/rates"))
 
 
 def rates_set(
     session: Session,
     family: Annotated[str, typer.Argument(metavar="FAMILY", show_default=False)],
-    rate: Annotated[float, typer.Argument(min=0, help="Credits a board-second.")],
+    rate: Annotated[float, typer.Argument(min=0, help="Credits per board-second.")],
 ) -> None:
-    """Set a family's rate, from the next attempt on."""
+    """Set the rate of a family; it applies from the next attempt on."""
     response = session.client.api.request(
         "PUT", _path("rates", family), make_body=lambda: {"json": {"rate": rate}},
         idempotent=True,
@@ -188,29 +198,34 @@ def _show(session: Session, account: Row) -> None:
         emit_one(session.output, account)
         return
 
-    def told(name: str, absent: str) -> str:
+    def amount(name: str, absent: str) -> str:
         value = account.get(name)
         return absent if value is None else _number(value)
 
     half_life_s = account.get("usage_half_life_s")
     days = half_life_s / 86400 if isinstance(half_life_s, int | float) else 0
+    limit = (
+        "(no limit)"
+        if account.get("max_running") is None
+        else f"of at most {amount('max_running', '')}"
+    )
     lines = (
         ("account", plain(account.get("user_id"))),
         (
             "credits",
-            ("no bound" if account.get("credits") is None else f"{told('credits_left', '')} left")
-            + f", {told('reserved', '0')} reserved, {told('spent', '0')} spent",
+            ("no limit" if account.get("credits") is None else f"{amount('credits_left', '')} left")
+            + f", {amount('reserved', '0')} reserved, {amount('spent', '0')} spent",
         ),
-        ("running", f"{told('running', '0')} of at most {told('max_running', 'any number')}"),
+        ("running", f"{amount('running', '0')} {limit}"),
         (
             "used",
-            f"{told('usage_board_s', '0')} board-seconds lately (half of it counts after "
-            f"{days:g} days), share {told('share', '1')}",
+            f"{amount('usage_board_s', '0')} board-seconds (usage counts half after {days:g} "
+            f"days), share {amount('share', '1')}",
         ),
         (
-            "bounds",
-            f"priority {told('max_priority', '')}, budget {told('max_budget', 'any')}, "
-            f"leases {told('max_lease_s', '0')} s",
+            "limits",
+            f"priority at most {amount('max_priority', '')}, budget at most "
+            f"{amount('max_budget', 'any')}, leases at most {amount('max_lease_s', '0')} s",
         ),
     )
     for name, value in lines:

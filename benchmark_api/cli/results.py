@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 MAX_EPOCHS = 12
-"""More losses than that are told by the first and the last ones."""
+"""Of more epochs only the first and the last losses are shown."""
 
 
 def results(
@@ -53,15 +53,16 @@ def results(
         Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")
     ] = None,
     download: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Fetch the uploaded files into this folder.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Download the uploaded files into this folder."),
     ] = None,
 ) -> None:
     """Show what was measured.
 
-    Each number comes with how far it can be trusted: comparable, suspect or invalid. Several ids,
-    or a campaign, give a comparison: ratios are to the fastest that did the same work (model's
-    content, inputs, engine and version, parameters, type), with their 95 % interval; dim where the
-    interval holds 1.
+    Each result has a verdict on its numbers: comparable, suspect or invalid. Several ids, or a
+    campaign, give a comparison. Its ratios are relative to the fastest benchmark that did the same
+    work (content of the model, inputs, engine and version, parameters, type) and have a 95 %
+    interval; a ratio is dim if its interval contains 1.
     """
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
@@ -93,25 +94,27 @@ def results(
 
         drawn = bars_of(session.client.results(str(row["benchmark_id"])) for row in rows)
         draw(drawn, plot)
-        session.say(f"drawn: {plot}")
+        session.report(f"wrote {plot}")
 
 
 def _one_axis(rows: Sequence[Row]) -> None:
-    """Refuse what can't share an axis: the times of steps, of inferences, of other work.
+    """Refuse results that cannot share an axis: different types, or training steps.
 
     Raises:
         InvalidInput: There are several types, or there is no latency of an inference.
     """
     types = sorted({plain(row.get("benchmark_type")) for row in rows if row.get("p50_ms")})
     if len(types) > 1:
-        told = f"{' and '.join(types)} have no common axis"
-        raise InvalidInput.at("--plot", told, "one of them, by --type")
+        problem = f"{' and '.join(types)} have no common axis"
+        raise InvalidInput.at("--plot", problem, "one of them, by --type")
     if types == ["TYPE3"]:
-        raise InvalidInput.at("--plot", "draws latencies of inferences; TYPE3 trains")
+        raise InvalidInput.at(
+            "--plot", "can draw latencies of inferences only, and TYPE3 measures training"
+        )
 
 
 def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
-    """A table of what differs between the rows; what is the same for all stands above it."""
+    """Return a table of what differs between the rows, below what all have in common."""
     from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
 
     differing = differences(rows)
@@ -140,31 +143,36 @@ def _comparison(rows: Sequence[Row]) -> list[RenderableType]:
     parts.append(table(rows, columns, console().width))
     if len({row.get("group") for row in rows}) > 1:
         names = ", ".join(WORKLOAD[name] for name in differing)
-        parts.append(note("groups", f"measured different work ({names}); ratios are within each"))
+        parts.append(
+            note(
+                "groups",
+                f"did different work ({names}); ratios are relative to the fastest of each group",
+            )
+        )
     for board, sentence in _between_runs_of_boards(rows):
         parts.append(note(f"interval of ratios on {board}", sentence))
     for row in rows:
-        told = reasons_of(row)
-        if told:
-            who = (
+        reasons = reasons_of(row)
+        if reasons:
+            which = (
                 f"{plain(row.get('model'))} on {plain(row.get('target_uid') or row.get('target'))}"
             )
-            parts.append(note(f"{who} is {plain(row.get('verdict'))}", told))
+            parts.append(note(f"{which} is {plain(row.get('verdict'))}", reasons))
     return parts
 
 
 def _between_runs_of_boards(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Board and what its numbers' intervals include between runs, each pair once."""
-    told = (
+    pairs = (
         (plain(row.get("target_uid")), _between_runs(row.get("between_runs")))
         for row in rows
         if row.get("ratio") is not None and len(rows) > 1
     )
-    return [pair for pair in dict.fromkeys(told) if pair[1]]
+    return [pair for pair in dict.fromkeys(pairs) if pair[1]]
 
 
 def _without_result(session: Session, rows: Sequence[Row]) -> list[RenderableType]:
-    """A footnote for each that has not completed: its status, and why."""
+    """Return a footnote for each benchmark that has not completed: its status and why."""
     parts: list[RenderableType] = []
     for row in rows:
         if row.get("status") != "completed":
@@ -179,7 +187,7 @@ def _state(benchmark: Benchmark) -> str:
 
 
 def _ratio(row: Row) -> str:
-    """The ratio with its interval."""
+    """Return the ratio with its interval."""
     ratio, low, high = row.get("ratio"), row.get("ratio_low"), row.get("ratio_high")
     if not isinstance(ratio, int | float):
         return ""
@@ -243,34 +251,34 @@ def _show_one(session: Session, found: Results) -> None:
     if not found.report:
         yet = " yet" if benchmark is not None and not benchmark.ended else ""
         status = benchmark.status if benchmark is not None else found.status
-        session.say(f"{found.benchmark_id} is {status} and has no result{yet}")
+        session.report(f"{found.benchmark_id} is {status} and has no result{yet}")
 
 
 def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
-    """``benchmark`` is given where it has not completed, to tell how it stands."""
+    """Render the results; ``benchmark`` is given if it has not completed, to show its state."""
     from rich.text import Text
 
     from edgeyard.benchmark_api.cli.output import STATE_STYLE
     from edgeyard.benchmark_api.cli.pictures import facts_table
 
     parts: list[RenderableType] = [Text(found.benchmark_id, style="bold")]
-    asked = benchmark.description if benchmark is not None else {}
+    description = benchmark.description if benchmark is not None else {}
     placed = benchmark.target_uid if benchmark is not None else None
     row = found.summary
     what = (
-        row.get("model") or asked.get("model"),
-        row.get("runtime") or asked.get("runtime"),
-        row.get("target_uid") or placed or row.get("target") or asked.get("target"),
+        row.get("model") or description.get("model"),
+        row.get("runtime") or description.get("runtime"),
+        row.get("target_uid") or placed or row.get("target") or description.get("target"),
     )
-    told_what = " · ".join(filter(None, map(plain, what)))
-    if told_what:
-        parts.append(Text(printable(told_what)))
+    subject = " · ".join(filter(None, map(plain, what)))
+    if subject:
+        parts.append(Text(printable(subject)))
     if benchmark is not None:
         style = STATE_STYLE.get(benchmark.status, "")
         parts.append(Text(printable(_state(benchmark)), style=style))
     if found.verdict is not None:
-        told = " ".join(one.sentence or one.code for one in found.verdict.reasons)
-        why = f": {told}" if told else ""
+        reasons = " ".join(one.sentence or one.code for one in found.verdict.reasons)
+        why = f": {reasons}" if reasons else ""
         style = STATE_STYLE.get(found.verdict.verdict, "")
         parts.append(Text(printable(found.verdict.verdict + why), style=style))
     facts = _facts(found)
@@ -339,7 +347,7 @@ def _between_runs(variation: object) -> str:
 
 
 def _sandbox(confinement: object) -> str:
-    """How the run was confined, and what was not."""
+    """Return how the run was confined and what was not."""
     if not isinstance(confinement, Mapping):
         return ""
     left = confinement.get("not_confined")
@@ -348,9 +356,9 @@ def _sandbox(confinement: object) -> str:
 
 
 def _training_facts(found: Results) -> Mapping[str, str]:
-    """What a training (TYPE3) led to; empty for the other types."""
-    told = found.report.get("training")
-    training: Row = told if isinstance(told, Mapping) else {}
+    """Return the outcome of a training (TYPE3); empty for the other types."""
+    report = found.report.get("training")
+    training: Row = report if isinstance(report, Mapping) else {}
     accuracies = training.get("validation_accuracy")
     reached = accuracies[-1] if isinstance(accuracies, list) and accuracies else None
     return {
@@ -364,13 +372,13 @@ def _training_facts(found: Results) -> Mapping[str, str]:
 
 
 def _losses(values: object) -> str:
-    """A few numbers as they are, the first and last of many."""
+    """Return the losses; of many, only the first and the last."""
     if not isinstance(values, list):
         return ""
-    told = [three_digits(value) for value in values]
-    if len(told) > MAX_EPOCHS:
-        told = [*told[: MAX_EPOCHS // 2], "…", *told[-MAX_EPOCHS // 2 :]]
-    return " ".join(told)
+    shown = [three_digits(value) for value in values]
+    if len(shown) > MAX_EPOCHS:
+        shown = [*shown[: MAX_EPOCHS // 2], "…", *shown[-MAX_EPOCHS // 2 :]]
+    return " ".join(shown)
 
 
 def _share(value: object) -> str:
@@ -383,9 +391,9 @@ def _download(session: Session, benchmark_ids: Sequence[str], folder: Path) -> N
         into = folder / Path(benchmark_id).name
         into.mkdir(parents=True, exist_ok=True)
         for name in sorted({file.name for file in found.files}):
-            session.say(f"fetched {found.download(name, into)}")
+            session.report(f"downloaded {found.download(name, into)}")
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the command."""
     verb(app, "results")(results)

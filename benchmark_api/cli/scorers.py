@@ -1,4 +1,4 @@
-"""``scorers``: what each scorer of the deciding policy is worth."""
+"""``scorers``: weights, rewards and faults of the active policy's scorers."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def _mean(row: Row, name: str) -> str:
 def scorers_list(
     session: Session,
     rounds: Annotated[
-        int, typer.Option(min=0, max=1000, help="With --json: the last rounds of rewards too.")
+        int, typer.Option(min=0, max=1000, help="With --json: number of recent rounds of rewards.")
     ] = 0,
 ) -> None:
-    """List the deciding policy's scorers: weights, rewards, faults.
+    """List the scorers of the active policy: weights, rewards, faults.
 
-    WEIGHT is what was learned, STATED the policy's own; REWARD the mean from the evaluator, RUNS
-    the mean from how runs ended (a half: no better than another board).
+    WEIGHT is the learned weight, STATED the policy's. REWARD is the mean reward from the evaluator,
+    RUNS the mean reward from finished runs; 0.5 means no better than another board.
     """
     answer = session.client.api.get("/v1/scorers", params={"rounds": rounds})
     found = answer if isinstance(answer, dict) else {}
@@ -50,7 +50,7 @@ def scorers_list(
     items = found.get("items")
     rows = [row for row in items if isinstance(row, dict)] if isinstance(items, list) else []
     if not rows:
-        session.say(f"policy {found.get('policy')} has no scorers: its fallback decides")
+        session.report(f"policy {found.get('policy')} has no scorers, so its fallback decides")
         return
     show(table(rows, _COLUMNS, console().width))
     for row in rows:
@@ -59,9 +59,11 @@ def scorers_list(
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the noun with its verbs."""
+    """Register the group with its commands."""
     group = typer.Typer(
-        help="Scorers: what each is worth.", no_args_is_help=True, rich_markup_mode=None
+        help="Scorers: their weights, rewards and faults.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
     )
     verb(group, "list")(scorers_list)
     app.add_typer(group, name="scorers")

@@ -1,4 +1,4 @@
-"""``up``: a whole Edgeyard in one process."""
+"""``up``: API and scheduler in one process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ class Role(StrEnum):
 def up(
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", metavar="DIR", help="Database, files and the admin's token."),
+        typer.Option(
+            "--data-dir", metavar="DIR", help="Folder for the database, files and the admin token."
+        ),
     ] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Default 42777; 0: any free one.")
@@ -34,7 +36,9 @@ def up(
     ] = None,
     role: Annotated[
         Role | None,
-        typer.Option(help="What this server does: the API, the scheduler, or (default) both."),
+        typer.Option(
+            help="Parts that this server runs: api, engine (the scheduler) or all; default all."
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML; see also EDGEYARD_*.")
@@ -42,10 +46,10 @@ def up(
 ) -> None:
     """Run the server.
 
-    API, scheduler and, by default, an embedded cluster of this machine in one process. Prints one
-    line with the URL when it is ready, writes an admin's token to DIR/admin.token, and stops
-    cleanly on SIGTERM or Ctrl-C. Of several servers on one PostgreSQL one leads and schedules; the
-    others serve the API and replace it when it is gone.
+    One process runs the API, the scheduler and, by default, an embedded cluster on this machine. It
+    prints one line with its URL when it is ready, writes an admin token to DIR/admin.token and
+    stops cleanly on SIGTERM or Ctrl-C. If several servers share a PostgreSQL database, one of them
+    leads and schedules; the others serve the API and take over if it fails.
     """
     from edgeyard.benchmark_api.main import serve
 
@@ -66,5 +70,5 @@ def _keep_private() -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verb."""
+    """Register the command."""
     app.command("up")(up)

@@ -1,4 +1,4 @@
-"""``sim``: logs and labs in virtual time, under one policy or another."""
+"""``sim``: simulate logs and labs in virtual time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def replay(
         str,
         typer.Option(
             metavar="fcfs|sjf|f1|f2|f3|f4|wfp3|unicep|POLICY",
-            help="Which job comes first; POLICY: a queue policy of the service or of a plugin.",
+            help="Order of the queue; POLICY: a queue policy of Edgeyard or of a plugin.",
         ),
     ] = "fcfs",
     backfill: Annotated[
@@ -64,7 +64,8 @@ def replay(
     commit: Annotated[
         bool,
         typer.Option(
-            "--commit", help="The job chosen first is waited for, whoever comes meanwhile."
+            "--commit",
+            help="Wait for the job that was chosen first, even if others arrive meanwhile.",
         ),
     ] = False,
     procs: Annotated[
@@ -76,11 +77,9 @@ def replay(
             help="Processors of the machine; default: the header's.",
         ),
     ] = None,
-    skip: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Leave out the first N kept jobs.")
-    ] = 0,
+    skip: Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N jobs.")] = 0,
     count: Annotated[
-        int | None, typer.Option(metavar="M", min=1, help="Replay at most M kept jobs.")
+        int | None, typer.Option(metavar="M", min=1, help="Replay at most M jobs.")
     ] = None,
     starts: Annotated[
         Path | None,
@@ -88,13 +87,13 @@ def replay(
             metavar="FILE.csv", help="Write job,submit,start,end,procs in seconds of the log."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Replay a log of another cluster on an empty machine.
+    """Replay the log of another cluster on an empty machine.
 
-    Kept are jobs with a run time other than 0; a negative one counts as 10 s. A job takes the
-    greater of its allocated and requested processors. rlscheduler is the weaker backfilling of
-    RLScheduler's environment, which implies --commit.
+    Jobs with a run time of 0 are left out; a negative run time counts as 10 s. A job takes its
+    allocated or its requested processors, whichever is more. The backfilling rlscheduler is the
+    weaker one of RLScheduler's environment and implies --commit.
     """
     from edgeyard.plugins.builtin import registry
     from edgeyard.scheduler.sim.kernel.compiled import COMPILED
@@ -111,10 +110,12 @@ def replay(
         whole = read_swf(log, lambda share: advanced("reading", share))
         part = whole.part(skip, count)
         if not len(part):
-            raise InvalidInput.at("--skip", f"{log} has {len(whole)} kept jobs, {skip} are skipped")
+            raise InvalidInput.at("--skip", f"{log} has only {len(whole)} jobs with a run time")
         processors = procs or whole.max_procs or no_processors(whole)
         if not COMPILED and len(part) >= _LONG_LOG_JOBS:
-            typer.echo("edgeyard: slow without Numba: install edgeyard[sim]", err=True)
+            typer.echo(
+                "edgeyard: this is slow without Numba: pip install 'edgeyard[sim]'", err=True
+            )
         advanced("compiling" if COMPILED else "replaying", 0.0)
         found = replayed(
             part,
@@ -191,7 +192,7 @@ def _number(value: float) -> str:
 
 
 def _show_rules(log: Log) -> None:
-    """Say on stderr which jobs of the log were dropped or completed."""
+    """Report on stderr which jobs of the log were left out or completed."""
     for count, what in (
         (log.dropped, "with run time 0 left out"),
         (log.guessed_runs, "with a negative run time counted as 10 s"),
@@ -202,7 +203,7 @@ def _show_rules(log: Log) -> None:
 
 
 def _write_starts(path: Path, log: Log, schedule: Schedule) -> None:
-    """Write next to the file and then put it in its place; a device is written to as it is."""
+    """Write to a temporary file that then replaces the target; write directly to a device."""
     columns = (log.submit, schedule.start, schedule.end)
     rows = zip(log.job.tolist(), *map(_seconds, columns), log.procs.tolist(), strict=True)
     text = (f"{job},{submit},{start},{end},{procs}\n" for job, submit, start, end, procs in rows)
@@ -233,7 +234,7 @@ def _seconds(times: NDArray[np.float64]) -> list[int | float]:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[str, float], None]]:
-    """Yield a function that shows how far a stage is; it shows nothing where nobody watches."""
+    """Yield a function that shows the progress of a stage; it does nothing without a terminal."""
     if not sys.stderr.isatty():
         yield lambda stage, share: None
         return
@@ -251,7 +252,7 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the noun with its verbs."""
+    """Register the group with its commands."""
     group = typer.Typer(
         help="Simulations: logs and labs in virtual time.",
         no_args_is_help=True,

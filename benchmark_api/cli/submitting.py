@@ -1,10 +1,8 @@
-"""``submit``, and the verbs that make a benchmark of another one: ``retry``, ``clone``."""
+"""``submit`` and ``retry``: the commands that create benchmarks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,11 +33,11 @@ _SUBMITTED_COLUMNS = (
 )
 
 Texts = list[str]
-Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")]
 
 
-def _option(told: str, *names: str, metavar: str | None = None) -> object:
-    return typer.Option(*names, help=told, metavar=metavar)
+def _option(text: str, *names: str, metavar: str | None = None) -> object:
+    return typer.Option(*names, help=text, metavar=metavar)
 
 
 def submit(
@@ -57,9 +55,9 @@ def submit(
     benchmark_type: Annotated[
         str | None, _option("TYPE1 latency, TYPE2 accuracy, TYPE3 training.", "--type", "-t")
     ] = None,
-    nb_inference: Annotated[int | None, _option("Timed runs, at least (TYPE1).")] = None,
+    nb_inference: Annotated[int | None, _option("Minimum number of timed runs (TYPE1).")] = None,
     precision: Annotated[
-        str | None, _option("Measure until the p50 is known so well, e.g. '2 %'.")
+        str | None, _option("Measure until the p50 has this precision, e.g. '2 %'.")
     ] = None,
     dataset: Annotated[str | None, _option("File, URL or name (TYPE2, TYPE3).")] = None,
     odt_config: Annotated[
@@ -69,53 +67,65 @@ def submit(
         Texts | None,
         _option("Random data, e.g. ids=1x128:0..30522:int.", "--input", metavar="NAME=SPEC"),
     ] = None,
-    parameter: Annotated[
-        Texts | None, _option("Of the engine, e.g. threads=2.", metavar="NAME=VALUE")
+    parameters: Annotated[
+        Texts | None,
+        _option("Parameter of the engine, e.g. threads=2.", "--parameter", metavar="NAME=VALUE"),
     ] = None,
     version_tag: Annotated[str | None, _option("Tag of the engine's image.")] = None,
     target: Annotated[
         Texts | None, _option("Family, e.g. rpi4b; several make a matrix.", "--target")
     ] = None,
-    target_uid: Annotated[str | None, _option("One board, by its id.")] = None,
-    ram: Annotated[str | None, _option("At least, e.g. '4 GiB'.")] = None,
-    storage: Annotated[str | None, _option("At least, e.g. '500 MB'.")] = None,
-    constraint: Annotated[
-        Texts | None, _option("Further condition, e.g. 'memory.ram >= 4294967296'.")
+    target_uid: Annotated[str | None, _option("Id of one board.")] = None,
+    ram: Annotated[str | None, _option("Minimum memory of the board, e.g. '4 GiB'.")] = None,
+    storage: Annotated[str | None, _option("Minimum storage of the board, e.g. '500 MB'.")] = None,
+    constraints: Annotated[
+        Texts | None,
+        _option("Further condition, e.g. 'memory.ram >= 4294967296'.", "--constraint"),
     ] = None,
-    binding: Annotated[str | None, _option("loose, filtered or strict.")] = None,
-    if_unavailable: Annotated[str | None, _option("reschedule or notify.")] = None,
-    priority: Annotated[int | None, _option("1 to 10.", "--priority")] = None,
-    deadline: Annotated[str | None, _option("RFC 3339, or e.g. +2h.")] = None,
-    start_time: Annotated[str | None, _option("Not before: RFC 3339, or e.g. +2h.")] = None,
-    queue_timeout: Annotated[str | None, _option("Longest wait until its task starts.")] = None,
-    user_time: Annotated[str | None, _option("Longest run of one attempt.")] = None,
-    max_retries: Annotated[int | None, _option("Further attempts after a failure.")] = None,
-    user_budget: Annotated[float | None, _option("Most credits that it may use.")] = None,
+    binding: Annotated[
+        str | None, _option("Binding to the board: loose, filtered or strict.")
+    ] = None,
+    if_unavailable: Annotated[
+        str | None, _option("If the board of --target-uid is unavailable: reschedule or notify.")
+    ] = None,
+    user_priority: Annotated[
+        int | None, _option("Priority from 1 to 10, the highest.", "--priority")
+    ] = None,
+    deadline: Annotated[str | None, _option("When it expires: RFC 3339, or e.g. +2h.")] = None,
+    start_time: Annotated[str | None, _option("Earliest start: RFC 3339, or e.g. +2h.")] = None,
+    queue_timeout: Annotated[str | None, _option("Maximum wait until its task starts.")] = None,
+    user_time: Annotated[str | None, _option("Maximum run time of one attempt.")] = None,
+    max_retries: Annotated[
+        int | None, _option("Maximum number of retries after a failure.")
+    ] = None,
+    user_budget: Annotated[float | None, _option("Maximum credits that it may cost.")] = None,
     preemptible: Annotated[
         bool | None,
         typer.Option(
             "--preemptible/--no-preemptible",
-            help="Whether a higher priority may displace it before it measures.",
+            help="Whether a higher priority may preempt it before it measures.",
         ),
     ] = None,
     preemptible_measuring: Annotated[
         bool | None,
         typer.Option(
             "--preemptible-measuring/--no-preemptible-measuring",
-            help="Whether one may also while it measures.",
+            help="Whether it may be preempted also while it measures.",
         ),
     ] = None,
     job_completion_threshold: Annotated[
-        int | None, _option("May displace lower priorities that are below this, %.")
+        int | None, _option("May preempt lower priorities whose progress is below this, %.")
     ] = None,
-    cron: Annotated[str | None, _option("Crontab of five fields, UTC.")] = None,
-    tag: Annotated[Texts | None, _option("Label to find it by.", "--tag")] = None,
-    benchmark_id: Annotated[str | None, _option("Else the server makes one.", "--id")] = None,
+    cron: Annotated[str | None, _option("Submit repeatedly: crontab of five fields, UTC.")] = None,
+    tags: Annotated[Texts | None, _option("Label to find it by.", "--tag")] = None,
+    benchmark_id: Annotated[
+        str | None, _option("Id of the benchmark; default: made by the server.", "--id")
+    ] = None,
     clone: Annotated[
         str | None, _option("Start from this benchmark's description.", metavar="ID")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would happen; submit nothing.")
+        bool, typer.Option("--dry-run", help="Show what would happen; submit nothing.")
     ] = False,
     wait: Wait = False,
     timeout: Timeout = None,
@@ -123,8 +133,9 @@ def submit(
 ) -> None:
     """Submit a benchmark.
 
-    From a job file, from flags, or from both (flags win). Local files are uploaded first. Several
-    models, runtimes or targets make one benchmark for each combination. The ids go to stdout.
+    Its description comes from a job file, from flags, or from both; flags take precedence. Local
+    files are uploaded first. Several models, runtimes or targets make one benchmark for each
+    combination. The ids are printed on stdout.
     """
     flags: dict[str, object] = {
         "benchmark_id": benchmark_id,
@@ -138,14 +149,14 @@ def submit(
         "dataset": dataset,
         "odt_config": asking.odt_config(odt_config),
         "input": asking.inputs(inputs or ()),
-        "parameters": asking.parameters(parameter or ()),
+        "parameters": asking.parameters(parameters or ()),
         "version_tag": version_tag,
         "ram": ram,
         "storage": storage,
-        "constraints": asking.constraints(constraint or ()),
+        "constraints": asking.constraints(constraints or ()),
         "binding": binding,
         "if_unavailable": if_unavailable,
-        "user_priority": priority,
+        "user_priority": user_priority,
         "deadline": asking.moment(deadline, "--deadline"),
         "start_time": asking.moment(start_time, "--start-time"),
         "queue_timeout": queue_timeout,
@@ -156,57 +167,26 @@ def submit(
         "preemptible_measuring": preemptible_measuring,
         "job_completion_threshold": job_completion_threshold,
         "cron": cron,
-        "tags": tag or [],
+        "tags": tags or [],
     }
     flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
     timeout_s = asking.seconds(timeout, "--timeout")
     if clone is not None:
-        with _flags_named(flags):
-            _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
+        _submit_clone(session, clone, job, flags, dry_run, wait, timeout_s, cancel_on_timeout)
         return
     description = _description(job, flags)
-    with _flags_named(flags):
-        if dry_run:
-            from edgeyard.benchmark_api.cli.preview import preview
+    upload = _reported_upload(session)
+    if dry_run:
+        from edgeyard.benchmark_api.cli.preview import preview
 
-            preview(session, description, _telling_upload(session))
-            return
-        submitted = session.client.submit_description(description, upload=_telling_upload(session))
+        preview(session, description, upload)
+        return
+    submitted = session.client.submit_description(description, upload=upload)
     _answer(session, submitted, wait, timeout_s, cancel_on_timeout)
 
 
-_FLAG_OF = {
-    "benchmark_id": "--id",
-    "benchmark_type": "--type",
-    "constraints": "--constraint",
-    "parameters": "--parameter",
-    "tags": "--tag",
-    "user_priority": "--priority",
-}
-"""Flags that are not named as the field of the job description that they set."""
-
-
-@contextmanager
-def _flags_named(flags: Mapping[str, object]) -> Iterator[None]:
-    """Name the flag that was typed in place of the field that the server refuses."""
-    from edgeyard.benchmark_api.sdk.errors import ValidationFailed
-
-    try:
-        yield
-    except ValidationFailed as error:
-        errors = [replace(each, pointer=_flag(each.pointer, flags)) for each in error.errors]
-        raise ValidationFailed(error.status, error.code, error.detail, errors) from error
-
-
-def _flag(pointer: str, flags: Mapping[str, object]) -> str:
-    name = pointer.removeprefix("/description").lstrip("/").split("/", 1)[0]
-    if name not in flags:
-        return pointer
-    return _FLAG_OF.get(name, f"--{name.replace('_', '-')}")
-
-
 def _description(job: Path | None, flags: dict[str, object]) -> dict[str, object]:
-    """The job file with the flags over it; its relative paths are seen from its own folder."""
+    """Merge flags into the job file, whose relative paths are resolved from its own folder."""
     if job is None:
         if not flags:
             raise InvalidInput.at(
@@ -229,7 +209,9 @@ def _submit_clone(
     cancel_on_timeout: bool,
 ) -> None:
     if job is not None or dry_run:
-        raise InvalidInput.at("--clone", "goes with flags only, not with a job file or --dry-run")
+        raise InvalidInput.at(
+            "--clone", "can be combined with flags only, not with a job file or --dry-run"
+        )
     cloned = session.client.clone(origin, **changes)
     _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
 
@@ -242,14 +224,14 @@ def _answer(
     cancel_on_timeout: bool,
 ) -> None:
     for warning in dict.fromkeys(text for one in submitted for text in one.warnings):
-        session.say(f"warning: {warning}")
+        session.report(f"warning: {warning}")
     if submitted and submitted[0].schedule_id is not None:
         _answer_schedule(session, submitted[0])
         return
     campaign = submitted[0].campaign_id if submitted else None
     if wait:
         if campaign is not None:
-            session.say(f"campaign {campaign}")
+            session.report(f"campaign {campaign}")
         finish(session, submitted, timeout_s, cancel_on_timeout)
         return
     rows = [{**one.raw, "campaign_id": one.campaign_id} for one in submitted]
@@ -262,27 +244,27 @@ def _answer(
             rows = _with_models(session, rows, campaign)
         emit(session.output, rows, _SUBMITTED_COLUMNS, "nothing was submitted")
     if session.output is Output.TABLE and submitted:
-        _say_forecast(session, submitted)
+        _report_forecast(session, submitted)
         again = f"--campaign {campaign}" if len(submitted) > 1 else submitted[0].benchmark_id
-        session.say(f"submitted; wait for the result with: edgeyard wait {again}")
+        session.report(f"submitted; wait for the result with: edgeyard wait {again}")
 
 
-def _say_forecast(session: Session, submitted: list[Benchmark]) -> None:
-    """When the benchmark is expected to start and end; nothing where the server did not say."""
+def _report_forecast(session: Session, submitted: list[Benchmark]) -> None:
+    """Report the expected start and end, if the server predicted them."""
     forecast = submitted[0].raw.get("forecast")
     if len(submitted) > 1 or not isinstance(forecast, dict):
         return
-    for verb_, name in (("starts", "start"), ("ends", "finish")):
+    for what, name in (("start", "start"), ("end", "finish")):
         middle, low, high = (when(forecast.get(f"{name}{end}")) for end in ("", "_low", "_high"))
         if middle is not None and low is not None and high is not None:
-            near, soonest, latest = clock_times(middle, low, high)
-            session.say(f"{verb_} about {near} (4 times in 5 between {soonest} and {latest})")
+            at, earliest, latest = clock_times(middle, low, high)
+            session.report(f"expected {what} {at} (80 % interval: {earliest} to {latest})")
 
 
 def _with_models(
     session: Session, rows: list[dict[str, object]], campaign: str | None
 ) -> list[dict[str, object]]:
-    """The answer to a matrix names no models; what was submitted is told without them, too."""
+    """Add the models, which the answer to a matrix lacks, if the server can be asked for them."""
     from edgeyard.benchmark_api.sdk import ClientError
 
     try:
@@ -299,12 +281,14 @@ def _answer_schedule(session: Session, submitted: Benchmark) -> None:
         return
     typer.echo(submitted.schedule_id)
     first = local_time(submitted.raw.get("next_fire"))
-    session.say(f"a schedule, not a benchmark: each firing is one; the first is at {first}")
+    session.report(
+        f"created a schedule, which submits a benchmark whenever it fires; first at {first}"
+    )
 
 
-def _telling_upload(session: Session) -> Callable[[Path], UploadedFile]:
+def _reported_upload(session: Session) -> Callable[[Path], UploadedFile]:
     def upload(path: Path) -> UploadedFile:
-        session.say(f"uploading {path.name} ({size(path.stat().st_size)})")
+        session.report(f"uploading {path.name} ({size(path.stat().st_size)})")
         return session.client.upload(path)
 
     return upload
@@ -317,12 +301,12 @@ def retry(
     timeout: Timeout = None,
     cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:
-    """Run an ended benchmark again, as a new one."""
+    """Run an ended benchmark again as a new benchmark."""
     timeout_s = asking.seconds(timeout, "--timeout")
     _answer(session, [session.client.retry(benchmark_id)], wait, timeout_s, cancel_on_timeout)
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the commands."""
     verb(app, "submit")(submit)
     verb(app, "retry")(retry)

@@ -22,7 +22,9 @@ MAX_CLIENTS, MAX_BOARDS = 20, 200
 
 Folder = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where it lies; default ~/.local/state/edgeyard/testbed."),
+    typer.Option(
+        metavar="DIR", help="Folder of the test bed; default ~/.local/state/edgeyard/testbed."
+    ),
 ]
 
 
@@ -38,17 +40,19 @@ def up(
     ] = None,
     nomad: Annotated[
         Path | None,
-        typer.Option(metavar="PATH", help="Default: on PATH, or what `make nomad` built."),
+        typer.Option(
+            metavar="PATH", help="Nomad's program; default: from PATH or from `make nomad`."
+        ),
     ] = None,
     tls: Annotated[
-        bool, typer.Option("--tls", help="Mutual TLS: it speaks https, and asks for certificates.")
+        bool, typer.Option("--tls", help="Use mutual TLS: https with client certificates.")
     ] = False,
     folder: Folder = None,
 ) -> None:
     """Start a Nomad cluster on this machine.
 
-    One server and several clients on loopback, with Edgeyard's device plugin and emulated boards,
-    ACLs on. They run on in the background; where some ended, those are started again.
+    Starts one server and several clients on loopback, with ACLs, Edgeyard's device plugin and
+    emulated boards. They keep running in the background; agents that have ended are started again.
     """
     from edgeyard.benchmark_api.bootstrap import this_machine
     from edgeyard.testbed import saved, standing
@@ -57,68 +61,68 @@ def up(
     where = _where(folder)
     began = time.monotonic()
 
-    def tell(sentence: str) -> None:
-        session.say(f"{time.monotonic() - began:5.1f} s  {sentence}")
+    def report(sentence: str) -> None:
+        session.report(f"{time.monotonic() - began:5.1f} s  {sentence}")
 
     with saved.locked(where):
         testbed = saved.load(where)
         if testbed is None:
             program = find_nomad(nomad)
-            tell(f"{program}, logs in {where}")
+            report(f"{program}, logs in {where}")
             testbed = standing.new(
                 where, program, clients or CLIENTS, boards or BOARDS, this_machine(), tls=tls
             )
         else:
             _same(testbed, clients, boards, tls)
         if all(agent.pid for agent in testbed.agents):
-            session.say("The test bed runs already.")
+            session.report("The test bed is running already.")
         try:
-            standing.start(testbed, tell)
+            standing.start(testbed, report)
         except StartFailed:
-            session.say("Logs stay where they are; `edgeyard testbed down` removes it all.")
+            session.report("The logs are kept; `edgeyard testbed down` removes everything.")
             raise
     _show(session, testbed)
     if session.output is Output.TABLE:
-        session.say(_what_now(testbed))
+        session.report(_what_now(testbed))
 
 
 def status(session: Session, folder: Folder = None) -> None:
-    """Show what runs of the test bed.
+    """Show the state of the test bed.
 
-    Ends with 1 where there is none, or not all of it runs.
+    The exit status is 1 if there is no test bed or if an agent has ended.
     """
     testbed = _found(folder)
     _show(session, testbed)
     stopped = [agent.name for agent in testbed.agents if agent.pid is None]
     if stopped:
-        session.say(
-            f"{', '.join(stopped)} ended without `down`: `edgeyard testbed up` starts what is "
-            "missing, with its data; `edgeyard testbed down` removes it all."
+        session.report(
+            f"{', '.join(stopped)} ended without `down`: `edgeyard testbed up` starts the missing "
+            "agents with their data; `edgeyard testbed down` removes everything."
         )
         raise typer.Exit(1)
 
 
 def down(session: Session, folder: Folder = None) -> None:
-    """End the test bed and remove its data.
+    """Stop the test bed and remove its data.
 
-    Also where a crash or a reboot left only parts of it.
+    This also works if a crash or a reboot left only parts of it.
     """
     from edgeyard.testbed import saved, standing
 
     where = _where(folder)
     if not where.is_dir():
-        session.say(f"There is no test bed in {where}.")
+        session.report(f"There is no test bed in {where}.")
         return
     with saved.locked(where):
         testbed = saved.load(where)
         if testbed is None:
-            session.say(f"There is no test bed in {where}.")
+            session.report(f"There is no test bed in {where}.")
             return
         running = sum(agent.pid is not None for agent in testbed.agents)
-        session.say(f"Ending {running} agents of {len(testbed.agents)} ...")
+        session.report(f"Stopping {running} of {len(testbed.agents)} agents ...")
         standing.end(testbed)
         saved.leave(where)
-    session.say(f"The test bed in {where} is gone.")
+    session.report(f"The test bed in {where} is removed.")
 
 
 def _where(folder: Path | None) -> Path:
@@ -139,10 +143,10 @@ def _found(folder: Path | None) -> LoopbackNomad:
 
 
 def _same(testbed: LoopbackNomad, clients: int | None, boards: int | None, tls: bool) -> None:
-    """Refuse to make another one of what is there."""
+    """Refuse options that differ from those of the running test bed."""
     if tls and testbed.tls is None:
         raise ConfigError(
-            [f"the test bed in {testbed.folder} is without TLS: `edgeyard testbed down` first"]
+            [f"the test bed in {testbed.folder} has no TLS: run `edgeyard testbed down` first"]
         )
     has = testbed.expected_boards()
     each = max(has.values(), default=0)
@@ -150,7 +154,7 @@ def _same(testbed: LoopbackNomad, clients: int | None, boards: int | None, tls: 
         raise ConfigError(
             [
                 f"the test bed in {testbed.folder} has {len(has)} clients with {each} boards each: "
-                "`edgeyard testbed down` first"
+                "run `edgeyard testbed down` first"
             ]
         )
 
@@ -201,7 +205,7 @@ def _row(agent: Agent, boards: Mapping[str, int], server: bool) -> Row:
 
 
 def _boards(testbed: LoopbackNomad) -> Mapping[str, int]:
-    """Healthy boards by client; empty where the server does not tell."""
+    """Return the healthy boards by client; empty if the server does not answer."""
     if testbed.server.pid is None:
         return {}
     try:
@@ -236,7 +240,7 @@ end it       edgeyard testbed down{elsewhere}"""
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the noun with its verbs."""
+    """Register the group with its commands."""
     group = typer.Typer(
         help="A real Nomad on this machine, for development and demos.",
         no_args_is_help=True,

@@ -1,4 +1,4 @@
-"""``wait`` and ``watch``: following benchmarks to their end."""
+"""``wait`` and ``watch``: follow benchmarks to their end."""
 
 from __future__ import annotations
 
@@ -59,10 +59,12 @@ Tag = Annotated[
 ]
 Timeout = Annotated[
     str | None,
-    typer.Option(metavar="TIME", help="Longest wait, e.g. 90 or '15 min'; then exit 4."),
+    typer.Option(
+        metavar="TIME", help="Maximum time to wait, e.g. 90 or '15 min'; then exit with 4."
+    ),
 ]
 CancelOnTimeout = Annotated[
-    bool, typer.Option("--cancel-on-timeout", help="Cancel what has not ended by then.")
+    bool, typer.Option("--cancel-on-timeout", help="Cancel what has not ended within --timeout.")
 ]
 
 
@@ -74,10 +76,10 @@ def wait(
     timeout: Timeout = None,
     cancel_on_timeout: CancelOnTimeout = False,
 ) -> None:
-    """Wait for the end, and exit as it was.
+    """Wait until benchmarks have ended.
 
-    0 completed, 3 failed or expired, 4 not ended in time, 5 cancelled. Ctrl-C ends the waiting
-    only.
+    The exit status is 0 if all completed, 3 if one failed or expired, 4 if the time was up, 5 if
+    one was cancelled. Ctrl-C ends only the waiting.
     """
     timeout_s = asking.seconds(timeout, "--timeout")
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
@@ -93,9 +95,9 @@ def watch(
     tag: Tag = None,
     timeout: Timeout = None,
 ) -> None:
-    """Watch your benchmarks.
+    """Show the progress of benchmarks until they have ended.
 
-    Those named, or else all of yours that have not ended, until they have. Exits as `wait` does.
+    Without ids: all of your benchmarks that have not ended. The exit status is that of `wait`.
     """
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
     if not chosen:
@@ -104,7 +106,7 @@ def watch(
         )
         chosen = [one.benchmark_id for one in live]
     if not chosen:
-        session.say("nothing of yours is waiting or running")
+        session.report("you have no benchmark that waits or runs")
         return
     finish(session, chosen, asking.seconds(timeout, "--timeout"), False)
 
@@ -112,7 +114,7 @@ def watch(
 def chosen_ids(
     session: Session, given: Sequence[str] | None, campaign: str | None, tag: str | None
 ) -> list[str]:
-    """Return the ids that were named, and those of the campaign and of the label."""
+    """Return the given ids and those of the campaign and of the label."""
     ids = list(given or ())
     if campaign is not None:
         ids += [one.benchmark_id for one in session.client.campaign(campaign)]
@@ -130,10 +132,10 @@ def finish(
     timeout_s: float | None,
     cancel_on_timeout: bool,
 ) -> None:
-    """Wait for all, show how they ended, and exit so.
+    """Wait for all, show how they ended and exit accordingly.
 
     Raises:
-        typer.Exit: Always but where all completed.
+        typer.Exit: With the exit status, unless all completed.
     """
     from edgeyard.benchmark_api.cli.exits import Exit, exit_of
     from edgeyard.benchmark_api.sdk import WaitTimeout
@@ -142,18 +144,18 @@ def finish(
     try:
         states = session.client.wait(ids, timeout_s, check=False)
     except KeyboardInterrupt:
-        plural = "it goes" if len(ids) == 1 else "they go"
-        session.say(
-            f"\nstopped waiting; {plural} on. Take it up again with: {_again(session, ids)}"
+        which = "the benchmark goes" if len(ids) == 1 else "the benchmarks go"
+        session.report(
+            f"\nstopped waiting; {which} on; resume with: {_resume_command(session, ids)}"
         )
         raise typer.Exit(Exit.INTERRUPTED) from None
     except WaitTimeout as error:
         _show_ends(session, list(error.benchmarks))  # type: ignore[arg-type]
-        session.say(f"edgeyard: {error}")
+        session.report(f"edgeyard: {error}")
         if cancel_on_timeout:
             _cancel_all(session, error.benchmark_ids)
         else:
-            session.say(f"Take it up again with: {_again(session, error.benchmark_ids)}")
+            session.report(f"resume with: {_resume_command(session, error.benchmark_ids)}")
         raise typer.Exit(Exit.TIMED_OUT) from None
     _show_ends(session, states)
     status = exit_of(states)
@@ -161,7 +163,7 @@ def finish(
         raise typer.Exit(status)
 
 
-def _again(session: Session, ids: Sequence[str]) -> str:
+def _resume_command(session: Session, ids: Sequence[str]) -> str:
     profile = f" --profile {session.profile}" if session.profile else ""
     return f"edgeyard wait{profile} {' '.join(ids)}"
 
@@ -173,9 +175,9 @@ def _cancel_all(session: Session, ids: Sequence[str]) -> None:
         try:
             session.client.cancel(benchmark_id)
         except StateConflict:
-            session.say(f"{benchmark_id} has ended meanwhile")
+            session.report(f"{benchmark_id} has ended in the meantime")
         else:
-            session.say(f"{benchmark_id} is being cancelled")
+            session.report(f"{benchmark_id} is being cancelled")
 
 
 def _show_ends(session: Session, states: Benchmarks) -> None:
@@ -211,6 +213,6 @@ def _end_row(benchmark: Benchmark) -> dict[str, object]:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the verbs."""
+    """Register the commands."""
     verb(app, "wait")(wait)
     verb(app, "watch")(watch)

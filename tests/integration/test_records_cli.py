@@ -49,8 +49,8 @@ def test_the_same_policy_decides_the_same(ran: tuple[Path, list[CycleResult]]) -
     assert placed
     assert code == 0
     assert out == (
-        f"3 cycles, 3 decided the same; {placed} placements then, {placed} now; "
-        "0 places in the queue differ\n"
+        f"3 cycles, 3 decided the same; {placed} placements recorded, {placed} replayed; "
+        "0 positions in the queue differ\n"
     )
 
 
@@ -102,7 +102,7 @@ def test_where_no_board_differs_what_else_does_is_told(
 def test_a_folder_without_a_server_s_data_is_named(verb: list[str], tmp_path: Path) -> None:
     code, _, err = run(*verb, "--data-dir", tmp_path)
     assert code == 2
-    assert f"{tmp_path} holds no database" in err
+    assert f"{tmp_path} has no database" in err
 
 
 def test_an_unknown_policy_is_named(ran: tuple[Path, list[CycleResult]]) -> None:

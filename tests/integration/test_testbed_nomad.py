@@ -97,7 +97,7 @@ def test_a_test_bed_outlives_its_starter_and_a_crash_and_leaves_nothing(folder: 
 
     again = cli(folder, "up")
     assert (again.returncode, json.loads(cli(folder, "status", "--json").stdout)) == (0, told)
-    assert "runs already" in again.stderr
+    assert "is running already" in again.stderr
     other = cli(folder, "up", "--boards", "3")
     assert other.returncode == 1
     assert "1 clients with 2 boards each" in other.stderr
