@@ -49,7 +49,7 @@ from edgeyard.scheduler.model.decision import CycleInput, PendingBenchmark
 from edgeyard.scheduler.model.forecast import HIGH, LOW
 from edgeyard.scheduler.model.history import History, PastRun, RunKind
 from edgeyard.scheduler.model.knowledge import Knowledge
-from edgeyard.scheduler.prediction.calibration import score, stretch_of
+from edgeyard.scheduler.prediction.calibration import interval_scale_of, nonconformity_score
 from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.forecast import forecasts
 
@@ -165,8 +165,8 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
             POLICY,
             registry(entry_points=False).resolve(POLICY),
         )
-        stretch = stretch_of(scores)
-        found = forecasts(result.decided.forecast_input, stretch=stretch)
+        interval_scale = interval_scale_of(scores)
+        found = forecasts(result.decided.forecast_input, interval_scale=interval_scale)
         order = [int(each) for each in result.order]
         run_s = np.array([block[k].run_s for k in order])
         truth.append(_ends(run_s[:, None])[:, 0])
@@ -176,7 +176,7 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
         plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
         told = [found[str(k)] for k in order]
         for each, wait_s in zip(told, (truth[-1] - run_s).tolist(), strict=True):
-            scored = score(each, NOW + timedelta(seconds=wait_s), stretch)
+            scored = nonconformity_score(each, NOW + timedelta(seconds=wait_s), interval_scale)
             if scored is not None:
                 scores.append(scored)
         ours.append(

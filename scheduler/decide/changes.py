@@ -124,7 +124,7 @@ def what_would_change(
     bounds: Bounds | None = None,
     now: datetime | None = None,
     foretold: Forecast | None = None,
-    stretch: IntervalScale | None = None,
+    interval_scale: IntervalScale | None = None,
     left_s: Callable[[], float] | None = None,
 ) -> Changes:
     """Try what a user could change.
@@ -136,7 +136,7 @@ def what_would_change(
         now: No start is told before; None: the cycle's own time.
         foretold: The newest forecast of the benchmark, from which gains are counted; None: the
             cycle's own.
-        stretch: Of waits, as `edgeyard.scheduler.prediction.forecast.forecasts` has it.
+        interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
         left_s: How much time is left; who is not tried for want of it is told. None: any.
 
     Raises:
@@ -144,7 +144,7 @@ def what_would_change(
     """
     bounds, now = bounds or Bounds(), max(now or then.now, then.now)
     own = then.pending[then.row_of_id[benchmark_id]]
-    again = _Again(then, own, stretch)
+    again = _Again(then, own, interval_scale)
     base = again.expected(own)
     told = _Told(own, base, now, foretold)
     reachable = None if told.in_time(base) else _reachable(own, base, again, told)
@@ -416,10 +416,10 @@ class _Again:
     """A cycle, to be decided again with one benchmark changed."""
 
     def __init__(
-        self, then: Decisions, own: PendingBenchmark, stretch: IntervalScale | None
+        self, then: Decisions, own: PendingBenchmark, interval_scale: IntervalScale | None
     ) -> None:
         self._then = then
-        self._stretch = stretch
+        self._interval_scale = interval_scale
         self._own = then.row_of_id[own.benchmark_id]
         self._parts: dict[frozenset[str], _Part] = {}
         self._known: dict[PendingBenchmark, _Expected | None] = {}
@@ -452,7 +452,7 @@ class _Again:
             result.decided.forecast_input,
             changed.benchmark_id,
             samples=_SAMPLES,
-            stretch=self._stretch,
+            interval_scale=self._interval_scale,
         )
         if found is None:
             return None

@@ -103,7 +103,7 @@ class Explanations:
         benchmark_id: str,
         bounds: Bounds | None = None,
         foretold: Forecast | None = None,
-        stretch: IntervalScale | None = None,
+        interval_scale: IntervalScale | None = None,
     ) -> Changes | None:
         """What would let it start sooner, by deciding again the newest cycle in which it waits.
 
@@ -111,7 +111,7 @@ class Explanations:
             benchmark_id: Of the benchmark.
             bounds: What its user may ask for.
             foretold: Its newest forecast, with which the answer agrees.
-            stretch: As that was made with.
+            interval_scale: The one that forecast was made with.
 
         Returns:
             None where it does not wait.
@@ -136,7 +136,7 @@ class Explanations:
             bounds=bounds,
             now=self._clock.now(),
             foretold=foretold,
-            stretch=stretch,
+            interval_scale=interval_scale,
             left_s=lambda: until_s - self._clock.monotonic_s(),
         )
 

@@ -11,7 +11,11 @@ from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.forecast import Coverage, Forecast, Forecasts
 from edgeyard.scheduler.ports import Clock, Store
-from edgeyard.scheduler.prediction.calibration import IntervalScale, score, stretch_of
+from edgeyard.scheduler.prediction.calibration import (
+    IntervalScale,
+    interval_scale_of,
+    nonconformity_score,
+)
 from edgeyard.scheduler.prediction.forecast import forecasts
 
 REMEMBERED = 500
@@ -23,7 +27,7 @@ class Forecaster:
 
     Attributes:
         latest: The newest forecasts.
-        stretch: By how much waits are stretched, as earlier ones turned out.
+        interval_scale: By how much waits are widened, as earlier forecasts turned out.
         coverage: How earlier ones turned out.
     """
 
@@ -34,7 +38,7 @@ class Forecaster:
         self._clock = clock
         self._observe = observe
         self.latest = Forecasts()
-        self.stretch: IntervalScale | None = None
+        self.interval_scale: IntervalScale | None = None
         self.coverage = Coverage()
         self._seen: Decisions | None = None
         self._first: dict[str, tuple[Forecast, IntervalScale | None]] = {}
@@ -53,13 +57,13 @@ class Forecaster:
         decided = outcome.decided
         self._seen = decided
         began = self._clock.monotonic_s()
-        found = forecasts(decided.forecast_input, stretch=self.stretch)
+        found = forecasts(decided.forecast_input, interval_scale=self.interval_scale)
         took_s = self._clock.monotonic_s() - began
         self.latest = Forecasts(made_at=decided.now, by_id=found, took_s=took_s)
         live = {each.benchmark_id for each in decided.pending}
         live |= {each.benchmark_id for each in decided.holders}
         for benchmark_id, forecast in found.items():
-            self._first.setdefault(benchmark_id, (forecast, self.stretch))
+            self._first.setdefault(benchmark_id, (forecast, self.interval_scale))
         self._look_back(live)
         return took_s
 
@@ -77,20 +81,22 @@ class Forecaster:
         for benchmark in ended:
             if benchmark.ended_at is None:
                 continue
-            forecast, stretch = self._first.pop(benchmark.benchmark_id)
+            forecast, interval_scale = self._first.pop(benchmark.benchmark_id)
             if benchmark.started_at is not None:
-                self._learn(forecast, stretch, benchmark.started_at)
+                self._learn(forecast, interval_scale, benchmark.started_at)
             if benchmark.status is Status.COMPLETED:
                 self._tell(forecast, benchmark.ended_at)
-        self.stretch = stretch_of(self._scores)
+        self.interval_scale = interval_scale_of(self._scores)
         known = {benchmark.benchmark_id for benchmark in ended}
         for benchmark_id in gone:
             if benchmark_id not in known:
                 del self._first[benchmark_id]
 
-    def _learn(self, told: Forecast, stretch: IntervalScale | None, started_at: datetime) -> None:
+    def _learn(
+        self, told: Forecast, interval_scale: IntervalScale | None, started_at: datetime
+    ) -> None:
         """From one that waited and started; bounds of unknown kinds teach nothing."""
-        found = score(told, started_at, stretch)
+        found = nonconformity_score(told, started_at, interval_scale)
         if told.grounded and told.place is not None and found is not None:
             self._scores.append(found)
 

@@ -103,7 +103,7 @@ def preview(
     files: Sequence[BenchmarkFile],
     user_id: str,
     now: datetime,
-    stretch: IntervalScale | None = None,
+    interval_scale: IntervalScale | None = None,
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
@@ -111,7 +111,7 @@ def preview(
     to be here: how long that takes nobody knows.
 
     Args:
-        stretch: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
+        interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
     """
     candidate, result = _decided(cycle, description, files, user_id, now)
     explanation = result.explanation(CANDIDATE_ID)
@@ -120,7 +120,9 @@ def preview(
     return Preview(
         explanation=explanation,
         hcl=_hcl(candidate, explanation, settings),
-        forecast=forecast_of(result.decided.forecast_input, CANDIDATE_ID, stretch=stretch),
+        forecast=forecast_of(
+            result.decided.forecast_input, CANDIDATE_ID, interval_scale=interval_scale
+        ),
     )
 
 
@@ -134,16 +136,19 @@ class SubmissionForecaster:
     """
 
     def __init__(
-        self, cycle: Cycle, clock: Clock, stretch: Callable[[], IntervalScale | None] = lambda: None
+        self,
+        cycle: Cycle,
+        clock: Clock,
+        interval_scale: Callable[[], IntervalScale | None] = lambda: None,
     ) -> None:
         """Nothing is read before `of`.
 
         Args:
-            stretch: As for `edgeyard.scheduler.prediction.forecast.forecasts`, as of now.
+            interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`, as of now.
         """
         self._cycle = cycle
         self._clock = clock
-        self._stretch = stretch
+        self._interval_scale = interval_scale
         self._lock = threading.Lock()
         self._next_s = -math.inf
         self._last: _CachedForecast | None = None
@@ -206,7 +211,9 @@ class SubmissionForecaster:
         _, result = _decided(
             self._cycle, description, files, user_id, self._clock.now(), MAX_PLUGIN_WAIT_S
         )
-        return forecast_of(result.decided.forecast_input, CANDIDATE_ID, stretch=self._stretch())
+        return forecast_of(
+            result.decided.forecast_input, CANDIDATE_ID, interval_scale=self._interval_scale()
+        )
 
 
 def _decided(

@@ -153,7 +153,7 @@ class Engine:
             parts.store, parts.files, self.boards, parts.clock, parts.observe
         )
         self._submission_forecaster = SubmissionForecaster(
-            parts.cycle, parts.clock, lambda: self._parts.forecaster.stretch
+            parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scale
         )
         self._outages = Outages()
         self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s)
@@ -218,9 +218,9 @@ class Engine:
     ) -> Preview:
         """What a dry run answers; changes nothing. Any thread."""
         parts = self._parts
-        stretch = parts.forecaster.stretch
+        interval_scale = parts.forecaster.interval_scale
         now = parts.clock.now()
-        return preview(parts.cycle, parts.render, description, files, user_id, now, stretch)
+        return preview(parts.cycle, parts.render, description, files, user_id, now, interval_scale)
 
     def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
         """Of a benchmark that is about to be submitted; see `SubmissionForecaster`. Any thread."""
@@ -244,8 +244,8 @@ class Engine:
         Raises:
             NotFound: No cycle has looked at it yet.
         """
-        foretold, stretch = self.forecast(benchmark_id), self._parts.forecaster.stretch
-        return self._parts.explanations.changes(benchmark_id, bounds, foretold, stretch)
+        forecast, scale = self.forecast(benchmark_id), self._parts.forecaster.interval_scale
+        return self._parts.explanations.changes(benchmark_id, bounds, forecast, scale)
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int

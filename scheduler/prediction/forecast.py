@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.model.forecast import HIGH, LOW, MIDDLE, Forecast
-from edgeyard.scheduler.prediction.calibration import IntervalScale, stretched
+from edgeyard.scheduler.prediction.calibration import IntervalScale, rescaled
 from edgeyard.scheduler.prediction.simulated_lab import ForecastInput, RunSampler, SimulatedLab
 
 SAMPLES = 64
@@ -58,26 +58,26 @@ class WaitSamples:
 
 
 def forecasts(
-    given: ForecastInput, *, samples: int = SAMPLES, stretch: IntervalScale | None = None
+    given: ForecastInput, *, samples: int = SAMPLES, interval_scale: IntervalScale | None = None
 ) -> dict[str, Forecast]:
     """Predict start and end of all benchmarks that run or wait.
 
     Args:
         given: What a cycle found out.
         samples: Futures to draw.
-        stretch: By how much waits are widened, as earlier forecasts turned out; None: not at all.
+        interval_scale: By how much waits are widened; None: not at all.
 
     Returns:
         By id of the benchmark. Those of which no time is known are missing.
     """
-    futures = roll(given, samples=samples)
+    futures = sample_futures(given, samples=samples)
     now = given.batch.now
     found = {}
     for number, job in enumerate(futures.jobs.tolist()):
         each = given.pending[job]
         # while its files are fetched nobody knows when it is ready, but its place counts
         if each.not_ready is None and np.isfinite(futures.finishes[number]).all():
-            found[each.benchmark_id] = _forecast(given, futures, number, stretch)
+            found[each.benchmark_id] = _forecast(given, futures, number, interval_scale)
     for holder, ends in zip(given.holders, futures.ends, strict=True):
         if holder.started_at is not None and not holder.ending:
             low, middle, high = _moments(ends, now)
@@ -102,7 +102,7 @@ def forecast_of(
     benchmark_id: str,
     *,
     samples: int = SAMPLES,
-    stretch: IntervalScale | None = None,
+    interval_scale: IntervalScale | None = None,
 ) -> Forecast | None:
     """Predict start and end of one benchmark that waits, or was placed now.
 
@@ -112,21 +112,23 @@ def forecast_of(
         given: As for `forecasts`.
         benchmark_id: Of a pending benchmark.
         samples: As for `forecasts`.
-        stretch: As for `forecasts`.
+        interval_scale: As for `forecasts`.
 
     Returns:
         None where no time is known.
     """
-    futures = roll(given, samples=samples, last=benchmark_id)
+    futures = sample_futures(given, samples=samples, last=benchmark_id)
     jobs = futures.jobs
     if not len(jobs) or jobs[-1] != given.row_of_id[benchmark_id]:
         return None
     if not np.isfinite(futures.finishes[-1]).all():
         return None
-    return _forecast(given, futures, len(jobs) - 1, stretch)
+    return _forecast(given, futures, len(jobs) - 1, interval_scale)
 
 
-def roll(given: ForecastInput, *, samples: int = SAMPLES, last: str | None = None) -> WaitSamples:
+def sample_futures(
+    given: ForecastInput, *, samples: int = SAMPLES, last: str | None = None
+) -> WaitSamples:
     """Draw futures; the same arguments give the same ones.
 
     Args:
@@ -168,12 +170,12 @@ def roll(given: ForecastInput, *, samples: int = SAMPLES, last: str | None = Non
 
 
 def _forecast(
-    given: ForecastInput, futures: WaitSamples, number: int, stretch: IntervalScale | None
+    given: ForecastInput, futures: WaitSamples, number: int, interval_scale: IntervalScale | None
 ) -> Forecast:
     """Summarise the futures of one benchmark, the ``number``-th that was simulated."""
     job, now = int(futures.jobs[number]), given.batch.now
     each = given.pending[job]
-    starts = stretched(futures.starts[number], float(futures.soonest[number]), stretch)
+    starts = rescaled(futures.starts[number], float(futures.soonest[number]), interval_scale)
     finishes = starts + (futures.finishes[number] - futures.starts[number])  # runs stay as drawn
     start_low, start, start_high = _moments(starts, now)
     finish_low, finish, finish_high = _moments(finishes, now)

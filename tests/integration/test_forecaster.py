@@ -121,14 +121,14 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
         lab.turn()
         forecaster.run()
     assert forecaster.coverage == Coverage(held=4 + MIN_SCORES, ended=4 + 2 * MIN_SCORES)
-    assert forecaster.stretch is not None
-    assert forecaster.stretch.late > 4.0
+    assert forecaster.interval_scale is not None
+    assert forecaster.interval_scale.late > 4.0
     runs, waits, later = foretold()
     assert abs(later.start - later.made_at - (first.start - first.made_at)) < timedelta(seconds=2)
     assert first.start_high - first.made_at < timedelta(seconds=15)
     assert later.start_high - later.made_at > timedelta(seconds=25)
     assert would(lab, a_model()).forecast is not None
-    told = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.stretch).of(
+    told = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.interval_scale).of(
         asking(), "ann"
     )
     plain = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")

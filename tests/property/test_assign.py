@@ -19,7 +19,7 @@ from edgeyard.scheduler.model.benchmark import Binding
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Knowledge, Lease
-from edgeyard.scheduler.prediction.forecast import roll
+from edgeyard.scheduler.prediction.forecast import sample_futures
 from tests.builders.decision import cycle, places
 
 UIDS = tuple(f"rpi4b-0001-000{number}" for number in range(1, 5))
@@ -266,9 +266,9 @@ def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
         cool_down_s=cool_down_s,
     )
     decided = result.decided
-    rolled = roll(decided.forecast_input, samples=8)
-    assert set(rolled.jobs.tolist()) == set(range(len(asked)))
-    for job, starts in zip(rolled.jobs.tolist(), rolled.starts, strict=True):
+    futures = sample_futures(decided.forecast_input, samples=8)
+    assert set(futures.jobs.tolist()) == set(range(len(asked)))
+    for job, starts in zip(futures.jobs.tolist(), futures.starts, strict=True):
         assert (starts == 0.0).all() if decided.placed(job) else (starts > 0.0).all()
 
 

@@ -17,7 +17,7 @@ from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.history import History, PastRun
 from edgeyard.scheduler.model.knowledge import Entitlement, Knowledge, Lease
 from edgeyard.scheduler.prediction.calibration import IntervalScale
-from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts, roll
+from edgeyard.scheduler.prediction.forecast import forecast_of, forecasts, sample_futures
 from tests.builders.decision import cycle
 
 A, B = "rpi4b-0001-0001", "rpi4b-0001-0002"
@@ -61,7 +61,7 @@ def foretold(
     holders: Sequence[BoardHolder] = (),
     cool_down_s: float = 0.0,
     hold_quantile: float = 1.0,
-    stretch: IntervalScale | None = None,
+    interval_scale: IntervalScale | None = None,
     **known: object,
 ) -> dict[str, Forecast]:
     held = {each.target_uid for each in holders}
@@ -73,7 +73,7 @@ def foretold(
         cool_down_s=cool_down_s,
         hold_quantile=hold_quantile,
     )
-    return forecasts(result.decided.forecast_input, stretch=stretch)
+    return forecasts(result.decided.forecast_input, interval_scale=interval_scale)
 
 
 def in_s(forecast: Forecast) -> tuple[float, float]:
@@ -174,7 +174,9 @@ def test_waits_are_stretched_and_runs_are_not() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
     plain = foretold(queue(6), runs=runs, uids=(A,))
-    wide = foretold(queue(6), runs=runs, uids=(A,), stretch=IntervalScale(late=4.0, early=2.0))
+    wide = foretold(
+        queue(6), runs=runs, uids=(A,), interval_scale=IntervalScale(late=4.0, early=2.0)
+    )
     assert wide["b0"] == plain["b0"]  # begins at once
     last, stretched = plain["b5"], wide["b5"]
     assert in_s(stretched) == pytest.approx(in_s(last), rel=0.05)
@@ -192,11 +194,11 @@ def test_a_stretched_wait_begins_no_sooner_than_a_lease_ends_or_a_start_is_due()
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
     wide = IntervalScale(late=8.0, early=8.0)
-    leased = foretold(queue(3), runs=runs, uids=(A,), stretch=wide, leases=(lease(0, 50),))
+    leased = foretold(queue(3), runs=runs, uids=(A,), interval_scale=wide, leases=(lease(0, 50),))
     assert min(each.start_low for each in leased.values()) == NOW + timedelta(seconds=50)
     due = NOW + timedelta(seconds=30)
     later = queue(4)[:3] + queue(4, start_time=due)[3:]
-    found = foretold(later, runs=runs, uids=(A,), stretch=wide)
+    found = foretold(later, runs=runs, uids=(A,), interval_scale=wide)
     assert due <= found["b3"].start_low
 
 
@@ -288,8 +290,8 @@ def test_the_same_state_gives_the_same_forecast() -> None:
 
 def test_one_sample_is_the_future_of_medians() -> None:
     result = cycle(snapshot_of([board(A)]), queue(3), knowledge=Knowledge(runs=STEADY))
-    rolled = roll(result.decided.forecast_input, samples=1)
-    assert rolled.starts[:, 0] == pytest.approx([0.0, 10.0, 20.0], abs=0.05)
+    futures = sample_futures(result.decided.forecast_input, samples=1)
+    assert futures.starts[:, 0] == pytest.approx([0.0, 10.0, 20.0], abs=0.05)
 
 
 def test_while_the_cluster_is_silent_the_last_that_is_known_is_rolled_forward() -> None:
@@ -342,6 +344,6 @@ class TestSharedCores:
         free = [replace(each, busy=False) for each in self.BOARDS]
         jobs = [pending("a", target_uid=A), pending("b", target_uid=B)]
         result = cycle(snapshot_of(free), jobs, knowledge=Knowledge(runs=STEADY))
-        rolled = roll(result.decided.forecast_input)
-        first, second = sorted(range(2), key=lambda number: rolled.starts[number].max())
-        assert (rolled.starts[second] >= rolled.finishes[first]).all()
+        futures = sample_futures(result.decided.forecast_input)
+        first, second = sorted(range(2), key=lambda number: futures.starts[number].max())
+        assert (futures.starts[second] >= futures.finishes[first]).all()
