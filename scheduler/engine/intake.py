@@ -26,8 +26,8 @@ from edgeyard.errors import (
 from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.quotas import check_queue, check_stored, of_account
+from edgeyard.scheduler.engine.retry import is_retryable
 from edgeyard.scheduler.model.benchmark import (
-    RETRIED,
     TERMINAL,
     Benchmark,
     BenchmarkFile,
@@ -177,7 +177,7 @@ def _fetched(
                 category=FailureCategory(error.category), sentence=f"{file.name}: {error.sentence}"
             )
         wait_s = next(pauses, None)
-        if failure.category not in RETRIED or wait_s is None:
+        if not is_retryable(failure) or wait_s is None:
             return failure
         pause(wait_s)
         if cancelled():

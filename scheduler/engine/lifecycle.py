@@ -14,6 +14,13 @@ from datetime import datetime
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import charging
+from edgeyard.scheduler.engine.retry import (
+    budget_of,
+    decide_retry,
+    history_of,
+    is_preemption,
+    losses_after,
+)
 from edgeyard.scheduler.model.accounts import Charge
 from edgeyard.scheduler.model.attempt import (
     LIVE_ATTEMPTS,
@@ -23,7 +30,6 @@ from edgeyard.scheduler.model.attempt import (
 )
 from edgeyard.scheduler.model.benchmark import (
     ABSENCE,
-    RETRIED,
     TERMINAL,
     Benchmark,
     BenchmarkFile,
@@ -44,17 +50,8 @@ from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 from edgeyard.scheduler.prediction.repeatability import own_error
 
-MAX_LOST_IN_A_ROW = 20
-"""Attempts in a row that were lost with the server or their host, before a benchmark is given up
-because its task may be what kills them. A death of the server while the benchmark waits shows that
-others kill it, and the count begins again: see `reset_losses`."""
-
 DEFAULT_MAX_RUN_S = 900.0
 """As the setting ``default_user_time_s``, which the engine hands over."""
-
-MAX_PREEMPTED_ATTEMPTS = 10
-"""Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
-before (``[preemption] max_preemptions`` of the policy); a cluster that preempts can't be told."""
 
 OWN_TASK = "task"
 """Sender of what came with an attempt's own token."""
@@ -767,7 +764,7 @@ def _end(
     report: Mapping[str, object] | None = None,
 ) -> Attempt:
     """End the attempt, then its benchmark: completed, tried again, or failed."""
-    if _is_preemption(failure):
+    if is_preemption(failure):
         attempt = replace(attempt, counts=False)
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     # Stopped because its owner wanted it, or because an earlier attempt's result came after all:
@@ -795,60 +792,27 @@ def _end(
         done = replace(benchmark, progress=100.0, phase=None, target_uid=saved.target_uid)
         _move(uow, done, Status.COMPLETED, now, {})
         return saved
-    if _is_preemption(failure) and saved.stopping is None:
+    if is_preemption(failure) and saved.stopping is None:
         data = {"attempt": saved.number, "target_uid": saved.target_uid, "by": "the cluster"}
         _log(uow, benchmark, now, "benchmark.preempted", data)
-    attempts = uow.attempts.of(attempt.benchmark_id)
-    used = sum(1 for each in attempts if each.counts)
-    preempted = sum(1 for each in attempts if _is_preemption(each.failure))
-    lost_in_a_row = benchmark.lost_in_a_row
-    if not _was_taken_back(saved):
-        was_lost = not saved.counts and not _is_preemption(failure)
-        lost_in_a_row = lost_in_a_row + 1 if was_lost else 0
-    again = (
-        failure.category in RETRIED or not saved.counts
-    ) and used <= benchmark.description.max_retries
-    if again and lost_in_a_row < MAX_LOST_IN_A_ROW and preempted < MAX_PREEMPTED_ATTEMPTS:
-        _move(
-            uow,
-            replace(
-                benchmark,
-                waiting=None,
-                phase=None,
-                progress=None,
-                started_at=None,
-                lost_in_a_row=lost_in_a_row,
-            ),
-            Status.PENDING,
-            now,
-            {"retry": True, **_told(failure)},
+    lost_in_a_row = losses_after(benchmark.lost_in_a_row, budget_of(failure, saved))
+    history = history_of(benchmark, uow.attempts.of(attempt.benchmark_id), lost_in_a_row)
+    decision = decide_retry(failure, saved, benchmark.description, history)
+    failure = decision.failure
+    if decision.retry:
+        again = replace(
+            benchmark,
+            waiting=None,
+            phase=None,
+            progress=None,
+            started_at=None,
+            lost_in_a_row=lost_in_a_row,
         )
+        _move(uow, again, Status.PENDING, now, {"retry": True, **_told(failure)})
     else:
-        if _is_preemption(failure):
-            failure = Failure(
-                category=FailureCategory.PREEMPTED_TOO_OFTEN,
-                sentence=f"it was stopped {preempted} times for more urgent benchmarks",
-            )
-        elif lost_in_a_row >= MAX_LOST_IN_A_ROW:
-            failure = Failure(
-                category=failure.category,
-                sentence=f"the server or its host died {lost_in_a_row} times in a row while it ran,"
-                f" and not while it waited; the last time: {failure.sentence}",
-            )
-        _move(
-            uow, replace(benchmark, failure=failure, phase=None), Status.FAILED, now, _told(failure)
-        )
+        failed = replace(benchmark, failure=failure, phase=None)
+        _move(uow, failed, Status.FAILED, now, _told(failure))
     return saved
-
-
-def _was_taken_back(attempt: Attempt) -> bool:
-    """Whether Edgeyard stopped its job because the cluster did not start it: it only waited."""
-    return (
-        not attempt.counts
-        and attempt.started_at is None
-        and attempt.stopping is not None
-        and attempt.stopping.category is FailureCategory.CLUSTER
-    )
 
 
 def _move(
@@ -973,15 +937,11 @@ def _amended(
     return amended
 
 
-def _is_preemption(failure: Failure | None) -> bool:
-    return failure is not None and failure.category is FailureCategory.PREEMPTED
-
-
 def _failure_by_report(attempt: Attempt, report: Mapping[str, object]) -> Failure | None:
     """What the report says; that it was stopped for another is no error of a preempted one."""
     failure = _reported_failure(report)
     stopped = attempt.stopping or attempt.task_failure
-    return stopped if failure is not None and _is_preemption(stopped) else failure
+    return stopped if failure is not None and is_preemption(stopped) else failure
 
 
 def _reported_failure(report: Mapping[str, object]) -> Failure | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,6 +9,7 @@ from datetime import datetime, timedelta
 from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.downloads import Download
+from edgeyard.scheduler.engine.retry import FREE_LOSSES, past_decisions
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -24,15 +24,6 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import DECIDED_ELSEWHERE, BoardHolder, PendingBenchmark
 from edgeyard.scheduler.ports import Clock, UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
-
-RETRY_BACKOFF_S = 10.0
-MAX_RETRY_BACKOFF_S = 300.0
-"""Before the first further try on a board that the benchmark names; each failure doubles it. Where
-others may run it, another board is tried at once."""
-
-FREE_LOSSES = 3
-"""Attempts in a row that were lost with the server or their host and are tried again at once. After
-further ones it waits as after failures: whether the server lives meanwhile shows who kills it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,14 +178,19 @@ class QueueCache:
         )
 
     def _live_benchmark(self, benchmark: Benchmark, earlier: Sequence[Attempt]) -> LiveBenchmark:
+        decisions = past_decisions(benchmark, earlier)
+        waits = [each.not_before for each in decisions if each.not_before is not None]
+        resting = {
+            each.tried_uid: each.avoid_until
+            for each in decisions
+            if each.tried_uid is not None and each.avoid_until is not None
+        }
+        tried = frozenset(each.tried_uid for each in decisions if each.tried_uid is not None)
         return LiveBenchmark(
             benchmark,
-            replace(
-                pending_of(benchmark, _tried(earlier), self._start_lead),
-                resting=_resting(benchmark, earlier),
-            ),
+            replace(pending_of(benchmark, tried, self._start_lead), resting=tuple(resting.items())),
             max([benchmark.submit_time, *(each.ended_at for each in earlier if each.ended_at)]),
-            _retry_at(benchmark, earlier),
+            max(waits, default=None),
         )
 
     def _expiry(self, live: LiveBenchmark) -> Expiry | None:
@@ -327,46 +323,6 @@ def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt
     return uow.attempts.of(benchmark.benchmark_id)
 
 
-def _retry_at(benchmark: Benchmark, attempts: Sequence[Attempt]) -> datetime | None:
-    """From when on it is tried again: after failures on the board that it names, or losses."""
-    times: list[datetime] = []
-    ends = [each.ended_at for each in attempts if each.ended_at is not None]
-    if ends and benchmark.lost_in_a_row > FREE_LOSSES:
-        times.append(max(ends) + _backoff(benchmark.lost_in_a_row - FREE_LOSSES))
-    failures = [end for ends_there in _failures_by_board(attempts).values() for end in ends_there]
-    if failures and _is_pinned(benchmark):
-        times.append(max(failures) + _backoff(len(failures)))
-    return max(times, default=None)
-
-
-def _is_pinned(benchmark: Benchmark) -> bool:
-    return benchmark.description.target_uid is not None and not benchmark.unpinned
-
-
-def _failures_by_board(attempts: Sequence[Attempt]) -> Mapping[str | None, Sequence[datetime]]:
-    """When attempts failed that count, by board; None where it is not known."""
-    found: defaultdict[str | None, list[datetime]] = defaultdict(list)
-    for each in attempts:
-        if each.counts and each.failure is not None and each.ended_at is not None:
-            found[each.target_uid].append(each.ended_at)
-    return found
-
-
-def _resting(benchmark: Benchmark, attempts: Sequence[Attempt]) -> tuple[tuple[str, datetime], ...]:
-    """Boards that failed it, and until when it goes to others or waits; see `_retry_at`."""
-    if _is_pinned(benchmark):
-        return ()
-    return tuple(
-        (uid, max(ends) + _backoff(len(ends)))
-        for uid, ends in _failures_by_board(attempts).items()
-        if uid is not None
-    )
-
-
-def _backoff(count: int) -> timedelta:
-    return timedelta(seconds=min(RETRY_BACKOFF_S * 2.0 ** (count - 1), MAX_RETRY_BACKOFF_S))
-
-
 def _backing_off(benchmark: Benchmark, pending: PendingBenchmark, at: datetime) -> PendingBenchmark:
     if benchmark.lost_in_a_row > FREE_LOSSES:
         why = (
@@ -377,14 +333,3 @@ def _backing_off(benchmark: Benchmark, pending: PendingBenchmark, at: datetime) 
         why = f"its last attempt on {pending.target_uid} failed; it is tried there again at"
     waiting = WaitReason(reason=WaitingReason.START_TIME, sentence=f"{why} {at:%Y-%m-%dT%H:%M:%SZ}")
     return replace(pending, not_ready=pending.not_ready or waiting)
-
-
-def _tried(attempts: Sequence[Attempt]) -> frozenset[str]:
-    return frozenset(
-        attempt.target_uid
-        for attempt in attempts
-        if attempt.target_uid is not None
-        and attempt.failure is not None
-        # also a board that never took the job: the cluster may know more than the twin
-        and (attempt.counts or (attempt.queued_at is not None and attempt.started_at is None))
-    )

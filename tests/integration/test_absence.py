@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.lifecycle import MAX_LOST_IN_A_ROW
+from edgeyard.scheduler.engine.retry import MAX_LOST_IN_A_ROW
 from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS, AttemptState
 from edgeyard.scheduler.model.benchmark import FailureCategory, Status
 from edgeyard.scheduler.ports import JobRun

@@ -15,7 +15,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
-from edgeyard.scheduler.engine.queue_cache import RETRY_BACKOFF_S
+from edgeyard.scheduler.engine.retry import RETRY_BACKOFF_S
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status

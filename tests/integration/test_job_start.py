@@ -10,7 +10,7 @@ import pytest
 
 from edgeyard.errors import Conflict
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.lifecycle import MAX_LOST_IN_A_ROW
+from edgeyard.scheduler.engine.retry import MAX_LOST_IN_A_ROW
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Binding, Failure, FailureCategory, Status
 from tests.builders.engine import A, B, Lab

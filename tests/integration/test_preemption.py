@@ -16,6 +16,7 @@ from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.engine.queue_cache import pending_of
+from edgeyard.scheduler.engine.retry import MAX_PREEMPTED_ATTEMPTS
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -252,7 +253,7 @@ def test_nobody_is_preempted_for_ever(lab: Lab) -> None:
 def test_a_cluster_that_preempts_again_and_again_ends_it_as_preempted_too_often(lab: Lab) -> None:
     victim = lab.submit(max_retries=0)
     by_cluster = Failure(category=FailureCategory.PREEMPTED, sentence="evicted")
-    for _ in range(lifecycle.MAX_PREEMPTED_ATTEMPTS):
+    for _ in range(MAX_PREEMPTED_ATTEMPTS):
         assert lab.show(victim).status is Status.PENDING
         lab.cluster.end(lab.running(victim), by_cluster)
         lab.reconciler.run()
@@ -260,7 +261,7 @@ def test_a_cluster_that_preempts_again_and_again_ends_it_as_preempted_too_often(
     assert shown.status is Status.FAILED
     assert shown.failure is not None
     assert shown.failure.category is FailureCategory.PREEMPTED_TOO_OFTEN
-    assert len(lab.events(victim, "benchmark.preempted")) == lifecycle.MAX_PREEMPTED_ATTEMPTS
+    assert len(lab.events(victim, "benchmark.preempted")) == MAX_PREEMPTED_ATTEMPTS
 
 
 def test_of_others_benchmarks_nobody_learns_the_name(lab: Lab) -> None:
