@@ -37,7 +37,14 @@ from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
-from edgeyard.scheduler.model.benchmark import BenchmarkFile, BenchmarkType, Binding, JobDescription
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    BenchmarkType,
+    Binding,
+    JobDescription,
+    WaitingReason,
+    WaitReason,
+)
 from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
 from edgeyard.scheduler.model.files import DownloadGrant
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
@@ -131,9 +138,17 @@ def leader_view(**changes: Any) -> LeaderView:
     return LeaderView(**(given | changes))
 
 
+_WAITING = WaitReason(reason=WaitingReason.BOARD_OFFLINE, sentence="its board is offline")
+
+
 @dataclass
 class FakeEngine:
-    """Places everything on the first board; remembers that it was woken."""
+    """Places everything on the first board of its family; remembers that it was woken.
+
+    Attributes:
+        order: Ids of the benchmarks that wait.
+        explained: Ids of those that a cycle has seen; they are placed unless they wait.
+    """
 
     woken: int = 0
     order: tuple[str, ...] = ()
@@ -162,7 +177,8 @@ class FakeEngine:
     def preview(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> FakePreview:
-        uid = BOARDS[0].target_uid
+        family = description.family
+        uid = next((each.target_uid for each in BOARDS if each.family == family), None)
         explanation = Explanation(
             benchmark_id="dry-run",
             decided_at=datetime.now(UTC),
@@ -172,17 +188,29 @@ class FakeEngine:
             priority=50,
             priority_parts={"type": 50.0},
             verdicts=tuple(
-                Verdict(target_uid=each.target_uid, reason=None, sentence="") for each in BOARDS
+                Verdict(target_uid=each.target_uid, reason=None, sentence="")
+                if each.family == family
+                else Verdict(
+                    target_uid=each.target_uid,
+                    reason=WaitingReason.NO_SUCH_FAMILY,
+                    sentence=f"is of family {each.family}",
+                    never=True,
+                )
+                for each in BOARDS
             ),
-            placement=Placement(
+            placement=None
+            if uid is None
+            else Placement(
                 benchmark_id="dry-run",
                 target_uid=uid,
-                family="rpi4b",
+                family=family,
                 binding=Binding.STRICT,
                 priority=50,
             ),
+            waiting=None if uid else _WAITING,
+            never=uid is None,
         )
-        return FakePreview(explanation, 'job "benchmark-x" {}\n')
+        return FakePreview(explanation, 'job "benchmark-x" {}\n' if uid else "")
 
     def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
         candidate.find()
@@ -191,12 +219,13 @@ class FakeEngine:
     def explanation(self, benchmark_id: str) -> Explanation:
         if benchmark_id not in self.explained:
             raise NotFound("explanation", benchmark_id)
-        return replace(
-            self.preview(
-                JobDescription(model="", runtime="", benchmark_type=BenchmarkType.TYPE1), (), ""
-            ).explanation,
-            benchmark_id=benchmark_id,
+        asked = JobDescription(
+            model="", runtime="", benchmark_type=BenchmarkType.TYPE1, target=BOARDS[0].family
         )
+        placed = replace(self.preview(asked, (), "").explanation, benchmark_id=benchmark_id)
+        if benchmark_id not in self.order:
+            return placed
+        return replace(placed, placement=None, waiting=_WAITING)
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
         return self.forecasts.get(benchmark_id)
@@ -205,6 +234,8 @@ class FakeEngine:
         return Coverage(held=41, ended=50)
 
     def changes(self, benchmark_id: str, bounds: Bounds | None = None) -> Changes | None:
+        if self.explanation(benchmark_id).waiting is None:
+            return None
         return Changes(
             decided_at=NOON,
             start=NOON,

@@ -705,6 +705,8 @@ def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
     assert [verdict["target_uid"] for verdict in told["verdicts"]]
     assert told["placement"]["target_uid"] == "rpi4b-0001-0001"
     assert "changes" not in told
+    assert api.as_().get(f"{path}/explanation?changes").json()["changes"] is None
+    api.engine.order = (benchmark_id,)  # it waits again
     changes = api.as_().get(f"{path}/explanation?changes").json()["changes"]
     assert [(each["field"], each["gain_s"]) for each in changes["changes"]] == [
         ("user_priority", 90.0),
