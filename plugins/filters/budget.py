@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Ledger, Refusal, UserFilter
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 from edgeyard.scheduler.model.run_bounds import MIN_RUN_S
 from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, trial_phrase
@@ -72,11 +73,7 @@ class _Credits(Ledger):
         left, most = self._left.get(self._users[job]), float(self._most[job])
         if left is None or most <= left:
             return None
-        return WaitReason(
-            reason=WaitingReason.BUDGET,
-            sentence=f"it may cost {most:g} credits, and your account has fewer left: waits for "
-            "others of yours to end, or for more credits; a shorter user_time reserves less",
-        )
+        return waiting_reasons.budget(most)
 
     def place(self, job: int) -> None:
         user = self._users[job]

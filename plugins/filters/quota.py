@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.protocols import Ledger, Refusal, UserFilter
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 
 
@@ -54,11 +55,7 @@ class _Running(Ledger):
         most = self._most.get(user)
         if most is None or self._free[job] or self._running[user] < most:
             return None
-        told = "no benchmark" if most == 0 else "1 benchmark" if most == 1 else f"{most} benchmarks"
-        return WaitReason(
-            reason=WaitingReason.QUOTA,
-            sentence=f"your account may have {told} on boards at once: waits for one to end",
-        )
+        return waiting_reasons.quota(most)
 
     def place(self, job: int) -> None:
         self._running[self._users[job]] += 1

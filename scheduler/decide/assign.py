@@ -30,7 +30,8 @@ from edgeyard.scheduler.decide.reservations import (
     reserved_board_reason,
 )
 from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
-from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
+from edgeyard.scheduler.model import waiting_reasons
+from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import PendingBenchmark
 from edgeyard.scheduler.prediction.timeline import Timeline
 
@@ -170,12 +171,7 @@ def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, 
 def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
     """Why a benchmark waits although a board is free: that one has just failed it."""
     uid = batch.snapshot.uids[board]
-    until = dict(each.resting)[uid]
-    return WaitReason(
-        reason=WaitingReason.START_TIME,
-        sentence=f"its last attempt on {uid} failed, and no other board is free: "
-        f"it is tried there again at {until:%Y-%m-%dT%H:%M:%SZ}",
-    )
+    return waiting_reasons.only_free_board_failed(uid, dict(each.resting)[uid])
 
 
 def _reserved_board(row: int, pairs: Pairs, timeline: Timeline, choices: _Choices) -> int:

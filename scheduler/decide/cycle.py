@@ -32,7 +32,6 @@ from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.framework.runner import Fault, PluginRunner
 from edgeyard.scheduler.model.benchmark import Binding, WaitReason
 from edgeyard.scheduler.model.decision import (
-    DECIDED_ELSEWHERE,
     CycleInput,
     Explanation,
     PendingBenchmark,
@@ -172,7 +171,7 @@ def decide(
 
     def guarded() -> list[int]:
         """Who could start now and has waited so long; also who is decided by another policy."""
-        could = ready | np.array([each.not_ready == DECIDED_ELSEWHERE for each in pending], bool)
+        could = ready | np.array([each.has_own_policy for each in pending], bool)
         rows = np.flatnonzero(queue.guarded & could).tolist()
         return [job for job in rows if ledgers.refusal(job) is None]
 

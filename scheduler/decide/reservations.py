@@ -33,14 +33,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
+from edgeyard.scheduler.model import waiting_reasons
+from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.prediction.timeline import (
     Occupancy,
@@ -79,25 +80,13 @@ def own_reservation_reason(timeline: Timeline, job: int) -> WaitReason | None:
     if own is None or own.stated or own.start <= timeline.batch.now:
         return None
     uid = timeline.batch.snapshot.uids[own.board]
-    minute = own.start.astimezone(UTC) + timedelta(seconds=59)
-    return WaitReason(
-        reason=WaitingReason.RESERVED,
-        promised=True,
-        sentence=f"it has waited long enough to have a reservation: {uid} from "
-        f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is reserved there",
-    )
+    return waiting_reasons.own_reservation(uid, own.start)
 
 
 def reserved_board_reason(timeline: Timeline, board: int) -> WaitReason:
     """Return why a benchmark that might not be over in time waits although the board is free."""
     uid = timeline.batch.snapshot.uids[board]
-    start = timeline.next_starts[board].astimezone(UTC)
-    return WaitReason(
-        reason=WaitingReason.RESERVED,
-        promised=True,
-        sentence=f"{uid} is reserved from {start:%Y-%m-%dT%H:%M:%SZ} on, "
-        "and this run might not be over by then",
-    )
+    return waiting_reasons.reserved_board(uid, timeline.next_starts[board])
 
 
 def reserve(

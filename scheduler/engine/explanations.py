@@ -17,7 +17,7 @@ from edgeyard.scheduler.engine.plugin_lock import with_lock, with_max_wait
 from edgeyard.scheduler.engine.replay import Compared, beside
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import Status
-from edgeyard.scheduler.model.decision import DECIDED_ELSEWHERE, Explanation
+from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Store
 from edgeyard.scheduler.prediction.calibration import IntervalScale
@@ -160,4 +160,4 @@ def _waits(decided: Decisions, benchmark_id: str) -> bool:
     job = decided.row_of_id.get(benchmark_id)
     if job is None or decided.placed(job):
         return False
-    return decided.pending[job].not_ready != DECIDED_ELSEWHERE
+    return not decided.pending[job].has_own_policy

@@ -21,6 +21,7 @@ from edgeyard.scheduler.engine.retry import (
     is_preemption,
     losses_after,
 )
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.accounts import Charge
 from edgeyard.scheduler.model.attempt import (
     LIVE_ATTEMPTS,
@@ -39,7 +40,6 @@ from edgeyard.scheduler.model.benchmark import (
     IfUnavailable,
     JobDescription,
     Status,
-    WaitingReason,
     WaitReason,
 )
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
@@ -442,7 +442,7 @@ def blocked(uow: UnitOfWork, told: Sequence[tuple[Benchmark, Attempt, str]], now
     waiting = [
         (
             benchmark,
-            WaitReason(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=why),
+            waiting_reasons.not_started(why),
             attempt.priority,
         )
         for benchmark, attempt, why in told

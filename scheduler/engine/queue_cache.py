@@ -11,6 +11,7 @@ from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.downloads import Download
 from edgeyard.scheduler.engine.retry import FREE_LOSSES, past_decisions
 from edgeyard.scheduler.framework.batch_builder import kind_of
+from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -19,9 +20,8 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
     WaitingReason,
-    WaitReason,
 )
-from edgeyard.scheduler.model.decision import DECIDED_ELSEWHERE, BoardHolder, PendingBenchmark
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
 from edgeyard.scheduler.ports import Clock, UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 
@@ -120,7 +120,7 @@ class QueueCache:
             found = [
                 each
                 if decides(each.benchmark_id)
-                else replace(each, not_ready=each.not_ready or DECIDED_ELSEWHERE)
+                else replace(each, not_ready=each.not_ready or waiting_reasons.own_policy())
                 for each in found
             ]
         campaigns = sorted({each.campaign_id for each in found if each.campaign_id})
@@ -270,15 +270,9 @@ def pending_of(
     asked = benchmark.description
     not_ready = None
     if benchmark.held:
-        not_ready = WaitReason(
-            reason=WaitingReason.HELD,
-            sentence="its owner or an operator has to release it: edgeyard release ID",
-        )
-    elif missing := [file for file in benchmark.files if file.sha256 is None]:
-        names = ", ".join(file.name for file in missing)
-        not_ready = WaitReason(
-            reason=WaitingReason.FETCHING, sentence=f"{names} is being downloaded"
-        )
+        not_ready = waiting_reasons.held()
+    elif missing := [file.name for file in benchmark.files if file.sha256 is None]:
+        not_ready = waiting_reasons.fetching(missing)
     start_time = asked.start_time
     if start_time is not None:
         # Who had a board has had its start: what is tried again waits like all others.
@@ -325,11 +319,7 @@ def _earlier_attempts(uow: UnitOfWork, benchmark: Benchmark) -> Sequence[Attempt
 
 def _backing_off(benchmark: Benchmark, pending: PendingBenchmark, at: datetime) -> PendingBenchmark:
     if benchmark.lost_in_a_row > FREE_LOSSES:
-        why = (
-            f"the server or its host died {benchmark.lost_in_a_row} times in a row while it ran; "
-            "it is tried again at"
-        )
+        waiting = waiting_reasons.lost_too_often(benchmark.lost_in_a_row, at)
     else:
-        why = f"its last attempt on {pending.target_uid} failed; it is tried there again at"
-    waiting = WaitReason(reason=WaitingReason.START_TIME, sentence=f"{why} {at:%Y-%m-%dT%H:%M:%SZ}")
+        waiting = waiting_reasons.pinned_board_failed(pending.target_uid, at)
     return replace(pending, not_ready=pending.not_ready or waiting)

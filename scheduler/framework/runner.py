@@ -26,7 +26,8 @@ from edgeyard.scheduler.framework.protocols import (
     UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Seat
-from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
+from edgeyard.scheduler.model import waiting_reasons
+from edgeyard.scheduler.model.benchmark import WaitReason
 
 _T = TypeVar("_T")
 
@@ -58,22 +59,12 @@ class RecordedFaultError(Exception):
         self.fault = fault
 
 
-def failed_filter_sentence(fault: str) -> str:
-    """Explain to the owner of a benchmark that a filter failed, and who can repair it."""
-    return (
-        f"filter {fault}; nothing that it would judge is placed until an operator repairs it "
-        "or takes it out of the policy"
-    )
-
-
 class DenyAllLedger:
     """The ledger of a filter that failed: it refuses every job, because nobody knows which ones the
     filter would have refused."""
 
     def __init__(self, fault: str) -> None:
-        self._waiting = WaitReason(
-            reason=WaitingReason.FILTER_FAILED, sentence=failed_filter_sentence(fault)
-        )
+        self._waiting = waiting_reasons.failed_filter(fault)
 
     def refusal(self, job: int) -> WaitReason | None:
         """Return the same reason for every job."""

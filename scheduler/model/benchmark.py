@@ -75,6 +75,7 @@ class WaitingReason(StrEnum):
     QUOTA = "quota"
     BUDGET = "budget"
     HELD = "held"
+    OWN_POLICY = "own_policy"  # a policy of its own decides it; seen by other policies alone
     START_TIME = "start_time"  # not due yet
     DEADLINE_UNREACHABLE = "deadline_unreachable"
     CLUSTER_UNREACHABLE = "cluster_unreachable"  # also: the twin is too old to decide on

@@ -68,6 +68,11 @@ class PendingBenchmark:
     probe: bool = False
     model_bytes: int | None = None
 
+    @property
+    def has_own_policy(self) -> bool:
+        """Whether another policy than the present one decides it."""
+        return self.not_ready is not None and self.not_ready.reason is WaitingReason.OWN_POLICY
+
     def resting_uids(self, now: datetime) -> frozenset[str]:
         """Boards that are not to try it again yet."""
         return frozenset(uid for uid, until in self.resting if now < until)
@@ -93,11 +98,6 @@ PER_BENCHMARK = frozenset(
 """Fields of `PendingBenchmark` that do not separate classes: filters and scorers do not depend on
 them, except that ``model_bytes`` follows from ``model_sha256``. Benchmarks that are equal in all
 other fields form a class, for which boards are filtered and scored once."""
-
-DECIDED_ELSEWHERE = WaitReason(
-    reason=WaitingReason.HELD, sentence="a policy of its own decides it, before all others"
-)
-"""Why a benchmark is not ready in cycles of policies that do not decide it."""
 
 MEASURING = frozenset({"measuring", "training"})
 """Phases of a task in which it does what it was sent for; as the runner tells them."""

@@ -126,7 +126,7 @@ class SimulatedLab:
         order = order[np.lexsort((~reserved[order], ~placed[order]))]
         held = [
             (waiting := given.pending[job].not_ready) is not None
-            and waiting.reason is WaitingReason.HELD
+            and waiting.reason in (WaitingReason.HELD, WaitingReason.OWN_POLICY)
             for job in order.tolist()
         ]
         order = order[~np.array(held, dtype=np.bool_)]

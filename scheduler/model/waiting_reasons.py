@@ -1,0 +1,308 @@
+"""Why benchmarks wait: every reason that Edgeyard gives, with its code and its sentence.
+
+To add one: its code in `WaitingReason`, a function here, a call where it is found out. The same
+state gives the same words: nothing that merely passes with time (an age, a countdown) is stated to
+the second, so that a stored reason changes only when something else did.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from edgeyard.scheduler.model.benchmark import IfUnavailable, WaitingReason, WaitReason
+
+_COARSE = tuple(step * 10**power for power in range(1, 7) for step in (1, 2, 5))
+_COARSE_AGES_S = (10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 43200, 86400)
+
+_STATE_WORDS: Mapping[WaitingReason, str] = {
+    WaitingReason.BOARD_BUSY: "busy",
+    WaitingReason.BOARD_OFFLINE: "offline",
+    WaitingReason.BOARD_UNHEALTHY: "unhealthy",
+    WaitingReason.RESERVED: "reserved",
+    WaitingReason.UNKNOWN_BOARD: "not on the inventory",
+    WaitingReason.DEADLINE_UNREACHABLE: "predicted to be too slow",
+    WaitingReason.BUDGET: "predicted to cost too much",
+}
+
+# --- of the benchmark itself, whatever the boards are --------------------------------------------
+
+
+def held() -> WaitReason:
+    """Return the reason of a benchmark that its owner or an operator holds."""
+    return WaitReason(
+        reason=WaitingReason.HELD,
+        sentence="its owner or an operator has to release it: edgeyard release ID",
+    )
+
+
+def fetching(names: Sequence[str]) -> WaitReason:
+    """Return the reason of a benchmark whose files are being downloaded."""
+    return WaitReason(
+        reason=WaitingReason.FETCHING, sentence=f"{', '.join(names)} is being downloaded"
+    )
+
+
+def own_policy() -> WaitReason:
+    """Return the reason that a policy sees for a benchmark which another policy decides."""
+    return WaitReason(
+        reason=WaitingReason.OWN_POLICY,
+        sentence="a policy of its own decides it, before all others",
+    )
+
+
+def starts_later(at: datetime) -> WaitReason:
+    """Return the reason of a benchmark whose start time has not come."""
+    return WaitReason(
+        reason=WaitingReason.START_TIME, sentence=f"it is to start at {_moment(at)}, not before"
+    )
+
+
+def lost_too_often(losses: int, at: datetime) -> WaitReason:
+    """Return the reason of a benchmark that backs off after losses with the server or its host."""
+    return WaitReason(
+        reason=WaitingReason.START_TIME,
+        sentence=f"the server or its host died {losses} times in a row while it ran; "
+        f"it is tried again at {_moment(at)}",
+    )
+
+
+def pinned_board_failed(target_uid: str | None, at: datetime) -> WaitReason:
+    """Return the reason of a benchmark that backs off on the one board that may run it."""
+    return WaitReason(
+        reason=WaitingReason.START_TIME,
+        sentence=f"its last attempt on {target_uid} failed; it is tried there again at "
+        f"{_moment(at)}",
+    )
+
+
+def only_free_board_failed(target_uid: str, at: datetime) -> WaitReason:
+    """Return the reason of a benchmark for which only a board is free that has just failed it."""
+    return WaitReason(
+        reason=WaitingReason.START_TIME,
+        sentence=f"its last attempt on {target_uid} failed, and no other board is free: "
+        f"it is tried there again at {_moment(at)}",
+    )
+
+
+# --- of its user's account -----------------------------------------------------------------------
+
+
+def quota(max_running: int) -> WaitReason:
+    """Return the reason of a benchmark whose user has as many on boards as the account allows."""
+    number = {0: "no benchmark", 1: "1 benchmark"}.get(max_running, f"{max_running} benchmarks")
+    return WaitReason(
+        reason=WaitingReason.QUOTA,
+        sentence=f"your account may have {number} on boards at once: waits for one to end",
+    )
+
+
+def budget(max_credits: float) -> WaitReason:
+    """Return the reason of a benchmark that may cost more credits than its user has left."""
+    return WaitReason(
+        reason=WaitingReason.BUDGET,
+        sentence=f"it may cost {max_credits:g} credits, and your account has fewer left: waits for "
+        "others of yours to end, or for more credits; a shorter user_time reserves less",
+    )
+
+
+# --- of the boards -------------------------------------------------------------------------------
+
+
+def no_known_board() -> WaitReason:
+    """Return the reason where the lab has no board at all."""
+    return WaitReason(reason=WaitingReason.NO_SUCH_FAMILY, sentence="no board is known")
+
+
+def infeasible_sentence(target_uid: str, phrase: str, others: int) -> str:
+    """Return the words for a benchmark that no known board could ever run."""
+    plural = "" if others == 1 else "s"
+    tail = f"; {others} other{plural} fit no better" if others else ""
+    return f"no known board can run it: {target_uid} {phrase}{tail}"
+
+
+def infeasible(reason: WaitingReason, sentence: str) -> WaitReason:
+    """Return the reason of a benchmark that no known board could ever run.
+
+    Args:
+        reason: What the nearest board lacks.
+        sentence: From the filter that refused it, or `infeasible_sentence`.
+    """
+    return WaitReason(reason=reason, sentence=sentence)
+
+
+def failed_filter(fault: str) -> WaitReason:
+    """Return the reason of a benchmark that a failed filter would have to judge."""
+    return WaitReason(
+        reason=WaitingReason.FILTER_FAILED,
+        sentence=f"filter {fault}; nothing that it would judge is placed until an operator repairs "
+        "it or takes it out of the policy",
+    )
+
+
+def refused_board(reason: WaitingReason, target_uid: str, phrase: str) -> WaitReason:
+    """Return the reason of a benchmark that one board alone could run, and not now."""
+    if reason is WaitingReason.BOARD_BUSY:
+        return WaitReason(reason=reason, sentence=f"its board {target_uid} {phrase}")
+    return WaitReason(reason=reason, sentence=f"waits for {target_uid}, which {phrase}")
+
+
+def refused_boards(
+    reason: WaitingReason,
+    target_uid: str,
+    phrase: str,
+    boards: int,
+    others: Mapping[WaitingReason, int],
+) -> WaitReason:
+    """Return the reason of a benchmark that several boards could run, and none now.
+
+    Args:
+        reason: Why the nearest board refuses it.
+        target_uid: The nearest board.
+        phrase: What is wrong with that one, to follow its name.
+        boards: How many boards could run it.
+        others: How many of the others refuse it for which reason.
+    """
+    counts: dict[str, int] = {}
+    for other, count in others.items():
+        word = _STATE_WORDS.get(other, "refused")
+        counts[word] = counts.get(word, 0) + count
+    states = ", ".join(f"{_about(count)} {word}" for word, count in sorted(counts.items()))
+    return WaitReason(
+        reason=reason,
+        sentence=f"waits for one of {boards} boards: {target_uid} {phrase}; others: {states}",
+    )
+
+
+def others_first(target_uid: str, boards: int, ahead: int, *, busy: bool) -> WaitReason:
+    """Return the reason of a benchmark that others come before in the queue.
+
+    Args:
+        target_uid: A board that could run it.
+        boards: How many could.
+        ahead: How many benchmarks come first, from `coarse`.
+        busy: All of these boards are busy.
+    """
+    which = f"its board {target_uid}" if boards == 1 else f"its {boards} boards"
+    if not ahead:
+        # Nobody ahead wants the same boards: they are kept from it by cores that they share.
+        sentence = f"a benchmark that comes first uses the cores of {which}"
+    else:
+        verb, noun = ("comes", "benchmark") if ahead == 1 else ("come", "benchmarks")
+        first = f"{_about(ahead)} {noun} {verb} first"
+        state = f"{which} {'is' if boards == 1 else 'are'} busy"
+        sentence = f"{first}; {state}" if busy else f"{first} for {which}"
+    return WaitReason(reason=WaitingReason.PRIORITY, sentence=sentence)
+
+
+def preemption_under_way(target_uid: str) -> WaitReason:
+    """Return the reason of a benchmark for which a less urgent one is being stopped."""
+    return WaitReason(
+        reason=WaitingReason.BOARD_BUSY,
+        sentence=f"waits for {target_uid}: the less urgent benchmark there makes way for it",
+    )
+
+
+def own_reservation(target_uid: str, start: datetime) -> WaitReason:
+    """Return the reason of a benchmark that has a reservation which begins later."""
+    minute = start.astimezone(UTC) + timedelta(seconds=59)
+    return WaitReason(
+        reason=WaitingReason.RESERVED,
+        promised=True,
+        sentence=f"it has waited long enough to have a reservation: {target_uid} from "
+        f"{minute:%Y-%m-%dT%H:%MZ} on at the latest, after what runs or is reserved there",
+    )
+
+
+def reserved_board(target_uid: str, start: datetime) -> WaitReason:
+    """Return the reason of a benchmark that might run into the reservation of a free board."""
+    return WaitReason(
+        reason=WaitingReason.RESERVED,
+        promised=True,
+        sentence=f"{target_uid} is reserved from {_moment(start)} on, "
+        "and this run might not be over by then",
+    )
+
+
+# --- of the cluster ------------------------------------------------------------------------------
+
+
+def cluster_unreachable(age_s: float, answered_at: datetime | None, max_age_s: float) -> WaitReason:
+    """Return the reason where what is known of the boards is too old to decide on.
+
+    Args:
+        age_s: Age of the last answer.
+        answered_at: When that came; None: there was none.
+        max_age_s: Oldest answer that is decided on.
+    """
+    if answered_at is None:
+        state = "the cluster has not answered yet"
+    else:
+        coarse_s = max((step for step in _COARSE_AGES_S if step <= age_s), default=0)
+        state = (
+            f"the last answer of the cluster is more than {_duration(coarse_s)} old "
+            f"(of {_moment(answered_at)})"
+        )
+    return WaitReason(
+        reason=WaitingReason.CLUSTER_UNREACHABLE,
+        sentence=f"{state}; nothing is placed on knowledge older than {max_age_s:g} s",
+    )
+
+
+def not_started(reason: str) -> WaitReason:
+    """Return the reason of a benchmark whose job the cluster has and does not start.
+
+    Args:
+        reason: In the cluster's words.
+    """
+    return WaitReason(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=reason)
+
+
+# --- of pins -------------------------------------------------------------------------------------
+
+
+def with_pin_outlook(
+    waiting: WaitReason, if_unavailable: IfUnavailable, grace_s: float, *, notified: bool
+) -> WaitReason:
+    """Return the reason of a benchmark whose pinned board is unavailable, and what comes of it.
+
+    Args:
+        waiting: Why it waits.
+        if_unavailable: What its owner wants after the grace time.
+        grace_s: The grace time, seconds.
+        notified: The grace time is over and the event is recorded.
+    """
+    pinned = "it stays pinned to this board (if_unavailable: notify)"
+    if if_unavailable is IfUnavailable.RESCHEDULE:
+        outlook = (
+            f"after {grace_s:g} s another board that fits may run it (if_unavailable: reschedule)"
+        )
+    elif notified:
+        outlook = f"{pinned}; the server has recorded the event benchmark.unavailable"
+    else:
+        outlook = (
+            f"{pinned}; after {grace_s:g} s the server records the event benchmark.unavailable"
+        )
+    return replace(waiting, sentence=f"{waiting.sentence}; {outlook}")
+
+
+def coarse(count: int) -> int:
+    """Return a count that does not change with every benchmark that ends: exact below 10."""
+    return _COARSE[bisect_right(_COARSE, count) - 1] if count >= _COARSE[0] else count
+
+
+def _about(count: int) -> str:
+    return str(count) if count < _COARSE[0] else f"at least {coarse(count):,}"
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"
