@@ -39,13 +39,18 @@ def drop_files(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         benchmark = visible(uow, benchmark_id, caller)
         if benchmark.status not in TERMINAL or benchmark.ended_at is None:
             raise Conflict(f"{benchmark_id} is {benchmark.status.value}: its files are in use")
-        named = {each.sha256: each.received_at for each in uow.files.results(benchmark_id)}
-        dropped = uow.files.drop_files(benchmark_id, benchmark.user_id)
-        return {sha256: named.get(sha256, benchmark.ended_at) for sha256 in dropped}
+        return drop_contents(uow, benchmark, benchmark.ended_at)
 
     dropped = services.store.transact(drop, frees_space=True)
     release(services.store, services.files, dropped)
     return Response(status_code=204)
+
+
+def drop_contents(uow: UnitOfWork, benchmark: Benchmark, ended_at: datetime) -> dict[str, datetime]:
+    """Let an ended benchmark keep no files; returns when their contents were named, by hash."""
+    named = {each.sha256: each.received_at for each in uow.files.results(benchmark.benchmark_id)}
+    dropped = uow.files.drop_files(benchmark.benchmark_id, benchmark.user_id)
+    return {sha256: named.get(sha256, ended_at) for sha256 in dropped}
 
 
 @router.get("/benchmarks/{benchmark_id}/results", responses=answers(200, shapes.Results))

@@ -11,7 +11,7 @@ from enum import StrEnum
 class RetentionClass(StrEnum):
     """What is pruned together; in the order in which it is pruned."""
 
-    EXPIRED = "expired"  # download names of ended attempts, idempotency keys of yesterday
+    EXPIRED = "expired"  # downloads of ended attempts, idempotency keys, data of deleted benchmarks
     EVENTS = "events"
     CYCLES = "cycles"  # recorded cycles, explanations, rewards of scorers
     HCL = "hcl"  # texts of jobs

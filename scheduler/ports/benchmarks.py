@@ -122,7 +122,9 @@ class Benchmarks(Protocol):
         ...
 
     def delete(self, benchmark_id: str, at: datetime) -> None:
-        """Hide a benchmark from lists with ``include_deleted=False``; retention removes it later.
+        """Hide a benchmark from lists with ``include_deleted=False``.
+
+        Garbage collection removes its data when no run of it is live, retention its record.
 
         Raises:
             NotFound: It is deleted already.

@@ -62,6 +62,10 @@ class Files(Protocol):
         """Remove files and results of an ended benchmark, not its report; return their hashes."""
         ...
 
+    def drop_reports(self, benchmark_id: str) -> None:
+        """Remove the reports of a benchmark."""
+        ...
+
     def add_grants(self, opened: Sequence[DownloadGrant]) -> None:
         """Create download names under ``/download/``, each for one attempt.
 

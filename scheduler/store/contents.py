@@ -159,6 +159,9 @@ class SqlFiles(Files):
         self._drop(rows, user_id)
         return sorted({cast(str, row["sha256"]) for row in rows})
 
+    def drop_reports(self, benchmark_id: str) -> None:
+        self._tx.run(delete(reports).where(reports.c.benchmark_id == benchmark_id))
+
     def _drop(self, rows: Sequence[Row], user_id: str) -> None:
         for row in rows:
             size_bytes = cast("int | None", row["size_bytes"]) or 0

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Select,
     Table,
     Text,
+    TextClause,
     Update,
     and_,
     bindparam,
@@ -49,6 +50,7 @@ from edgeyard.scheduler.store.tables import (
     campaigns,
     cycle_parts,
     cycles,
+    deleted_benchmarks,
     events,
     explanations,
     grants,
@@ -58,6 +60,7 @@ from edgeyard.scheduler.store.tables import (
     placement_ratings,
     policy_overrides,
     remembered,
+    reports,
     result_files,
     reward_rounds,
     schedules,
@@ -304,6 +307,31 @@ def _remove_benchmarks(tx: Transaction, rows: Sequence[Row], before: datetime) -
     return gone.rowcount
 
 
+def _has(table: Table, *where: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
+    """Return whether a deleted benchmark has such rows."""
+    return exists().where(table.c.benchmark_id == deleted_benchmarks.c.benchmark_id, *where)
+
+
+_DATA = {
+    benchmark_files: (benchmark_files.c.kept, benchmark_files.c.sha256.is_not(None)),
+    result_files: (),
+    reports: (),
+}
+"""Rows with data of a benchmark that its user may delete, by table."""
+
+
+def _remove_data(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
+    """Remove what ended benchmarks ran with and what they gave; their records stay."""
+    ids = {"ids": [row["k0"] for row in rows]}
+    inputs = update(benchmark_files).values(kept=False).returning(benchmark_files)
+    where = among(benchmark_files.c.benchmark_id)
+    _forget_names(tx, tx.changed(inputs.where(where, *_DATA[benchmark_files]), ids))
+    results = delete(result_files).where(among(result_files.c.benchmark_id))
+    _forget_names(tx, tx.changed(results.returning(result_files), ids))
+    tx.run(delete(reports).where(among(reports.c.benchmark_id)), ids)
+    return len(rows)
+
+
 def content_in_use(sha256: ColumnElement[str]) -> ColumnElement[bool]:
     """Whether a benchmark keeps the content.
 
@@ -344,6 +372,14 @@ RULES: Mapping[str, Rule] = {
             text(LIVE_STATES),
         ),
         size=func.coalesce(func.length(grants.c.content), 0),
+    ),
+    "deleted_benchmarks": _rule(
+        _KINDS.EXPIRED,
+        [deleted_benchmarks.c.benchmark_id],
+        _remove_data,
+        where=or_(*(_has(table, *where) for table, where in _DATA.items())),
+        kept=or_(_has(benchmarks, text(LIVE_STATUSES)), _has(attempts, text(LIVE_STATES))),
+        step=_FEW,
     ),
     "remembered": _rule(
         _KINDS.EXPIRED,

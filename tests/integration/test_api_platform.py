@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,10 @@ from hypothesis import strategies as st
 from edgeyard.benchmark_api.routes.platform import parameters
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.runner.engines import litert, ort
+from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.model.benchmark import FileRole
 from edgeyard.scheduler.model.files import UserFile
+from edgeyard.scheduler.model.retention import RetentionClass
 from tests.builders.api import MODEL, Api, running
 
 
@@ -253,6 +256,69 @@ def test_deleting_cancels_and_hides_and_v1_still_knows(api: Api) -> None:
     listed = api.as_().get("/api/benchmarks").json()["benchmarks"]
     assert made not in [each["id"] for each in listed]
     assert api.as_().get(f"/v1/benchmarks/{made}").json()["status"] == "cancelled"
+
+
+def run_of(api: Api, benchmark_id: str) -> tuple[str, dict[str, str]]:
+    """Dispatch a benchmark and upload a report, a log and an output; the job and their hashes."""
+    attempt = api.dispatched(benchmark_id)
+    job = attempt.job_id.removeprefix("benchmark-")
+    headers = {"Authorization": "Bearer upload-token-1"}
+    hashes = {}
+    for name in ("raw_output.bin", "runner.log", "report.json"):
+        content = json.dumps({"of": benchmark_id, "name": name}).encode()
+        path = f"/upload/{job}/{name}"
+        assert api.as_(None).put(path, content=content, headers=headers).status_code == 201
+        hashes[name] = hashlib.sha256(content).hexdigest()
+    return attempt.job_id, hashes
+
+
+def data_of(api: Api, benchmark_id: str) -> list[object]:
+    """Return what is stored of what its runs uploaded."""
+    with api.store.read() as uow:
+        return [*uow.files.results(benchmark_id), *uow.files.reports(benchmark_id)]
+
+
+def test_deleting_removes_the_data_and_v1_keeps_the_record(api: Api) -> None:
+    model, shared = os.urandom(64), os.urandom(64)
+    made, other = start(api, model=model).json()["id"], start(api, model=shared).json()["id"]
+    same = start(api, model=shared).json()["id"]
+    hashes = {}
+    for each in (made, other):
+        _, hashes[each] = run_of(api, each)
+        api.ended(each)
+    assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 200
+    assert data_of(api, made) == []
+    for gone in (hashlib.sha256(model).hexdigest(), hashes[made]["raw_output.bin"]):
+        assert not api.files.contains(gone)
+    shown = api.as_().get(f"/v1/benchmarks/{made}").json()
+    assert shown["status"] == "completed"
+    assert shown["attempts"][0]["target_uid"]
+    results = api.as_().get(f"/v1/benchmarks/{made}/results").json()
+    assert results["reports"] == results["files"] == []
+    # What is of others stays.
+    assert api.as_().delete(f"/api/benchmarks/{other}").status_code == 200
+    assert api.files.contains(hashlib.sha256(shared).hexdigest()), "another benchmark waits with it"
+    assert api.as_().get(f"/api/benchmarks/{same}").json()["status"] == "queued"
+
+
+def test_deleting_what_runs_removes_the_data_when_the_run_has_ended(api: Api) -> None:
+    model = os.urandom(64)
+    made = start(api, model=model).json()["id"]
+    _, hashes = run_of(api, made)
+    assert api.as_().delete(f"/api/benchmarks/{made}").status_code == 200
+    collect_garbage(api.store, api.files, api.clock, {})
+    assert api.files.contains(hashlib.sha256(model).hexdigest()), "the task may still read it"
+    api.ended(made)
+    dry = collect_garbage(api.store, api.files, api.clock, {}, dry_run=True)
+    assert dry.pruned[RetentionClass.EXPIRED].rows >= 1
+    assert data_of(api, made)
+    collect_garbage(api.store, api.files, api.clock, {})
+    assert data_of(api, made) == []
+    with api.store.read() as uow:
+        assert not uow.files.referenced(hashlib.sha256(model).hexdigest())
+        assert not uow.files.referenced(hashes["raw_output.bin"])
+    again = collect_garbage(api.store, api.files, api.clock, {})
+    assert again.pruned[RetentionClass.EXPIRED].rows == 0
 
 
 def test_pages_follow_each_other_and_end(api: Api) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
@@ -19,11 +20,14 @@ from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budge
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
+from edgeyard.benchmark_api.routes.results import drop_contents
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
+from edgeyard.scheduler.engine.housekeeping import release
+from edgeyard.scheduler.model.attempt import LIVE_ATTEMPTS
 from edgeyard.scheduler.model.benchmark import (
     LIVE,
     Benchmark,
@@ -415,18 +419,27 @@ def _result_file(
 
 @router.delete("/{benchmark_id}", responses=answers(200, shapes.Deleted))
 def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
-    """Cancel what still runs, and show it at these doors no more."""
+    """Delete a benchmark with its files, reports and logs, and cancel it if it is live.
+
+    Where a run of it is still ending, its data go with the next garbage collection after that.
+    The record of what ran where and when stays at ``/v1``.
+    """
     services = context.services
 
-    def change(uow: UnitOfWork) -> None:
+    def change(uow: UnitOfWork) -> dict[str, datetime]:
         benchmark = _visible(uow, benchmark_id, caller)
         now = services.clock.now()
         if benchmark.status in LIVE:
-            lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
+            benchmark = lifecycle.cancel(uow, benchmark_id, now, caller.user_id)
         uow.benchmarks.delete(benchmark_id, now)
+        if any(each.state in LIVE_ATTEMPTS for each in uow.attempts.of(benchmark_id)):
+            return {}
+        uow.files.drop_reports(benchmark_id)
+        return drop_contents(uow, benchmark, benchmark.ended_at or now)
 
-    services.store.transact(change, frees_space=True)
+    dropped = services.store.transact(change, frees_space=True)
     services.engine.wake()
+    release(services.store, services.files, dropped)
     return answer({"id": benchmark_id, "deleted": True})
 
 
