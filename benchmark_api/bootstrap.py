@@ -29,7 +29,7 @@ from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
-from edgeyard.benchmark_api.settings import Settings
+from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
@@ -57,7 +57,7 @@ from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
 from edgeyard.scheduler.engine.service import Engine, EngineParts
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.files import ContentFiles
-from edgeyard.scheduler.framework.policy import parse_policy, read_policy
+from edgeyard.scheduler.framework.policy import Policy, parse_policy, read_policy
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
@@ -151,27 +151,13 @@ def build(settings: Settings, port: int) -> System:
     workers = Workers()
     plugins = plugin_registry(settings, workers)
     policy_text = read_policy(settings.policy)
-    policies = Policies(
-        plugins,
-        parse_policy(policy_text, source=settings.policy),
-        lambda policy: (
-            policy
-            if settings.twin_max_age_s is None
-            else replace(policy, twin_max_age_s=settings.twin_max_age_s)
-        ),
-    )
-    policy = policies.configured.policy
+    policies = configured_policies(settings, policy_text, plugins)
     store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
     metrics = Metrics()
     inner, verify = build_cluster(settings, inventory, store, clock)
     cluster = ObservedCluster(inner, metrics.observe)
     ensure_admin(store, settings.data_dir, clock.now())
     render = render_settings(settings, public_url)
-    limits = TaskLimits(
-        user_time_s=settings.default_user_time_s,
-        no_output_timeout_s=settings.no_output_timeout_s,
-        upload_timeout_s=settings.upload_timeout_s,
-    )
     rules = AddressRules(settings.allow_hosts)
     webhook_rules = AddressRules(settings.webhook_hosts)
     webhook_keys = keys_of_webhooks(settings)
@@ -195,15 +181,23 @@ def build(settings: Settings, port: int) -> System:
     }
     past = PastRuns(settings.history_runs, settings.history_days * 86400.0)
 
+    current = settings
+
     def engine_of(epoch: int | None) -> Engine:
         """An engine for the epoch that this server leads, or one that follows."""
+        settings = current
+        limits = TaskLimits(
+            user_time_s=settings.default_user_time_s,
+            no_output_timeout_s=settings.no_output_timeout_s,
+            upload_timeout_s=settings.upload_timeout_s,
+        )
         its_store: Store = store if epoch is None else store.fenced(epoch)
         its_cluster = LeadersCluster(cluster, lambda: epoch is not None and election.holds(epoch))
         refresher = TwinRefresher(twin, cluster, clock)
         cycle = Cycle(
             its_store,
             refresher,
-            policy,
+            policies.configured.policy,
             policies.configured.plugins,
             clock,
             start_lead_s=settings.start_lead_s,
@@ -288,7 +282,7 @@ def build(settings: Settings, port: int) -> System:
         policies=policies,
         public_url=public_url,
         rules=rules,
-        twin_max_age_s=policy.twin_max_age_s,
+        twin_max_age_s=policies.configured.policy.twin_max_age_s,
         webhook_rules=webhook_rules,
         webhook_keys=webhook_keys,
         others=twin.others,
@@ -296,22 +290,62 @@ def build(settings: Settings, port: int) -> System:
         confinement=confinement,
     )
 
-    def apply(settings: Settings, inventory: Inventory) -> None:
-        """Hand settings that were reloaded to the parts that have copies of them."""
+    def apply(settings: Settings, inventory: Inventory) -> Collection[str]:
+        """Hand settings that were reloaded to the parts that have copies of them.
+
+        Returns:
+            Settings whose files have changed.
+
+        Raises:
+            ConfigError: A file can't be used; nothing has changed.
+        """
+        nonlocal current, policy_text
+        text = read_policy(settings.policy)
+        chosen = configured_policies(settings, text, plugins)
+        store.transact(lambda uow: chosen.keep_configured(uow, text, clock.now()))
+        if isinstance(inner, NomadCluster):
+            inner.use_access(nomad_access(settings))
+        changed = {"policy"} if text != policy_text else set()
+        is_engine_changed = bool(changed) or any(
+            getattr(settings, name) != getattr(current, name) for name in ENGINE_SETTINGS
+        )
+        current, policy_text = settings, text
+        policies.replace(chosen)
+        services.twin_max_age_s = chosen.configured.policy.twin_max_age_s
         logs.configure(settings.log_level, settings.log_format)
         rules.replace(settings.allow_hosts)
         webhook_rules.replace(settings.webhook_hosts)
         file_limits[FileRole.MODEL] = settings.model_limit_bytes
         file_limits[FileRole.DATASET] = settings.dataset_limit_bytes
         file_limits[FileRole.ODT_CONFIG] = settings.body_limit_bytes
-        if isinstance(inner, NomadCluster):
-            inner.use_token(nomad_access(settings).token)
         twin.expect(inventory.boards)
+        if is_engine_changed:
+            engine.renew()
         engine.wake()
+        return changed
 
     reloader = Reloader(services, lambda settings: inventory_provider(settings).load(), apply)
     app = create_app(services, metrics)
     return System(app, engine, cluster, store, public_url, lock, workers, reloader)
+
+
+def configured_policies(settings: Settings, text: str, plugins: Registry) -> Policies:
+    """Return the policies of a server whose settings name this one.
+
+    Args:
+        settings: With what they change of every policy.
+        text: TOML of the policy that they name.
+        plugins: All that can be named.
+
+    Raises:
+        ConfigError: The policy can't be used.
+    """
+
+    def adjust(policy: Policy) -> Policy:
+        max_age_s = settings.twin_max_age_s
+        return policy if max_age_s is None else replace(policy, twin_max_age_s=max_age_s)
+
+    return Policies(plugins, parse_policy(text, source=settings.policy), adjust)
 
 
 def confinement_here(settings: Settings, inventory: Inventory) -> tuple[bool, str] | None:

@@ -53,7 +53,7 @@ def serve(
     config: Path | None = None,
     role: str | None = None,
 ) -> int:
-    """Run until SIGTERM or SIGINT; SIGHUP reloads settings, inventory and Nomad's token.
+    """Run until SIGTERM or SIGINT; SIGHUP reloads settings and the files that they name.
 
     Prints one line with the URL to stdout when requests are answered and jobs are placed.
 

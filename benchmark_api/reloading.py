@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from edgeyard.benchmark_api.services import Services
@@ -16,7 +16,9 @@ from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
 
-_Apply = Callable[[Settings, Inventory], object]
+_Apply = Callable[[Settings, Inventory], Collection[str]]
+"""Hands the new values to the parts that have copies of them, all or nothing; returns the settings
+whose files have changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,8 @@ class ReloadResult:
     """What a reload did.
 
     Attributes:
-        changed: Settings that were taken up; ``inventory`` also where only its file changed.
+        changed: Settings that were taken up; those that name files also where only the file
+            changed.
         restart_needed: Settings that changed and stay as they were until a restart.
         problems: Why nothing was taken up; empty where it was.
     """
@@ -48,7 +51,7 @@ class Reloader:
         Args:
             services: Whose settings and inventory are replaced.
             load_inventory: Reads the inventory that settings name.
-            apply: Hands the new values to the parts that have copies of them.
+            apply: Takes up the new values; may raise ConfigError before it has changed anything.
         """
         self._services = services
         self._load_inventory = load_inventory
@@ -90,7 +93,7 @@ class Reloader:
                 restart_needed.add("inventory")
             else:
                 changed.add("inventory")
-        self._apply(settings, inventory)
+        changed.update(self._apply(settings, inventory))
         services.settings, services.inventory = settings, inventory
         return ReloadResult(
             changed=tuple(sorted(changed)), restart_needed=tuple(sorted(restart_needed))

@@ -69,8 +69,22 @@ def _words(value: object) -> object:
     return value
 
 
-RELOADED_SETTINGS = frozenset(
+ENGINE_SETTINGS = frozenset(
     {
+        *("policy", "twin_max_age_s", "default_user_time_s", "no_output_timeout_s"),
+        *("start_lead_s", "pin_grace_s", "start_grace_s", "setup_grace_s", "lost_grace_s"),
+        *("board_grace_s", "upload_grace_s", "upload_timeout_s", "claim_timeout_s"),
+        *("fetch_timeout_s", "downloads_per_user", "dispatch_threads"),
+        *("retain_events_s", "retain_cycles_s", "retain_hcl_s", "retain_results_s"),
+        *("retain_files_s", "retain_benchmarks_s"),
+    }
+)
+"""Reloaded settings for which the engine is made anew; what runs goes on."""
+
+RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
+    {
+        *("nomad_address", "nomad_ca_cert", "nomad_client_cert", "nomad_client_key"),
+        *("nomad_tls_server_name", "nomad_ui_url", "nomad_connections", "nomad_timeout_s"),
         *("inventory", "nomad_token", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
         *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
@@ -725,12 +739,13 @@ def settings_page() -> str:
         "seconds.",
         "",
         "SIGHUP (`kill -HUP`, systemd's `ExecReload`) has a running server read them again, with",
-        "the inventory's file and Nomad's token: "
+        "the files that they name (inventory, policy, certificates): "
         + ", ".join(f"`{name}`" for name in Settings.model_fields if name in RELOADED_SETTINGS)
         + ".",
-        "Other settings that changed are named in the log and in the event `server.reloaded`, and",
-        "need a restart. Where a file is wrong all stays, and `server.reload_failed` says",
-        "why.",
+        "Where times, limits of the engine or the policy changed, the engine is made anew within",
+        "a second or two; what runs goes on. Other settings that changed are named in the log and",
+        "in the event `server.reloaded`, and need a restart. Where a file is wrong all stays, and",
+        "`server.reload_failed` says why.",
         "With the embedded cluster another inventory needs a restart, too.",
         "",
         "| setting | default | meaning |",

@@ -56,7 +56,8 @@ class ElectedEngine:
         self._changed = threading.Event()
         self._threads: list[threading.Thread] = []
         self._epoch: int | None = None
-        self._current = False
+        self._wanted = 1
+        self._made = 0
         self._engine = engine_of(None)
 
     def start(self) -> None:
@@ -95,6 +96,11 @@ class ElectedEngine:
                 "the lease was not released",
                 extra={"event": "leader.not_released", "reason": str(error)},
             )
+
+    def renew(self) -> None:
+        """Make the engine anew, soon, within the same epoch: its settings have changed."""
+        self._wanted += 1
+        self._changed.set()
 
     def leader(self) -> LeaderView:
         """Who leads. Any thread."""
@@ -180,11 +186,11 @@ class ElectedEngine:
                 self._guarded("epoch", self._change)
 
     def _change(self) -> None:
-        """Have the engine that belongs to the present epoch; again, where that failed."""
-        epoch = self._election.epoch
-        if self._current and epoch == self._epoch:
+        """Have the engine of the present epoch and settings; again, where that failed."""
+        epoch, wanted = self._election.epoch, self._wanted
+        if self._made == wanted and epoch == self._epoch:
             return
-        self._current = False
+        self._made = 0
         self._engine.stop()
         if self._epoch is not None and epoch != self._epoch:
             self._retire()
@@ -194,7 +200,7 @@ class ElectedEngine:
             engine.follow()
         else:
             engine.start()
-        self._current = True
+        self._made = wanted
         if self._stop.is_set():
             engine.stop()  # `stop` may have ended the one before
 

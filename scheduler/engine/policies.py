@@ -73,6 +73,12 @@ class Policies:
         self._made: dict[PolicySeat, tuple[PolicyActivation, LoadedPolicy | None]] = {}
         self._texts: dict[str, LoadedPolicy | None] = {}
 
+    def replace(self, other: Policies) -> None:
+        """Decide by the configured policy and the adjustments of another one from now on."""
+        self._adjust = other._adjust
+        self._made, self._texts = {}, {}
+        self.configured = other.configured
+
     def check(self, text: str, source: str) -> Policy:
         """A policy that could be activated.
 

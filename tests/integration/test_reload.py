@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import signal
-import sqlite3
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +12,8 @@ from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.inventory import Inventory
 from edgeyard.errors import ConfigError
-from edgeyard.scheduler.clusters.nomad import NomadAccess
-from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.twin.twin import BoardState, Twin
-from tests.acceptance.lives import a_life
 from tests.builders.api import BOARDS, Api, running
 from tests.fakes.cluster import board
 
@@ -40,20 +32,23 @@ def reloads(api: Api) -> list[Event]:
 
 def test_what_may_change_is_taken_up_and_the_rest_is_named(api: Api) -> None:
     applied: list[tuple[int, int]] = []
+
+    def apply(settings: Settings, inventory: Inventory) -> set[str]:
+        applied.append((settings.campaign_limit, len(inventory.boards)))
+        return {"policy"}
+
     services = api.services
     more = Inventory((*services.inventory.boards, board("rpi5-0009-0009")))
     services.settings = services.settings.model_copy(update={"cluster": "nomad"})
     reloader = Reloader(
         services,
         lambda settings: more,
-        lambda settings, inventory: applied.append(
-            (settings.campaign_limit, len(inventory.boards))
-        ),
+        apply,
     )
     changed = {"campaign_limit": 2, "port": 1, "nomad_memory_mib": 512}
     wanted = services.settings.model_copy(update=changed)
     result = reloader.reload(lambda: wanted)
-    assert result.changed == ("campaign_limit", "inventory")
+    assert result.changed == ("campaign_limit", "inventory", "policy")
     assert result.restart_needed == ("nomad_memory_mib", "port")
     assert (services.settings.campaign_limit, services.settings.port) != (2, 1)
     assert services.settings.campaign_limit == 2
@@ -82,7 +77,7 @@ def test_a_broken_file_keeps_all_old_values_and_says_why(
     def inventory(settings: Settings) -> Inventory:
         raise problem
 
-    def never(settings: Settings, inventory: Inventory) -> None:
+    def never(settings: Settings, inventory: Inventory) -> set[str]:
         raise AssertionError("nothing is to be applied")
 
     with caplog.at_level(logging.ERROR):
@@ -101,46 +96,3 @@ def test_the_twin_takes_another_inventory() -> None:
     twin.expect([other])
     (view,) = twin.views(drained={}, holders={})
     assert (view.board.target_uid, view.state) == ("rpi5-0009-0009", BoardState.OFFLINE)
-
-
-def test_another_token_is_shown_to_nomad_from_the_next_call_on() -> None:
-    client = NomadClient(NomadAccess(token="old"))
-    client.use_token("new")
-    assert client._http.headers["X-Nomad-Token"] == "new"
-    assert (b"X-Nomad-Token", b"new") in client._session._headers
-    client.use_token(None)
-    assert "X-Nomad-Token" not in client._http.headers
-    client.close()
-
-
-def until(true: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 60
-    while not true():
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
-
-
-@pytest.mark.slow
-def test_sighup_reloads_a_server_and_does_not_end_it(tmp_path: Path) -> None:
-    config = tmp_path / "server.toml"
-    config.write_text("campaign_limit = 7\n")
-    with a_life(tmp_path / "data", environment={"EDGEYARD_CONFIG": str(config)}) as life:
-        life.ready()
-
-        def events(kind: str) -> list[dict[str, object]]:
-            with sqlite3.connect(tmp_path / "data" / "edgeyard.db") as database:
-                rows = database.execute("SELECT data FROM events WHERE kind = ?", (kind,))
-                return [json.loads(data) for (data,) in rows]
-
-        assert life.process.pid is not None
-        config.write_text("campaign_limit = 8\ndispatch_threads = 3\n")
-        os.kill(life.process.pid, signal.SIGHUP)
-        until(lambda: bool(events("server.reloaded")))
-        (told,) = events("server.reloaded")
-        assert told["changed"] == ["campaign_limit"]
-        assert told["restart_needed"] == ["dispatch_threads"]
-        config.write_text("campaign_limit = [\n")
-        os.kill(life.process.pid, signal.SIGHUP)
-        until(lambda: bool(events("server.reload_failed")))
-        assert life.process.is_alive()
-        assert life.end() == 0

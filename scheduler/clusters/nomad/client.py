@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -40,6 +40,7 @@ Json = Mapping[str, object]
 
 _CONNECTIONS = 16
 _KNOWN_REGISTRATIONS = 4096
+_MAX_RETIRED = 4  # connections of earlier settings, on which calls may be under way
 _SHOWN_CHARACTERS = 300
 _EXISTS = "job already exists"
 _INVALID = re.compile(r"^\d+ errors? occurred:")  # Nomad answers 500 to a job that is not valid
@@ -53,6 +54,45 @@ class CallFailed(Exception):
         self.status = status
         self.text = text
         super().__init__(f"Nomad answered {status}: {_one_line(text)}")
+
+
+class _Connections:
+    """What calls go through: it belongs to one way of speaking to Nomad, and is never changed."""
+
+    def __init__(self, access: NomadAccess) -> None:
+        self.access = access
+        headers = _headers(access.token)
+        self.http = httpx.Client(
+            base_url=access.address,
+            headers=headers,
+            verify=access.tls(),
+            timeout=httpx.Timeout(access.timeout_s),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS),
+            trust_env=False,  # settings alone say where Nomad is
+            event_hooks={"request": [self._name_server]},
+        )
+        self.session = Session(access, headers)
+        common = {
+            "address": access.address,
+            "namespace": access.namespace,
+            "region": access.region,
+            "session": self.session,
+        }
+        self.jobs = Jobs(**common)
+        self.job = Job(**common)
+        self.allocations = Allocations(**common)
+        self.evaluations = Evaluations(**common)
+        self.variable = Variable(**common)
+        self.variables = Variables(**common)
+
+    def _name_server(self, request: httpx.Request) -> None:
+        """Nomad's certificates carry roles (``server.global.nomad``), not host names."""
+        if self.access.tls_server_name is not None:
+            request.extensions["sni_hostname"] = self.access.tls_server_name
+
+    def close(self) -> None:
+        self.http.close()
+        self.session.close()
 
 
 class NomadClient:
@@ -72,44 +112,34 @@ class NomadClient:
             now: The server's time, with which Nomad's is compared.
         """
         self.policy = policy or RetryPolicy()
-        self._access = access
         self._closed = threading.Event()
         self._now = now
         self._clock_offset_s = 0.0
         self._pause = pause or self._closed.wait
         self._breaker = CircuitBreaker(self.policy)
-        headers = _headers(access.token)
-        self._http = httpx.Client(
-            base_url=access.address,
-            headers=headers,
-            verify=access.tls(),
-            timeout=httpx.Timeout(access.timeout_s),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS),
-            trust_env=False,  # settings alone say where Nomad is
-            event_hooks={"request": [self._named]},
-        )
         self._registered: OrderedDict[str, None] = OrderedDict()
-        self._session = Session(access, headers)
-        common = {
-            "address": access.address,
-            "namespace": access.namespace,
-            "region": access.region,
-            "session": self._session,
-        }
-        self._jobs = Jobs(**common)
-        self._job = Job(**common)
-        self._allocations = Allocations(**common)
-        self._evaluations = Evaluations(**common)
-        self._variable = Variable(**common)
-        self._variables = Variables(**common)
+        self._to = _Connections(access)
+        self._retired: deque[_Connections] = deque()
 
-    def use_token(self, token: str | None) -> None:
-        """Show this token to Nomad from the next call on."""
-        headers = _headers(token)
-        if token is None:
-            self._http.headers.pop(_TOKEN_HEADER, None)
-        self._http.headers.update(headers)
-        self._session.use_headers(headers)
+    @property
+    def access(self) -> NomadAccess:
+        """Where Nomad is and how it is spoken to: another value after each `use_access`."""
+        return self._to.access
+
+    def use_access(self, access: NomadAccess) -> None:
+        """Speak to Nomad in this way from the next call on, also of a call that is tried again.
+
+        Calls that are under way end on the connections that they have.
+
+        Raises:
+            ConfigError: A file of certificates can't be used; nothing has changed.
+        """
+        connections = _Connections(access)
+        self._retired.append(self._to)
+        self._to = connections
+        self._breaker = CircuitBreaker(self.policy)
+        while len(self._retired) > _MAX_RETIRED:
+            self._retired.popleft().close()
 
     @property
     def clock_offset_s(self) -> float:
@@ -138,7 +168,7 @@ class NomadClient:
             HclError: It is none.
         """
         answer = self._asked(
-            lambda: self._jobs.parse(hcl),
+            lambda: self._to.jobs.parse(hcl),
             refusals={HTTPStatus.BAD_REQUEST: lambda text: HclError(text)},
         )
         return _object(answer)
@@ -163,7 +193,7 @@ class NomadClient:
             nonlocal sent
             sent += 1
             failpoint("nomad:register")
-            return self._jobs.register_job(body)
+            return self._to.jobs.register_job(body)
 
         def refused(text: str) -> Exception | None:
             if _EXISTS in text:
@@ -193,7 +223,7 @@ class NomadClient:
     def deregister(self, job_id: str, *, purge: bool = False) -> None:
         """Stop a job, or remove it with all that Nomad knows of it; harmless for unknown ones."""
         self._asked(
-            lambda: self._job.deregister_job(job_id, purge=purge),
+            lambda: self._to.job.deregister_job(job_id, purge=purge),
             missing=lambda: None,
         )
 
@@ -207,20 +237,20 @@ class NomadClient:
 
     def job(self, job_id: str) -> Json | None:
         """The whole job, or None."""
-        answer = self._asked(lambda: self._job.get_job(job_id), missing=lambda: None)
+        answer = self._asked(lambda: self._to.job.get_job(job_id), missing=lambda: None)
         return None if answer is None else _object(answer)
 
     def allocations(self, which: str) -> Sequence[Json]:
         """Allocations of our namespace with their devices and task events, by filter."""
         return _objects(
-            self._asked(lambda: self._allocations.get_allocations(filter_=which, resources=True))
+            self._asked(lambda: self._to.allocations.get_allocations(filter_=which, resources=True))
         )
 
     def blocked(self, job_id: str | None) -> Sequence[Json]:
         """Evaluations that wait for room: of one job, or of all."""
-        params = {"status": "blocked", "job": job_id, "namespace": self._access.namespace}
+        params = {"status": "blocked", "job": job_id, "namespace": self.access.namespace}
         return _objects(
-            self._asked(lambda: self._evaluations.request(method="get", params=params).json())
+            self._asked(lambda: self._to.evaluations.request(method="get", params=params).json())
         )
 
     # --- secrets of jobs ---
@@ -234,13 +264,13 @@ class NomadClient:
         self._put_secrets(job_id, items, cas=None)
 
     def _put_secrets(self, job_id: str, items: Mapping[str, str], cas: int | None) -> bool:
-        path, namespace = secrets_path(job_id), self._access.namespace
+        path, namespace = secrets_path(job_id), self.access.namespace
         payload = {"Namespace": namespace, "Path": path, "Items": dict(items)}
 
         def call() -> bool:
             failpoint("nomad:variable")
             try:
-                self._variable.create_variable(path, payload, namespace=namespace, cas=cas)
+                self._to.variable.create_variable(path, payload, namespace=namespace, cas=cas)
             except VariableConflict:
                 return False
             return True
@@ -249,10 +279,10 @@ class NomadClient:
 
     def secrets(self, job_id: str) -> Mapping[str, str]:
         """A job's secrets; empty where there are none."""
-        namespace = self._access.namespace
+        namespace = self.access.namespace
 
         def call() -> Mapping[str, str]:
-            found = self._variable.get_variable(secrets_path(job_id), namespace=namespace)
+            found = self._to.variable.get_variable(secrets_path(job_id), namespace=namespace)
             items = found.get("Items") if isinstance(found, Mapping) else None
             return items if isinstance(items, Mapping) else {}
 
@@ -260,9 +290,9 @@ class NomadClient:
 
     def remove_secrets(self, job_id: str) -> None:
         """Remove a job's secrets; harmless where there are none."""
-        namespace = self._access.namespace
+        namespace = self.access.namespace
         self._asked(
-            lambda: self._variable.delete_variable(secrets_path(job_id), namespace=namespace),
+            lambda: self._to.variable.delete_variable(secrets_path(job_id), namespace=namespace),
             missing=lambda: None,
         )
 
@@ -271,7 +301,7 @@ class NomadClient:
         prefix = secrets_path("")
         found = _objects(
             self._asked(
-                lambda: self._variables.get_variables(prefix, namespace=self._access.namespace)
+                lambda: self._to.variables.get_variables(prefix, namespace=self.access.namespace)
             )
         )
         return [str(each["Path"]).removeprefix(prefix) for each in found]
@@ -296,7 +326,7 @@ class NomadClient:
         which = " or ".join(f'ClientStatus == "{status}"' for status in statuses)
         return _objects(
             self._asked(
-                lambda: self._allocations.get_allocations(
+                lambda: self._to.allocations.get_allocations(
                     filter_=which, resources=True, task_states=False, namespace=_EVERY_NAMESPACE
                 )
             )
@@ -309,7 +339,7 @@ class NomadClient:
         circuit breaker.
         """
         try:
-            response = self._http.get(
+            response = self._to.http.get(
                 "/v1/client/stats", params=self._here({"node_id": node_id}), timeout=timeout_s
             )
             if response.status_code >= HTTPStatus.BAD_REQUEST:
@@ -393,8 +423,10 @@ class NomadClient:
         Args:
             silence_s: Longest wait for its next part; None: as for all calls.
         """
-        timeout = httpx.Timeout(self._access.timeout_s, read=silence_s or self._access.timeout_s)
-        with self._http.stream("GET", path, params=self._here(params), timeout=timeout) as response:
+        timeout = httpx.Timeout(self.access.timeout_s, read=silence_s or self.access.timeout_s)
+        with self._to.http.stream(
+            "GET", path, params=self._here(params), timeout=timeout
+        ) as response:
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 response.read()
                 raise CallFailed(response.status_code, response.text)
@@ -403,8 +435,8 @@ class NomadClient:
     def close(self) -> None:
         """Drop the connections; waits between tries end at once."""
         self._closed.set()
-        self._http.close()
-        self._session.close()
+        for each in (*self._retired, self._to):
+            each.close()
 
     # --- inside ---
 
@@ -415,7 +447,7 @@ class NomadClient:
 
         def call() -> tuple[T, int]:
             before = self._now()
-            response = self._http.get(path, params=self._here(params))
+            response = self._to.http.get(path, params=self._here(params))
             self._compare_clocks(response, before, self._now())
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 raise CallFailed(response.status_code, response.text)
@@ -424,15 +456,10 @@ class NomadClient:
         return self._asked(call)
 
     def _here(self, params: Mapping[str, str | Sequence[str]]) -> dict[str, str | Sequence[str]]:
-        here: dict[str, str | Sequence[str]] = {"namespace": self._access.namespace}
-        if self._access.region is not None:
-            here["region"] = self._access.region
+        here: dict[str, str | Sequence[str]] = {"namespace": self.access.namespace}
+        if self.access.region is not None:
+            here["region"] = self.access.region
         return {**here, **params}
-
-    def _named(self, request: httpx.Request) -> None:
-        """Nomad's certificates carry roles (``server.global.nomad``), not host names."""
-        if self._access.tls_server_name is not None:
-            request.extensions["sni_hostname"] = self._access.tls_server_name
 
     def _asked(
         self,

@@ -122,9 +122,17 @@ class NomadCluster(Cluster, NodeSource):
             self._client, purge_age_s=purge_age_s, ended=ended, known=known, now=now
         )
 
-    def use_token(self, token: str | None) -> None:
-        """Show this token to Nomad from the next call on. Any thread."""
-        self._client.use_token(token)
+    def use_access(self, access: NomadAccess) -> None:
+        """Speak to the same cluster in another way from the next call on. Any thread.
+
+        Args:
+            access: With the namespace, region and device of before.
+
+        Raises:
+            ConfigError: A file of certificates can't be used; nothing has changed.
+        """
+        self._client.use_access(access)
+        self._access = access
 
     # --- Cluster ---
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 from edgeyard.scheduler.clusters.nomad.client import CallFailed, NomadClient
 
 logger = logging.getLogger(__name__)
@@ -47,9 +48,11 @@ class _Connection:
 
     Attributes:
         index: To begin from; then, to go on from.
+        access: How Nomad is spoken to on it.
     """
 
     index: int
+    access: NomadAccess
     hints: queue.Queue[str] = field(default_factory=lambda: queue.Queue(_WAITING_EVENTS))
     stopping: threading.Event = field(default_factory=threading.Event)
     over: threading.Event = field(default_factory=threading.Event)
@@ -72,13 +75,13 @@ def follow(
     """
     index, failures = NEWEST, 0
     while not stop.is_set():
-        connection = _Connection(index=index)
+        connection = _Connection(index=index, access=client.access)
         reader = threading.Thread(
             target=_read, args=(client, connection, silence_s), name="nomad-events"
         )
         reader.start()
         try:
-            yield from _hints(connection, stop, monotonic_s)
+            yield from _hints(client, connection, stop, monotonic_s)
         finally:
             _end(connection, reader)
         index = connection.index
@@ -93,11 +96,17 @@ def follow(
 
 
 def _hints(
-    connection: _Connection, stop: threading.Event, monotonic_s: Callable[[], float]
+    client: NomadClient,
+    connection: _Connection,
+    stop: threading.Event,
+    monotonic_s: Callable[[], float],
 ) -> Iterator[str]:
-    """What the reader brings, boards' news at most once a second."""
+    """What the reader brings, boards' news at most once a second.
+
+    It ends with the stream, and where Nomad is to be spoken to in another way.
+    """
     news, told_s = False, -NODE_NEWS_S
-    while not stop.is_set():
+    while not stop.is_set() and client.access is connection.access:
         if news and monotonic_s() - told_s >= NODE_NEWS_S:
             news, told_s = False, monotonic_s()
             yield EVERYTHING

@@ -29,18 +29,13 @@ class Session:
             max_keepalive_connections=access.connections,
             keepalive_expiry=5.0,  # as httpx; Nomad keeps them for longer
         )
-        self.use_headers(headers)
+        self._headers = [(name.encode(), value.encode()) for name, value in headers.items()]
+        self._json_headers = [*self._headers, (b"Content-Type", b"application/json")]
         self._extensions: dict[str, object] = {
             "timeout": dict.fromkeys(("connect", "read", "write", "pool"), access.timeout_s)
         }
         if access.tls_server_name is not None:
             self._extensions["sni_hostname"] = access.tls_server_name
-
-    def use_headers(self, headers: Mapping[str, str]) -> None:
-        """Send these with every call from now on."""
-        plain = [(name.encode(), value.encode()) for name, value in headers.items()]
-        self._json_headers = [*plain, (b"Content-Type", b"application/json")]
-        self._headers = plain
 
     def get(self, url: str, **asked: object) -> Response:
         """As `requests` has it; time-outs, TLS and redirects are ours, whatever is asked for."""
