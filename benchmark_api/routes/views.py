@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 from edgeyard.benchmark_api.auth import Caller
@@ -152,8 +151,8 @@ def _repeat_interval(
     number = measured_number(report, target_uid or "", variation)
     if p50 is None or number is None or variation is None:
         return None, None
-    half = number.interval_half_width()
-    return p50 * math.exp(-half), p50 * math.exp(half)
+    factor = number.repeat_factor()
+    return (None, None) if factor is None else (p50 / factor, p50 * factor)
 
 
 def _pair(told: Mapping[str, object], key: str) -> tuple[object, object]:

@@ -127,8 +127,8 @@ def _ratio(row: Record, fastest: Record) -> tuple[float | None, float | None, fl
     own, other = _measured(row), _measured(fastest)
     if row is fastest or own is None or other is None:
         return ratio, None, None
-    half = own.ratio_half_width(other)
-    return ratio, ratio * math.exp(-half), ratio * math.exp(half)
+    factor = own.ratio_factor(other)
+    return (ratio, None, None) if factor is None else (ratio, ratio / factor, ratio * factor)
 
 
 def _measured(row: Record) -> MeasuredNumber | None:

@@ -35,6 +35,9 @@ PRIOR_DEGREES = 3.0
 
 MAX_DEVIATIONS = 8.0
 
+MAX_HALF_WIDTH = 3.0
+"""Of a logarithm: of a number that may be 20 times as large, nothing is known."""
+
 _MIN_SERIES = 6
 """Fewer numbers show neither outliers nor how they depend on one another."""
 
@@ -97,9 +100,13 @@ class MeasuredNumber:
     target_uid: str
     variation: RunVariation | None
 
-    def interval_half_width(self) -> float:
-        """Half the 95 % interval of what another run would give, relative to the number."""
-        return half_width_of([self._own(), *self._between()])
+    def repeat_factor(self) -> float | None:
+        """How many times more or less another run may give, with 95 %; None: that is unknown."""
+        return _factor(half_width_of([self._own(), *self._between()]))
+
+    def ratio_factor(self, other: MeasuredNumber) -> float | None:
+        """How many times off the two numbers' ratio may be, with 95 %; None: that is unknown."""
+        return _factor(self.ratio_half_width(other))
 
     def ratio_half_width(self, other: MeasuredNumber) -> float:
         """Half the 95 % interval of the logarithm of the two numbers' ratio."""
@@ -211,6 +218,10 @@ def own_error(report: Mapping[str, object]) -> float | None:
     p50, degrees, low, high = (float(value) for value in values)
     error = (high - low) / 2 / p50 / student_quantile(degrees) if p50 > 0 else math.nan
     return error if math.isfinite(error) and error >= 0 else None
+
+
+def _factor(half_width: float) -> float | None:
+    return math.exp(half_width) if half_width <= MAX_HALF_WIDTH else None
 
 
 def _excess(series: Sequence[RepeatedNumber]) -> _Excess | None:

@@ -21,8 +21,10 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield found
 
 
-def measured(api: Api, p50: float, verdict: str = "comparable", **changes: Any) -> str:
-    """A benchmark that ended with this number, known to 0.2 % by itself; its id."""
+def measured(
+    api: Api, p50: float, verdict: str = "comparable", half: float = 0.002, **changes: Any
+) -> str:
+    """A benchmark that ended with this number, by itself known to 0.2 % unless stated; its id."""
     told = api.as_().post("/v1/benchmarks", json=description(**changes)).json()
     benchmark_id = str(told["benchmark_id"])
     job = api.dispatched(benchmark_id, TOKEN).job_id.removeprefix("benchmark-")
@@ -33,7 +35,7 @@ def measured(api: Api, p50: float, verdict: str = "comparable", **changes: Any) 
         "inference_latency": {
             "unit": "ms",
             "p50": p50,
-            "p50_ci95": [p50 * 0.998, p50 * 1.002],
+            "p50_ci95": [p50 * (1 - half), p50 * (1 + half)],
             "p50_ci95_degrees": 3.0,
         },
         "verdict": {"verdict": verdict, "reasons": []},
@@ -86,3 +88,12 @@ def test_boards_without_repeated_numbers_use_those_of_their_family(api: Api) -> 
     assert row["between_runs"]["source"] == "family"
     assert row["between_runs"]["numbers"] == 4
     assert "its family's boards" in row["between_runs"]["sentence"]
+
+
+def test_a_number_that_is_hardly_known_has_no_interval_of_repeats(api: Api) -> None:
+    wide, usual = measured(api, 0.009, verdict="suspect", half=684.0), measured(api, 0.01)
+    known, unknown = sorted(rows(api, wide, usual), key=lambda row: row["benchmark_id"] == wide)
+    assert unknown["p50_ms"] == 0.009
+    assert (unknown["p50_repeat_low_ms"], unknown["p50_repeat_high_ms"]) == (None, None)
+    assert known["p50_repeat_low_ms"] < 0.01 < known["p50_repeat_high_ms"]
+    assert [one["ratio_low"] for one in compare([known, unknown])] == [None, None]

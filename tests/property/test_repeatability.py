@@ -149,7 +149,14 @@ def test_an_estimate_that_is_used_for_both_numbers_is_not_known_better_for_it() 
     one = number_of("a", variation)
     same_board, other_board = number_of("a", variation), number_of("b", variation)
     assert one.ratio_half_width(same_board) > one.ratio_half_width(other_board)
-    assert one.interval_half_width() > number_of("a", None).interval_half_width()
+    assert one.repeat_factor() > number_of("a", None).repeat_factor()
+
+
+def test_of_a_number_that_is_hardly_known_there_is_no_interval() -> None:
+    unknown = measured_number(report(0.009, 0.0, 12.2, 1.0), "a", None)
+    assert unknown is not None
+    assert unknown.repeat_factor() is None
+    assert unknown.ratio_factor(number_of("a", None)) is None
 
 
 def test_a_variance_says_where_it_comes_from() -> None:
