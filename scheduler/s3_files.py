@@ -66,7 +66,7 @@ class S3Files(FileStore):
     """`FileStore` in a bucket: ``<prefix>ab/cd/<sha256>``, thread-safe.
 
     A folder of this machine is the cache: content comes in by way of it, and is read from it. What
-    is answered 2xx is in the bucket. Ages are told by the service's clock alone.
+    is answered 2xx is in the bucket. Ages are measured by the service's clock alone.
     """
 
     def __init__(self, access: S3Access, cache: Path, *, reserve_bytes: int = 0) -> None:

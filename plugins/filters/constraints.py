@@ -53,7 +53,7 @@ class ConstraintsFilter(Filter):
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         attributes = batch.snapshot.attributes[board]
         missed = [
-            f"{_told(each)}: {_found(batch, board, each)}"
+            f"{_text_of(each)}: {_found(batch, board, each)}"
             for each in batch.constraints[row]
             if not compare(attributes.get(each.attribute), each.operator, each.value)
         ]
@@ -63,8 +63,8 @@ class ConstraintsFilter(Filter):
         for each in batch.constraints[row]:
             if not attribute_column(batch, each.attribute).meets(each)[boards].any():
                 values = sorted({_found(batch, int(board), each) for board in boards})
-                told = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")
-                return f"no board that fits otherwise meets {_told(each)}; found there: {told}"
+                shown = ", ".join(values[:5]) + (", ..." if len(values) > 5 else "")
+                return f"no board that fits otherwise meets {_text_of(each)}; found there: {shown}"
         return ""
 
 
@@ -77,7 +77,7 @@ def _codes(batch: Batch, each: Constraint, column: AttributeColumn) -> NDArray[n
     return np.where(column.meets(each), 0, missed).astype(np.uint8)
 
 
-def _told(each: Constraint) -> str:
+def _text_of(each: Constraint) -> str:
     return f"the constraint {each.attribute} {each.operator} {each.value}".rstrip()
 
 

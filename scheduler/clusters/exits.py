@@ -24,7 +24,7 @@ def failure_of(
     """Why a task failed; None when it ended well.
 
     Args:
-        status: Exit status; shells tell a signal as 128 + its number.
+        status: Exit status; shells report a signal as 128 + its number.
         signal_number: That ended it; 0: none was seen.
         out_of_memory: The kernel killed for want of memory meanwhile.
     """

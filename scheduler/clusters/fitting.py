@@ -57,5 +57,5 @@ def choose(
             return board, ""
         reasons.append(f"{board.target_uid} {reason}")
     more = len(reasons) - _NAMED_BOARDS
-    told = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
-    return None, f"every matching board is taken: {told}"
+    named = "; ".join(reasons[:_NAMED_BOARDS]) + (f"; and {more} more" if more > 0 else "")
+    return None, f"every matching board is taken: {named}"

@@ -1,9 +1,9 @@
-"""What users may have, have, and paid: credits, board-seconds, and boards set aside.
+"""Credits and board-seconds of users, and boards in quarantine.
 
-A credit is worth a second on a board whose family has rate 1. Every attempt has a `Charge`: the
-most that it can cost is reserved in the transaction that prepares it, and what it did cost is taken
-in the transaction that ends it, once. So at any time ``credits`` (not yet spent) and the charges
-that are settled add up to what was ever put into the account.
+A credit pays for a second on a board whose family has rate 1. Every attempt has a `Charge`: the
+transaction that prepares it reserves its maximum cost, and the transaction that ends it charges its
+actual cost, once. So ``credits`` (not yet spent) and the settled charges always add up to what was
+ever put into the account.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import datetime
 from edgeyard.scheduler.model.benchmark import FailureCategory
 
 USAGE_HALF_LIFE_S = 7 * 86400.0
-"""Board-seconds count half after this time: who used the lab much last month is forgiven."""
+"""Board-seconds count half after this time, so that heavy use in the past matters less."""
 
 REFUNDED = frozenset(
     {
@@ -27,7 +27,7 @@ REFUNDED = frozenset(
         FailureCategory.PREEMPTED_TOO_OFTEN,
     }
 )
-"""Failures that are not the user's fault: such attempts cost nothing."""
+"""Failures that are not caused by the user: such attempts cost nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class Balance:
     """A user's account of credits and use.
 
     Attributes:
-        credits: Not yet spent, reserved ones among them; None: no bound, use is only counted.
-        reserved: Of attempts that have not ended.
-        spent: Ever.
-        usage_board_s: Board-seconds, halved per half-life, as of ``usage_at``.
+        credits: Not yet spent, including reserved ones; None: unlimited, use is only counted.
+        reserved: For attempts that have not ended.
+        spent: In total.
+        usage_board_s: Board-seconds, decayed by half in each half-life, at ``usage_at``.
         usage_at: None: never used.
     """
 
@@ -51,11 +51,11 @@ class Balance:
 
     @property
     def credits_left(self) -> float | None:
-        """Neither spent nor reserved; None: no bound."""
+        """Credits that are neither spent nor reserved; None: unlimited."""
         return None if self.credits is None else self.credits - self.reserved
 
     def usage_s(self, now: datetime) -> float:
-        """Board-seconds as of ``now``: ``usage x 2 ^ -(elapsed / half-life)``."""
+        """Return the board-seconds at ``now``: ``usage x 2 ^ -(elapsed / half-life)``."""
         if self.usage_at is None:
             return 0.0
         elapsed_s = max(0.0, (now - self.usage_at).total_seconds())
@@ -64,15 +64,15 @@ class Balance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """What one attempt costs.
+    """The cost of one attempt.
 
     Attributes:
-        rate: Credits a board-second.
-        time_limit_s: Bound on its run.
-        reserved: Most that it can cost.
-        charged: What it did cost; None until it ended.
-        board_s: Seconds that its task ran; None until it ended.
-        refunded: Why it cost nothing although it ran; "" where it was paid.
+        rate: Credits per board-second.
+        time_limit_s: Time limit of its run.
+        reserved: Maximum cost.
+        charged: Actual cost; None until it has ended.
+        board_s: Run time of its task, seconds; None until it has ended.
+        refunded: Why it was free although it ran; "" if it was paid.
     """
 
     benchmark_id: str
@@ -91,17 +91,17 @@ class Charge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantine:
-    """A board that is, or was, set aside for its bad record; the last time of each board.
+    """The last quarantine of a board, present or past.
 
     Attributes:
         reason: For people.
-        by_user_id: The operator who did it; None: its record did.
-        failure_rate: As it was estimated; None: nobody estimated.
-        probes: Probes that were sent to it since.
-        probe_id: The probe that is under way, or was the last.
-        next_probe_at: Not before; None: it isn't probed.
-        lifted_at: When it was let back: what it did before no longer counts against it.
-        lifted_by: The operator who did; None: a probe, or it is still set aside.
+        by_user_id: The operator who imposed it; None: it was imposed for the board's failures.
+        failure_rate: Estimated rate of failures; None: an operator imposed it.
+        probes: Number of probes sent since.
+        probe_id: The present or last probe.
+        next_probe_at: Earliest time of the next probe; None: it is not probed.
+        lifted_at: When it was lifted: earlier failures no longer count.
+        lifted_by: The operator who lifted it; None: a probe did, or it is not lifted.
     """
 
     target_uid: str
@@ -117,16 +117,16 @@ class Quarantine:
 
     @property
     def active(self) -> bool:
-        """Still set aside."""
+        """Whether the quarantine is not lifted."""
         return self.lifted_at is None
 
 
 def run_bound_s(
     user_time_s: float | None, budget: float | None, rate: float, max_s: float
 ) -> float:
-    """Longest that an attempt may run, seconds.
+    """Return the time limit of an attempt, seconds.
 
-    ``user_time`` (else ``max_s``), and no longer than ``user_budget`` pays for.
+    This is ``user_time``, or ``max_s`` without one, but at most what ``user_budget`` pays for.
     """
     bound_s = max_s if user_time_s is None else user_time_s
     return bound_s if budget is None or rate <= 0 else min(bound_s, budget / rate)

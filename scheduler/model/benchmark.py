@@ -226,7 +226,7 @@ class JobDescription:
 
     @property
     def family(self) -> str:
-        """The family that is asked for, told by ``target`` or by ``target_uid``."""
+        """The family that is asked for: ``target``, or the family of ``target_uid``."""
         if self.target is not None:
             return self.target
         return (self.target_uid or "").split("-", 1)[0]

@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardOverride:
-    """What an operator said of a board."""
+    """Whether an operator drained a board, and why."""
 
     target_uid: str
     drained: bool

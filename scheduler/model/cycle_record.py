@@ -60,7 +60,7 @@ class ExplainingCycle:
     """Which cycle explains a benchmark.
 
     Attributes:
-        waiting: What was told instead of the cycle's own reason; None: that.
+        waiting: Reason that was shown instead of the cycle's own; None: the cycle's own.
     """
 
     seq: int

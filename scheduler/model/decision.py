@@ -1,4 +1,4 @@
-"""What the decision core reads (pending benchmarks, a snapshot) and what it says (a decision)."""
+"""Input of the decision core (pending benchmarks, a snapshot), and its output (a decision)."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingBenchmark:
-    """What the core needs of one benchmark of the queue.
+    """What a decision depends on of one benchmark in the queue.
 
     Attributes:
-        family: Asked-for family (from ``target`` or ``target_uid``).
-        not_ready: Why it may not be placed whatever the boards are (fetching, held); None: it may.
-        campaign_started: Some other member of its campaign has started.
-        tried_uids: Boards on which an attempt of it failed: others first.
-        resting: Boards that have just failed it, with the times from which they may try again.
+        family: Required family, from ``target`` or ``target_uid``.
+        not_ready: Why it may not be placed, whichever board is free (fetching, held); None: it may.
+        campaign_started: Whether another benchmark of its campaign has started.
+        tried_uids: Boards on which an attempt of it failed; other boards are preferred.
+        resting: Boards on which it has just failed, and from when they may try it again.
         user_priority: 1-10, bounded by the account.
-        job_completion_threshold: It may have a less urgent one stopped that is less far, 0-100;
-            None: nobody.
-        variant: Digest of all else in its description that its run time may depend on: the engine's
-            parameters, input shapes, precision, dataset, training configuration.
-        budget: Most credits that it may cost; None: no bound of its own.
-        probe: Edgeyard sent it, to find out whether a board that is set aside is well again.
-        model_bytes: Size of its model file; None until that is known.
+        job_completion_threshold: It may preempt a less urgent benchmark whose progress is lower,
+            0-100; None: it preempts nobody.
+        variant: Digest of everything else in its description on which its run time may depend: the
+            engine's parameters, input shapes, precision, dataset, training configuration.
+        budget: Maximum cost in credits; None: no limit of its own.
+        probe: Edgeyard submitted it to test a board in quarantine.
+        model_bytes: Size of its model file; None until it is known.
     """
 
     benchmark_id: str
@@ -74,7 +74,7 @@ class PendingBenchmark:
         return self.not_ready is not None and self.not_ready.reason is WaitingReason.OWN_POLICY
 
     def resting_uids(self, now: datetime) -> frozenset[str]:
-        """Boards that are not to try it again yet."""
+        """Return the boards that may not try it again yet."""
         return frozenset(uid for uid, until in self.resting if now < until)
 
 
@@ -100,27 +100,28 @@ them, except that ``model_bytes`` follows from ``model_sha256``. Benchmarks that
 other fields form a class, for which boards are filtered and scored once."""
 
 MEASURING = frozenset({"measuring", "training"})
-"""Phases of a task in which it does what it was sent for; as the runner tells them."""
+"""Phases in which a task measures or trains, as the runner reports them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardHolder:
-    """A live attempt that has a board.
+    """A live attempt that holds a board.
 
     Attributes:
-        priority: As it was dispatched.
-        progress: 0-100; None before its task runs, or where it isn't told.
-        preemptible: It may be stopped: its description says so, and it was not too often.
-        ending: Its task has ended or is being stopped: its board comes free anyway.
-        preempted: It is being stopped for a more urgent one.
-        user_id: Whose it is.
+        priority: At its dispatch.
+        progress: 0-100; None before its task runs, or if it reports none.
+        preemptible: It may be preempted: its description allows it, and it was not preempted too
+            often.
+        ending: Its task has ended or is being stopped, so its board will be free anyway.
+        preempted: It is being stopped for a more urgent benchmark.
+        user_id: Its owner.
         started_at: When its task started; None: not yet.
-        kind: What it runs; None where that is no longer known.
-        phase: What its task says it is doing; None: nothing.
-        preemptible_measuring: If preemptible, then also while it measures.
-        time_limit_s: Longest that its task may run; None: the server's bound.
-        deadline: None: none.
-        strict: Its job names the board.
+        kind: What it runs; None if that is no longer known.
+        phase: Phase that its task reports; None: none yet.
+        preemptible_measuring: It may be preempted while it measures, too.
+        time_limit_s: Maximum run time of its task; None: the server's limit.
+        deadline: None: it has none.
+        strict: Whether its job names the board.
     """
 
     benchmark_id: str
@@ -145,27 +146,28 @@ class Snapshot:
     """All boards at one instant, in columns; row b of every column is board ``uids[b]``.
 
     Attributes:
-        taken_at: When the twin was last told the truth by the cluster.
-        age_s: Its age when the snapshot was handed out; inf when there never was an answer.
+        taken_at: When the twin was last refreshed from the cluster.
+        age_s: Age of that state when the snapshot was made; inf if the cluster never answered.
         uids: Shape (boards,).
         families: Shape (boards,).
         hosts: Shape (boards,); "" for an expected board that no host reports.
         ram_bytes: Shape (boards,), int64.
         storage_bytes: Shape (boards,), int64.
-        expected: Shape (boards,), on the inventory, or let in although they are not.
-        online: Shape (boards,), reported by a host that is ready.
+        expected: Shape (boards,), on the inventory, or admitted although they are not.
+        online: Shape (boards,), reported by a ready host.
         healthy: Shape (boards,).
-        drained: Shape (boards,), taken out by an operator.
+        drained: Shape (boards,), drained by an operator.
         busy: Shape (boards,), held by an allocation, by an assumed placement, or by a board that
             shares its cores.
-        progress: Shape (boards,), 0-100, NaN where the board doesn't tell.
+        progress: Shape (boards,), 0-100, NaN if the board reports none.
         supports: ``(engine, type)`` to a bool column.
         engines: Engine name to a bool column.
-        reasons: Per board, in words, why it is not usable or busy; "" otherwise.
-        attributes: Per board, for constraints of users.
-        conflicts: Shape (boards, boards), bool: must not measure at the same time; None: no pair.
-        guarded: Boards that must not be used may appear after this: a job whose board the cluster
-            chooses is always kept to a list of known ones.
+        reasons: Per board, for people, why it is busy or unusable; "" otherwise.
+        attributes: Per board, for users' constraints.
+        conflicts: Shape (boards, boards), bool: pairs that must not measure at the same time;
+            None: no pair.
+        guarded: Boards that must not be used may appear later, so a job whose board the cluster
+            chooses is always limited to a list of known boards.
     """
 
     taken_at: datetime | None
@@ -191,15 +193,15 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CycleInput:
-    """Everything that a decision depends on but the policy and its plugins.
+    """Everything on which a decision depends, except the policy and its plugins.
 
     Attributes:
         snapshot: The boards.
-        pending: The queue's benchmarks, ids all different, in any order.
+        pending: The benchmarks of the queue, with unique ids, in any order.
         now: Aware UTC.
-        holders: Live attempts that have a board.
-        knowledge: What is known beside the boards' state.
-        seed: Of everything random.
+        holders: Live attempts that hold a board.
+        knowledge: Users, leases, past runs and the like.
+        seed: Seed of everything random.
     """
 
     snapshot: Snapshot
@@ -212,10 +214,10 @@ class CycleInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """One benchmark's decision to run now.
+    """The decision to run one benchmark now.
 
     Attributes:
-        target_uid: The chosen board (also when bound loosely: the one that is expected to be free).
+        target_uid: The chosen board; with a loose binding the one that is expected to be free.
         allowed_uids: Boards that the job must be limited to because a matching board is excluded
             (unknown, drained, unhealthy, or sharing cores with another one); empty where no limit
             is needed or the binding is strict.
@@ -232,13 +234,13 @@ class Placement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """One benchmark is to be stopped for another; the board goes through the queue then.
+    """The decision to stop one benchmark for another, which then gets its board by the queue.
 
     Attributes:
-        benchmark_id: The more urgent one.
-        victim_id: The one to stop.
-        threshold: Of the more urgent one; ``progress`` is below it.
-        progress: Of the victim, as far as it was known.
+        benchmark_id: The more urgent benchmark.
+        victim_id: The benchmark to stop.
+        threshold: Threshold of the more urgent one; ``progress`` is below it.
+        progress: Last known progress of the victim.
         while_measuring: It may be stopped even if it has begun to measure by then.
     """
 
@@ -254,15 +256,14 @@ class Preemption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the filters say of one board for one benchmark.
+    """The result of filters and scorers for one benchmark and one board.
 
     Attributes:
         reason: None when the board fits and is free.
-        never: The board can't ever run it as it is described.
-        score: Aggregated score in [0, 1]; None when it was filtered out.
+        never: The board can never run it as it is described.
+        score: Aggregated score in [0, 1]; None if a filter refused the board.
         scores: Raw score by scorer; None where a scorer abstained.
-        weighted: What each makes of it: its score, spread over 0 to 1 among the boards that fit,
-            times the scorer's weight.
+        weighted: By scorer, its normalised score times its weight.
     """
 
     target_uid: str
@@ -276,12 +277,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScorerPart:
-    """What a scorer had to do with a decision.
+    """The part of one scorer in a decision.
 
     Attributes:
-        weight: How much it counted.
-        reward: Of the evaluator in this cycle, in [0, 1]; None: it was not rated.
-        absent: Why it did not answer; "" where it did.
+        weight: Its weight.
+        reward: Its reward in this cycle, in [0, 1]; None: it was not rated.
+        absent: Why it did not answer; "" if it did.
     """
 
     scorer: str
@@ -293,20 +294,21 @@ class ScorerPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why one benchmark was placed, or waits.
+    """Why one benchmark was placed or waits.
 
     Attributes:
         rank: Place in the queue, from 0.
-        rank_reason: In words, what put it there.
-        never_ahead: How many before it no expected board could ever run: they hold nobody up.
+        rank_reason: Why it has this place, for people.
+        never_ahead: Number of benchmarks before it that no expected board can ever run, and that
+            therefore delay nobody.
         priority: 1-100.
-        priority_parts: Names and points of its terms; they add up to ``priority`` (what its bounds
-            took away is a term of its own).
-        verdicts: One a board, in the snapshot's order.
-        placement: None when it waits.
-        waiting: None when it was placed.
-        never: No expected board could ever run it.
-        scorers: Those of the policy, in its order.
+        priority_parts: Points by term; they add up to ``priority``, because what its bounds cut off
+            is a term, too.
+        verdicts: One for each board, in the snapshot's order.
+        placement: None if it waits.
+        waiting: None if it was placed.
+        never: No expected board can ever run it.
+        scorers: The policy's scorers, in its order.
     """
 
     benchmark_id: str

@@ -9,7 +9,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One line of the append-only log.
+    """One entry of the append-only log.
 
     Attributes:
         seq: Its number, without gaps in the order of commits; 0 before it is stored.

@@ -17,7 +17,7 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFile:
-    """A name that a user gave to stored content; the newest of a name is the one it means."""
+    """A name that a user gave to stored content; a name refers to its newest file."""
 
     file_id: str
     user_id: str
@@ -29,11 +29,11 @@ class UserFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadGrant:
-    """A name under ``/download/`` that can't be guessed and belongs to one attempt.
+    """An unguessable name under ``/download/`` that belongs to one attempt.
 
     Attributes:
-        name: Random, ends with the plain file name's suffix.
-        content: Inline content instead of a stored file (``spec.json``); None for stored files.
+        name: Random, with the suffix of the file name.
+        content: Inline content (``spec.json``); None for stored files.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a look at the set-up found."""
+"""Findings of a check of the set-up."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 MAX_NAMED = 20
-"""Of one kind in one sentence: further ones are counted."""
+"""Names that one sentence lists; further ones are counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at.
+    """The result of one check.
 
     Attributes:
-        check: What, in two or three words.
-        state: ``unknown`` where it could not be looked at and that is no trouble by itself.
-        found: In a sentence.
+        check: What was checked, in two or three words.
+        state: ``unknown`` where it could not be checked, which is no problem by itself.
+        found: The result, in a sentence.
         fix: What to do; "" where nothing is to be done.
     """
 
@@ -28,18 +28,18 @@ class Finding:
 
 
 def named(names: Sequence[str]) -> str:
-    """In a sentence: ``a, b and 3 more``."""
+    """Return names for a sentence: ``a, b and 3 more``."""
     more = len(names) - MAX_NAMED
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def by_reason(told: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
-    """Names by what was said of them, so that many of the same kind are one finding.
+def by_reason(results: Iterable[tuple[str, str]]) -> Mapping[str, Sequence[str]]:
+    """Group names by reason, so that many equal results are one finding.
 
     Args:
-        told: Name and reason.
+        results: Names and reasons.
     """
     found: dict[str, list[str]] = {}
-    for name, reason in told:
+    for name, reason in results:
         found.setdefault(reason, []).append(name)
     return found

@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 LOW, MIDDLE, HIGH = 0.1, 0.5, 0.9
-"""Probabilities that something comes sooner than what is told."""
+"""Probabilities that something happens earlier than predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Of one benchmark; it is to start, and to end, between ``low`` and ``high`` 4 times in 5.
+    """When one benchmark starts and ends: between ``low`` and ``high`` in 4 of 5 cases.
 
     Attributes:
-        made_at: When it was made; it says nothing of what came since.
-        place: In the queue, from 1, not counting those that no board could ever run; None while it
-            runs.
-        start: Median, as likely later as earlier; of one that runs, when it did start.
-        start_low: Starts earlier once in ten.
-        start_high: Starts later once in ten.
-        deadline_chance: 0-1, that it ends before its deadline; None: it has none.
-        grounded: The past says something of what it runs; else times go by its bound alone.
+        made_at: When it was made; later events are not considered.
+        place: Place in the queue, from 1, without those that no board can ever run; None while
+            it runs.
+        start: Median; of a running benchmark its actual start.
+        start_low: It starts earlier in 1 of 10 cases.
+        start_high: It starts later in 1 of 10 cases.
+        deadline_chance: Probability that it ends before its deadline; None: it has none.
+        grounded: Whether past runs like it are known; otherwise its time limit is used.
     """
 
     benchmark_id: str
@@ -40,11 +40,11 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How the newest forecasts turned out.
+    """How accurate the newest forecasts were.
 
     Attributes:
-        held: Ended within the interval that was first told.
-        ended: All that were foretold, and completed.
+        held: Benchmarks that ended within the first predicted interval.
+        ended: All benchmarks with a forecast that completed.
     """
 
     held: int = 0
@@ -53,13 +53,13 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecasts:
-    """Of one look at the whole lab.
+    """The forecasts of all benchmarks, made at one time.
 
     Attributes:
-        made_at: None: there was none yet.
-        by_id: Of benchmarks that run or wait; who is missing waits for what no time is known of
-            (it is held, no board could run it, it is too far back in a long queue).
-        took_s: How long it took to make.
+        made_at: When they were made; None: not yet.
+        by_id: Forecasts of live benchmarks. A benchmark is missing if its wait cannot be predicted:
+            it is held, no board can run it, or it is too far back in a long queue.
+        took_s: How long making them took.
     """
 
     made_at: datetime | None = None

@@ -1,6 +1,6 @@
-"""What a decision may know beside the boards' state: the past, users, hosts and leases.
+"""What a decision knows apart from the state of the boards: past runs, users, hosts and leases.
 
-All of it is part of a cycle's input, so that a recorded cycle can be decided again.
+It is part of the input of a cycle, so that a recorded cycle can be decided again.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from edgeyard.scheduler.model.history import RunKind as RunKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A board kept for a person or for maintenance; it ends by itself.
+    """A reservation of a board for a person or for maintenance, with an end.
 
     Attributes:
-        user_id: Whose benchmarks may use it meanwhile; None: nobody's.
-        by_user_id: Who made it.
+        user_id: The user whose benchmarks may use the board; None: nobody's.
+        by_user_id: The user who made the lease.
     """
 
     lease_id: str
@@ -34,14 +34,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entitlement:
-    """What a user may have, and has.
+    """Limits of a user's account, and what counts towards them.
 
     Attributes:
-        credits_left: Not yet spent nor reserved; None: no account of credits is kept.
-        max_running: Benchmarks that may hold boards at once; None: no bound.
-        running: Benchmarks that hold boards now.
-        usage_board_s: Board-seconds used, each halved per half-life since; those of running
-            attempts as far as they have run.
+        credits_left: Neither spent nor reserved; None: unlimited.
+        max_running: Maximum number of benchmarks that hold boards; None: unlimited.
+        running: Number of benchmarks that hold boards.
+        usage_board_s: Board-seconds used, decayed by half in each half-life; includes what running
+            attempts have used so far.
         share: Weight in fair sharing.
     """
 
@@ -54,11 +54,11 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """How busy a host is, with all that runs there: benchmarks too.
+    """How busy a host is with everything that runs there, including benchmarks.
 
     Attributes:
-        cpu: Share of its CPUs' time that was used, 0-1.
-        memory: Share of its memory that programs could not get, 0-1.
+        cpu: Used fraction of CPU time, 0-1.
+        memory: Fraction of memory that is not available to programs, 0-1.
     """
 
     cpu: float
@@ -67,18 +67,18 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """See the module.
+    """What a decision knows apart from the state of the boards.
 
     Attributes:
         runs: Ended attempts, oldest first: `History((run, ...))`.
-        entitlements: By user id; who is missing is bounded by nothing.
-        rates: Credits a board-second, by family; 1 for others.
-        max_run_s: Bound on a run that states no user_time.
+        entitlements: By user id; a missing user has no limits.
+        rates: Credits per board-second, by family; 1 for others.
+        max_run_s: Time limit of runs without a user_time.
         leases: Present and future ones.
-        quarantined: By target_uid, why it is set aside.
-        host_loads: By host; those that did not tell lately are missing.
-        weights: Of scorers, by name, as learned so far under this policy version.
-        benched: By scorer that is not asked after repeated faults, why and until when.
+        quarantined: Reason of the quarantine, by target_uid.
+        host_loads: By host; hosts without a recent report are missing.
+        weights: Learned weights of scorers under this policy version, by name.
+        benched: By scorer that is not called after repeated faults: why, and until when.
     """
 
     runs: History = field(default_factory=History)

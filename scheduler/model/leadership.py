@@ -8,16 +8,16 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderLease:
-    """The leader's lease, as the database has it.
+    """The leader's lease, as stored.
 
     Attributes:
-        epoch: Grows by one with each change of the leader: its fencing token. 0: nobody ever led.
-        renewals: Grows while the leader is alive.
-        server_id: Who leads; "" where the last leader released the lease.
-        url: Where the leader is reached.
+        epoch: The fencing token, increased by each new leader; 0: there never was a leader.
+        renewals: Increased while the leader is alive.
+        server_id: The leader; "" if the last leader released the lease.
+        url: Address of the leader.
         since: When the epoch began.
-        at: The leader's time at its last renewal; None: nobody ever led.
-        age_s: How long ago that was by the database's own clock; None where it has none.
+        at: The leader's time at its last renewal; None: there never was a leader.
+        age_s: Age of that renewal by the database's clock; None where it has no clock.
     """
 
     epoch: int

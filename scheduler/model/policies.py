@@ -8,18 +8,18 @@ from enum import StrEnum
 
 
 class PolicySeat(StrEnum):
-    """What a policy is activated for."""
+    """The role of an activated policy."""
 
     ACTIVE = "active"  # it decides
-    SHADOW = "shadow"  # it decides beside the active one, and nothing comes of it
+    SHADOW = "shadow"  # it decides as well, without effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyActivation:
-    """A policy that an operator put to work.
+    """A policy that an operator activated.
 
     Attributes:
-        text: Its TOML as it was then: a file that is changed later changes nothing.
+        text: Its TOML at that time: later changes of the file have no effect.
     """
 
     seat: PolicySeat
@@ -32,11 +32,11 @@ class PolicyActivation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPolicy:
-    """A policy that was at work once; its name and version stand for this text for good.
+    """A policy that was used once; its name and version always refer to this text.
 
     Attributes:
-        by_user_id: Who brought it; "": the server's settings.
-        at: When it was first at work.
+        by_user_id: The user who activated it; "": the server's settings.
+        at: When it was first used.
     """
 
     name: str
@@ -48,7 +48,7 @@ class StoredPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyOverride:
-    """The policy by which an operator has one benchmark decided; fields as of its activation."""
+    """The policy that an operator chose for one benchmark; fields as in `PolicyActivation`."""
 
     benchmark_id: str
     name: str

@@ -1,4 +1,4 @@
-"""How much of the server one user may take, and takes."""
+"""Quotas of users, and what counts towards them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from edgeyard.scheduler.model.users import Role, User
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quotas:
-    """The most that one user may have; None: no bound.
+    """What one user may have at most; None: unlimited.
 
     Attributes:
-        max_bytes: Content that is stored for the user: uploads, what was fetched from URLs for
-            their benchmarks, and results. Each content counts once, however many names it has;
-            content of two users counts for both.
+        max_bytes: Size of the content stored for the user: uploads, downloads for their benchmarks,
+            and results. Content counts once, however many names it has; content of two users
+            counts for both.
         max_files: Names of uploaded files.
-        max_pending: Benchmarks that wait to be placed.
+        max_pending: Pending benchmarks.
         max_live: Benchmarks that wait or run.
         max_schedules: Active schedules.
         max_tokens: Tokens that are neither revoked nor expired.
         max_run_files: Files that one attempt may upload.
-        max_run_bytes: Bytes that one attempt may upload; results may take a user over `max_bytes`
-            by so much, so that no finished run is lost.
+        max_run_bytes: Bytes that one attempt may upload. Results may exceed `max_bytes` by as much,
+            so that no finished run is lost.
     """
 
     max_bytes: int | None = None
@@ -42,7 +42,7 @@ QUOTA_NAMES = tuple(each.name for each in fields(Quotas))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What one user has now; see `Quotas` for what counts."""
+    """What one user has; `Quotas` defines what counts."""
 
     user_id: str
     stored_bytes: int = 0
@@ -65,9 +65,9 @@ USED = {
 
 
 def quotas_of(user: User, defaults: Quotas) -> Quotas:
-    """Return what bounds a user: their account's own quotas, and the defaults for the rest.
+    """Return a user's quotas: those of their account, and the defaults for the rest.
 
-    The defaults do not hold for operators, who must be able to work when users have taken all.
+    Operators have no default quotas, so that they can work when users have taken everything.
     """
     own = {name: value for name in QUOTA_NAMES if (value := getattr(user, name)) is not None}
     return replace(Quotas() if user.role is Role.OPERATOR else defaults, **own)

@@ -19,12 +19,12 @@ class RegistrationKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """A family, engine, board or parameter that a user announced; the inventory has the boards.
+    """A family, engine, board or parameter that a user registered; boards come from the inventory.
 
     Attributes:
-        name: Unique within its kind; of a board its ``target_uid``.
-        user_id: Who registered it.
-        body: What was said of it.
+        name: Unique within its kind; a board's ``target_uid``.
+        user_id: The user who registered it.
+        body: Its description.
     """
 
     kind: RegistrationKind

@@ -19,11 +19,11 @@ class Campaign:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronSchedule:
-    """A job description whose every firing is a benchmark of its own.
+    """A job description that is submitted at each time of its crontab.
 
     Attributes:
-        last_benchmark_id: The newest benchmark that it made; None before the first.
-        skipped: How many firings made none, because the one before still waited.
+        last_benchmark_id: The newest benchmark that it submitted; None before the first.
+        skipped: Number of times at which it submitted none, because the last one still waited.
     """
 
     schedule_id: str

@@ -20,15 +20,14 @@ class User:
     """An account.
 
     Attributes:
-        max_priority: Highest ``user_priority`` it may ask for, 1-10.
-        max_budget: Highest ``user_budget`` it may ask for; None: no bound.
-        max_running: Benchmarks of its that may hold boards at once; None: no bound.
+        max_priority: Maximum ``user_priority``, 1-10.
+        max_budget: Maximum ``user_budget``; None: unlimited.
+        max_running: Maximum number of its benchmarks that hold boards; None: unlimited.
         share: Weight in fair sharing, above 0.
-        max_lease_s: Longest that it may keep boards for itself, all its leases together;
-            0: not at all. Operators are not bound.
-        boards: Of a host's account: the boards whose results it may upload, by ``target_uid``; a
-            ``*`` at the end stands for any ending.
-        max_bytes: This and the following: the account's own quotas, see
+        max_lease_s: Maximum total time of its leases; 0: none. Operators have no limit.
+        boards: For a host's account, the boards whose results it may upload, by ``target_uid``; a
+            ``*`` at the end matches any suffix.
+        max_bytes: This and the following are the account's own quotas, see
             `edgeyard.scheduler.model.quotas.Quotas`; None: those of the server's settings.
     """
 
@@ -52,7 +51,7 @@ class User:
     max_run_bytes: int | None = None
 
     def serves(self, target_uid: str | None) -> bool:
-        """Whether a board is one of the account's `boards`."""
+        """Return whether a board is one of the account's `boards`."""
         return target_uid is not None and any(
             target_uid.startswith(board[:-1]) if board.endswith("*") else target_uid == board
             for board in self.boards
@@ -61,10 +60,10 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiToken:
-    """A token as the store knows it: never the token itself.
+    """A token, of which only the hash is stored.
 
     Attributes:
-        refreshes: It is good for new access tokens of its session, and for nothing else.
+        refreshes: It is only valid for obtaining new access tokens of its session.
         session_id: ``token_id`` of the session's refresh token; None: it belongs to no session.
     """
 
@@ -82,11 +81,11 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """An e-mail address and a password that stand for an account.
+    """The e-mail address and the password of an account.
 
     Attributes:
-        email: In lower case; no two accounts have the same.
-        password_hash: As argon2 writes it, with its parameters and salt.
+        email: In lower case; unique.
+        password_hash: In the format of argon2, with parameters and salt.
     """
 
     user_id: str

@@ -8,12 +8,12 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Webhook:
-    """Where a user wants to be told what became of their benchmarks.
+    """The URL to which events of a user's benchmarks are posted.
 
     Attributes:
-        salt: Its secret is made of this and of a key that is not stored here.
-        seen_seq: Events up to this one have been looked at for it.
-        trouble: What was wrong with the last delivery; "" when nothing was.
+        salt: Its secret is derived from this and from a key that is stored elsewhere.
+        seen_seq: Number of the last event that was processed for it.
+        trouble: Why the last delivery failed; "" if it succeeded.
     """
 
     user_id: str
@@ -26,12 +26,12 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """An event that is still to be told to its owner's webhook.
+    """An event that is still to be posted to its owner's webhook.
 
     Attributes:
         body: JSON, as it is sent and signed.
-        tries: That failed so far.
-        next_at: Not before.
+        tries: Failed tries so far.
+        next_at: Earliest time of the next try.
     """
 
     event_seq: int

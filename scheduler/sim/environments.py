@@ -23,7 +23,7 @@ End = Literal["all_done", "no_new_job"]
 Observations = NDArray[np.float32]
 
 _MAX_SINCE_NEW = 10
-"""Steps since the last arrival that the observation tells apart."""
+"""Steps since the last arrival that the observation distinguishes."""
 
 
 class _Clusters:

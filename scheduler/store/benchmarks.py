@@ -355,8 +355,8 @@ class SqlBenchmarks(Benchmarks):
 def _life(saved: Benchmark, names: Sequence[str] = _LIFE) -> Row:
     """Values of `_saving`, for a benchmark whose version is the next one."""
     row = benchmark_row(saved)
-    told = {name: row[name] for name in names}
-    return {**told, "id": saved.benchmark_id, "was": saved.version - 1}
+    values = {name: row[name] for name in names}
+    return {**values, "id": saved.benchmark_id, "was": saved.version - 1}
 
 
 def _selected(which: BenchmarkFilter, *columns: ColumnElement[Any]) -> Select[Any]:

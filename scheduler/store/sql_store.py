@@ -1,4 +1,4 @@
-"""The store: engines, transactions, and what a database must be told to be safe."""
+"""The store: engines, transactions, and the settings that keep each database safe."""
 
 from __future__ import annotations
 
@@ -383,7 +383,7 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # a read that turns into a write is told BUSY at once, however long the time-out
+        # a read that turns into a write gets BUSY at once, however long the time-out
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
     return engine

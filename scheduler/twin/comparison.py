@@ -69,11 +69,11 @@ def compare(expected: Sequence[Board], hosts: Sequence[Host]) -> Comparison:
             missing.append(Finding(target_uid=uid, host=host.name, reason=reason))
         differences = tuple(_differences(known[uid], found))
         if differences:
-            told = "; ".join(
+            reason = "; ".join(
                 f"{each.what} is {each.found}, not {each.expected}" for each in differences
             )
             differing.append(
-                Finding(target_uid=uid, host=host.name, reason=told, differences=differences)
+                Finding(target_uid=uid, host=host.name, reason=reason, differences=differences)
             )
     return Comparison(missing=tuple(missing), unknown=tuple(unknown), differing=tuple(differing))
 

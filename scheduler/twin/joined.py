@@ -297,7 +297,7 @@ def view_of(
 def _stricter(stated: Board, seen: Board) -> Board:
     """The reported board, limited to what the inventory grants it.
 
-    Of which machine it is a slice, and with whom it shares cores, Nomad does not tell.
+    Of which machine it is a slice, and with whom it shares cores, Nomad does not report.
     """
     if (
         seen.ram_bytes <= stated.ram_bytes

@@ -24,7 +24,7 @@ from edgeyard.scheduler.twin.joined import UnknownDevices as UnknownDevices
 logger = logging.getLogger(__name__)
 
 _ASIDE = frozenset({BoardState.IDLE, BoardState.BUSY})
-"""What quarantine comes before; what is worse is told instead."""
+"""States that quarantine replaces; worse states are shown instead of it."""
 
 _NOBODY: Mapping[str, str] = {}
 _NO_LOADS: Mapping[str, LoadReport] = {}
@@ -37,7 +37,7 @@ REPORT_LAG = timedelta(seconds=30)
 Nomad learns of a board's attributes some 10 s late, later on busy hosts."""
 
 LOAD_STEPS = 20
-"""Loads are told in twentieths: what differs by less places nothing otherwise, and would make every
+"""Loads are rounded to twentieths: smaller differences change no placement, and would make every
 recorded cycle another one."""
 
 
@@ -199,7 +199,7 @@ class Twin:
         return target_uid if board is None or board.host is None else board.host.name
 
     def loads(self, now: datetime) -> Mapping[str, HostLoad]:
-        """Of hosts that told within `LOAD_MAX_AGE`, by name; the same object while it is equal."""
+        """Loads reported within `LOAD_MAX_AGE`, by host; the same object while they are equal."""
         with self._lock:
             found = {
                 host: _in_steps(report.load)

@@ -74,9 +74,9 @@ class IsolatedScorer:
         self._greeted = False
         self._start()
         try:
-            told = self._greeting(time.monotonic() + START_S)
-            self.objective = str(told["objective"])[:60]
-            self.kind = ScorerKind(str(told["kind"]))
+            greeting = self._greeting(time.monotonic() + START_S)
+            self.objective = str(greeting["objective"])[:60]
+            self.kind = ScorerKind(str(greeting["kind"]))
         except (TimeoutError, KeyError, ValueError) as error:
             self.close()
             raise WorkerError(f"{source} did not start: {error!r}") from error
@@ -148,11 +148,11 @@ class IsolatedScorer:
             raise WorkerError("its process ended before it began") from error
         if kind is Frame.FAILED:
             raise WorkerError(data.decode("utf-8", "replace")[:300])
-        told = json.loads(data)
-        if kind is not Frame.HELLO or not isinstance(told, dict):
+        greeting = json.loads(data)
+        if kind is not Frame.HELLO or not isinstance(greeting, dict):
             raise ValueError(f"{kind.name.lower()} instead of a greeting")
         self._greeted = True
-        return told
+        return greeting
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()

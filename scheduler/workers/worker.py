@@ -41,11 +41,11 @@ def main(words: list[str]) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     try:
         scorer = load(source)(**options)
-        told = {"objective": str(scorer.objective), "kind": str(scorer.kind)}
+        greeting = {"objective": str(scorer.objective), "kind": str(scorer.kind)}
     except Exception as error:
         send(link, Frame.FAILED, _words(error))
         return 1
-    send(link, Frame.HELLO, json.dumps(told).encode())
+    send(link, Frame.HELLO, json.dumps(greeting).encode())
     with contextlib.suppress(EOFError, OSError):
         while True:
             _, data = receive(link, max_bytes=_MAX_ASK_BYTES)
@@ -79,11 +79,11 @@ def _answer(link: socket.socket, scorer: Any, batch: Batch, pairs: Pairs) -> Non
         scores = np.ascontiguousarray(scorer.score(batch, pairs))
         if scores.dtype.kind != "f":
             raise TypeError(f"scores of type {scores.dtype}")
-        told = scores.astype("<f4").tobytes()
+        data = scores.astype("<f4").tobytes()
     except Exception as error:
         send(link, Frame.FAILED, _words(error))
     else:
-        send(link, Frame.SCORES, told)
+        send(link, Frame.SCORES, data)
 
 
 def _words(error: Exception) -> bytes:

@@ -264,7 +264,7 @@ def progress_file(folder: Path) -> Path:
 
 
 def read_progress(folder: Path) -> float:
-    """The task's progress; 0 while it has told none, or nonsense."""
+    """Return the task's progress; 0 while it has reported none, or no number."""
     try:
         return min(100.0, max(0.0, float(progress_file(folder).read_text()[:32])))
     except (OSError, ValueError):

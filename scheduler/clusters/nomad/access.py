@@ -79,14 +79,14 @@ class NomadAccess:
 def no_answer(error: Exception) -> str:
     """Why a call was not answered, in words; what TLS says names the setting."""
     text = str(error)
-    told = text.lower()
-    if "certificate verify failed" in told:
+    lowered = text.lower()
+    if "certificate verify failed" in lowered:
         why = text.partition("certificate verify failed: ")[2].partition(" (_ssl")[0]
         return (
             f"Nomad's certificate is not to be trusted ({why or 'unknown reason'}): see "
             "nomad_ca_cert and nomad_tls_server_name"
         )
     for alert, meaning in _TLS_ALERTS.items():
-        if f"alert {alert}" in told:
+        if f"alert {alert}" in lowered:
             return meaning
     return f"{type(error).__name__}: {text}".rstrip(": ")

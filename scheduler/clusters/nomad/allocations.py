@@ -108,10 +108,10 @@ def by_our_clock(
     )
 
 
-def _shifted(told: datetime, shift: timedelta, now: datetime) -> datetime:
+def _shifted(reported: datetime, shift: timedelta, now: datetime) -> datetime:
     """A host's time by our clock; ``now`` where it states one that no calendar has."""
     try:
-        return told + shift
+        return reported + shift
     except OverflowError:
         return now
 

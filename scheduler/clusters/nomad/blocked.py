@@ -1,4 +1,4 @@
-"""Why no board is there for a job that Nomad keeps waiting, told by names of boards."""
+"""Why Nomad keeps a job waiting, with the names of the boards that are taken."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ _DEVICE_ATTRIBUTE = re.compile(r"\$\{device\.attr\.([^}]+)\}")
 
 
 class BoardMatcher:
-    """All boards of one moment, which waiting jobs are held against one after the other.
+    """Compares what waiting jobs demand with the boards of one moment.
 
-    Thread-safe. Jobs mostly demand the same, so each demand is held against the boards once.
+    Thread-safe. Many jobs demand the same, so each demand is compared once.
     """
 
     def __init__(self, hosts: Sequence[Host]) -> None:
         self.hosts = hosts
-        self._told: dict[tuple[Condition, ...], str] = {}
+        self._reasons: dict[tuple[Condition, ...], str] = {}
         self._boards = [board for host in hosts for board in host.boards]
         self._host = {board.target_uid: host for host in hosts for board in host.boards}
         self._attributes: dict[str, dict[str, AttributeValue]] = {}
 
     def why_not(self, conditions: tuple[Condition, ...]) -> str:
         """Why no board is there for a job; "" where the boards are not the reason."""
-        if conditions not in self._told:
-            self._told[conditions] = self._why_not(conditions)
-        return self._told[conditions]
+        if conditions not in self._reasons:
+            self._reasons[conditions] = self._why_not(conditions)
+        return self._reasons[conditions]
 
     def _why_not(self, conditions: Sequence[Condition]) -> str:
         if not conditions:
             return ""
-        told = [each for each in conditions if _of_idle(each)]
+        of_idle = [each for each in conditions if _of_idle(each)]
         lasting = [each for each in conditions if not _of_idle(each)]
 
         def unavailable(board: Board) -> str:
@@ -47,7 +47,7 @@ class BoardMatcher:
             if not board.healthy:
                 return board.health_reason
             if board.busy or all(
-                compare(board.progress, each.operator, each.value) for each in told
+                compare(board.progress, each.operator, each.value) for each in of_idle
             ):
                 return board.busy_reason
             return (

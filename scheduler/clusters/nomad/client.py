@@ -1,4 +1,4 @@
-"""Calls of Nomad's HTTP API: retried, bounded in time, their failures told in our own errors.
+"""Calls of Nomad's HTTP API: retried and bounded in time, with failures as our own errors.
 
 python-nomad builds the requests that it knows, httpx the rest (streams, `X-Nomad-Index`); there is
 one retry policy for all of them.
@@ -217,7 +217,7 @@ class NomadClient:
         failpoint("nomad:registered")
 
     def has_registered(self, job_id: str) -> bool:
-        """Whether this process registered a job lately, and the answer told it or is awaited."""
+        """Whether this process registered a job recently, or waits for the answer to doing so."""
         return job_id in self._registered
 
     def deregister(self, job_id: str, *, purge: bool = False) -> None:

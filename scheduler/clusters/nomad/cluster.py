@@ -320,7 +320,7 @@ class NomadCluster(Cluster, NodeSource):
         """As of now; read whole only when Nomad says that a node changed.
 
         The index is asked for, not waited for: the event stream wakes the cycle when a node
-        changes, and a decision needs what holds now. A blocking query would tell the same news
+        changes, and a decision needs what holds now. A blocking query would report the same news
         once more, on a connection of its own, and spare each cycle one small answer.
         """
         with self._lock:

@@ -29,7 +29,7 @@ LINE_LIMIT_BYTES = 16 << 20
 """An event carries a whole node or allocation: some 100 KiB; this is something else."""
 
 NODE_NEWS_S = 1.0
-"""Boards tell their progress; so often at most, everything is looked at for their sake."""
+"""Minimum time between refreshes for boards that report progress."""
 
 NEWEST = 2**63 - 1
 """An index that is yet to come: the stream begins with the newest event instead of all that Nomad
@@ -70,7 +70,7 @@ def follow(
 ) -> Iterator[str]:
     """Ids of jobs that something happened to; "" after each (re)connection and for boards' news.
 
-    The buffer that Nomad resumes from is short, and what fell out of it is not told: every new
+    The buffer that Nomad resumes from is short, and events that fell out of it are lost: every new
     connection therefore begins with a look at everything.
     """
     index, failures = NEWEST, 0
@@ -175,7 +175,7 @@ def _lines(response: httpx.Response) -> Iterator[bytes]:
 def _understood(
     line: bytes, connection: _Connection, is_known: Callable[[str], bool]
 ) -> Iterator[str]:
-    """What one line tells to look at.
+    """Return what one line asks to refresh.
 
     Args:
         is_known: Whether the registration of a job is no news, because this process made it.
@@ -201,7 +201,7 @@ def _understood(
 def _hint(event: Mapping[str, object], is_known: Callable[[str], bool]) -> str | None:
     topic, key, payload = event.get("Topic"), event.get("Key"), event.get("Payload")
     if topic == "Node":
-        # Nomad also tells here of each allocation on a node; those are told apart below.
+        # Nomad also reports each allocation on a node here; these are distinguished below.
         return EVERYTHING if str(event.get("Type")).startswith("Node") else None
     if topic == "Job":
         job_id = _parent(key)

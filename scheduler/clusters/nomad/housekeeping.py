@@ -178,8 +178,8 @@ class GarbageCollector:
 
     def _check_version(self) -> None:
         config = self._client.agent().get("config")
-        told = config.get("Version") if isinstance(config, dict) else None
-        version = told.get("Version") if isinstance(told, dict) else None
+        section = config.get("Version") if isinstance(config, dict) else None
+        version = section.get("Version") if isinstance(section, dict) else None
         match = _VERSION.match(str(version))
         if match is not None and tuple(map(int, match.groups())) < OLDEST_VERSION:
             logger.warning(

@@ -30,7 +30,7 @@ _MAX_VALUE = 2.0**63  # bytes of memory, percents: anything beyond is no measure
 class LoadWatch:
     """One thread, started when loads are first wanted; `close` joins it.
 
-    Nodes with boards that are ready are asked; what a node told stays until it tells anew or is
+    Ready nodes with boards are asked; a node's report counts until it reports again or is
     no longer among them, with the time at which it came.
     """
 
@@ -78,14 +78,14 @@ class LoadWatch:
         """One round."""
         asked = [host for host in self._hosts() if host.ready and host.boards]
         before = self._reports
-        told = {
+        reports = {
             host.name: report
             for host, report in zip(asked, pool.map(self._of, asked), strict=True)
             if report is not None
         }
         kept = {host.name: before[host.name] for host in asked if host.name in before}
         with self._lock:
-            self._reports = kept | told
+            self._reports = kept | reports
 
     def _of(self, host: Host) -> LoadReport | None:
         if self._stop.is_set():
@@ -95,7 +95,7 @@ class LoadWatch:
             stats = self._client.stats(host.host_id, PATIENCE_S)
         except ClusterUnreachable as error:
             logger.debug(
-                "a node did not tell its load",
+                "a node did not report its load",
                 extra={"event": "nomad.no_load", "host": host.name, "reason": str(error)},
             )
             return None
@@ -128,11 +128,11 @@ def clock_offset_s(stats: Json, before: datetime, after: datetime) -> float | No
         before: When they were asked for, by our clock.
         after: When they came.
     """
-    told = _number(stats.get("Timestamp"))
-    if not told:
+    reported_ns = _number(stats.get("Timestamp"))
+    if not reported_ns:
         return None
     middle = before + (after - before) / 2
-    return round(told / 1e9 - middle.timestamp(), 3)
+    return round(reported_ns / 1e9 - middle.timestamp(), 3)
 
 
 def _number(value: object) -> float | None:

@@ -50,7 +50,7 @@ def examine(
     Args:
         driver: That jobs name, with the ``image`` that it needs, or "".
         public_url: Where hosts fetch models and bring results.
-        boards: Compares what the hosts tell with what is expected.
+        boards: Compares what the hosts report with what is expected.
         runner: Its command on the hosts; empty where an image has it.
         probe: Run a job of a moment on every host, to see whether it reaches the server.
     """
@@ -177,7 +177,7 @@ def _preemption(asker: DoctorClient) -> Finding:
             state="unknown",
             found="the token may not see Nomad's setting"
             if answer.denied
-            else f"Nomad does not tell its setting: {answer.said}",
+            else f"Nomad does not report its setting: {answer.said}",
             fix="add to its policy, as in deploy/nomad/edgeyard.policy.hcl: "
             'operator { policy = "read" }'
             if answer.denied

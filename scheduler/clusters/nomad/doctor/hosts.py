@@ -1,4 +1,4 @@
-"""What Nomad's hosts tell of themselves: boards, the plugin, drivers, versions and clocks."""
+"""What Nomad's hosts report: boards, the plugin, drivers, versions and clocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIN_VERSION = (1, 11, 2)
 """Earlier ones have known bugs in dispatch and in the accounting of devices."""
 
 MAX_CLOCK_DIFFERENCE_S = 2.0
-"""Starts are kept to the second, by Nomad's clock; reports tell times by their host's."""
+"""Nomad's clock gives starts in whole seconds; reports have times of their host's clock."""
 
 _PROBLEM = "daiedge/boardsfile"  # the plugin's word about a boards file that it can't use
 _ASKED_AT_ONCE = 8
@@ -26,7 +26,9 @@ def version_finding(version: str, who: str) -> Finding:
     least = ".".join(map(str, MIN_VERSION))
     numbers = tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())
     if len(numbers) != 3:
-        return Finding(check="nomad version", state="unknown", found=f"{who} does not tell its own")
+        return Finding(
+            check="nomad version", state="unknown", found=f"{who} does not report its own"
+        )
     if numbers < MIN_VERSION:
         return Finding(
             check="nomad version",
@@ -43,14 +45,14 @@ def host_findings(
     """The plugin, hosts that are out, drivers and versions.
 
     Args:
-        nodes: As Nomad tells them; ``hosts`` is the same, read.
+        nodes: As Nomad reports them; ``hosts`` are the same, parsed.
         device: ``vendor/type`` of the plugin.
         driver: That jobs name.
     """
     with_boards = [host for host in hosts if host.boards]
     if with_boards:
-        told = named([f"{host.name} ({_boards(len(host.boards))})" for host in with_boards])
-        yield Finding(check="plugin", state="ok", found=f"{device} on {told}")
+        hosts_text = named([f"{host.name} ({_boards(len(host.boards))})" for host in with_boards])
+        yield Finding(check="plugin", state="ok", found=f"{device} on {hosts_text}")
     else:
         yield Finding(
             check="plugin",
@@ -108,7 +110,7 @@ def _without_plugin(nodes: Sequence[Json], hosts: Sequence[Host], device: str) -
             check="plugin",
             state="ok",
             found=f"no boards on {named(bare)}",
-            fix=f"if there should be: its agent's log, under device_mgr, tells why not ({device})",
+            fix=f"if there should be: its agent's log, under device_mgr, states why not ({device})",
         )
 
 
@@ -170,15 +172,15 @@ def clock_findings(asker: DoctorClient, answer: Answer, hosts: Sequence[Host]) -
 
 
 def _clock_of(asker: DoctorClient, host: Host) -> tuple[str, str]:
-    """How far it is from ours, "" for not at all; and why that can't be told."""
+    """Return how far it is from ours, "" for not at all; and why that is not known."""
     try:
         answer = asker.ask("/v1/client/stats", node_id=host.host_id)
     except NoAnswer as error:
         return "", str(error)
-    told = answer.at("Timestamp")  # its own clock, nanoseconds
-    if not isinstance(told, int):
+    reported = answer.at("Timestamp")  # its own clock, nanoseconds
+    if not isinstance(reported, int):
         return "", answer.said
-    return _apart(told / 1e9, told / 1e9, answer.asked_at), ""
+    return _apart(reported / 1e9, reported / 1e9, answer.asked_at), ""
 
 
 def _apart(low: float, high: float, asked_at: tuple[float, float]) -> str:

@@ -139,10 +139,10 @@ def reach(
                 for host, run in runs.items()
                 if task.runner and files.get(host) == "" and (why := _runner(run)) is not None
             }
-            told = sum(
+            answered = sum(
                 bool(why) or not task.runner or host in runners for host, why in files.items()
             )
-            if told >= len(wanted) or time.monotonic() >= until:
+            if answered >= len(wanted) or time.monotonic() >= until:
                 break
             pause(_LOOK_S)
         logs = folder = None
@@ -167,8 +167,8 @@ def reach(
 
 def _stdout(asker: DoctorClient, run: Mapping[str, object]) -> str:
     path = f"/v1/client/fs/logs/{run.get('ID')}"
-    told = asker.ask(path, task=_TASK, type="stdout", plain="true")
-    return told.text if told.ok else ""
+    answer = asker.ask(path, task=_TASK, type="stdout", plain="true")
+    return answer.text if answer.ok else ""
 
 
 def _events(run: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
@@ -203,7 +203,7 @@ def _runner(run: Mapping[str, object]) -> str | None:
 
 
 def _end(run: Mapping[str, object]) -> str | None:
-    """Of a run whose events don't tell: why it failed, "" if it did not, None while it goes on."""
+    """Return why a run failed whose events do not say: "" if it did not, None while it goes on."""
     if run.get("ClientStatus") in ("failed", "lost"):
         return str(run.get("ClientDescription") or run["ClientStatus"])
     return "" if run.get("ClientStatus") == "complete" else None
@@ -227,19 +227,19 @@ def reach_findings(
         found = f"no job could be run on the hosts: {reached.refused}"
         yield Finding(check="public url", state="unknown", found=found)
         return
-    told = [(host.name, reached.files.get(host.host_id)) for host in hosts]
-    good = [name for name, why in told if why == ""]
+    results = [(host.name, reached.files.get(host.host_id)) for host in hosts]
+    good = [name for name, why in results if why == ""]
     if good:
         yield Finding(check="public url", state="ok", found=f"{url} is reached by {named(good)}")
     fix = "set EDGEYARD_PUBLIC_URL to an address that hosts reach, and let them through to it"
-    for why, names in by_reason((name, why) for name, why in told if why).items():
+    for why, names in by_reason((name, why) for name, why in results if why).items():
         yield Finding(
             check="public url",
             state="problem",
             found=f"{url} is not reached by {named(names)}: {why}",
             fix=fix,
         )
-    silent = [name for name, why in told if why is None]
+    silent = [name for name, why in results if why is None]
     if silent:
         yield Finding(
             check="public url",
@@ -252,12 +252,12 @@ def reach_findings(
 
 def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iterator[Finding]:
     """Whether the command that benchmarks run is there on the hosts that have got this far."""
-    told = [(host.name, reached.runners.get(host.host_id)) for host in hosts]
+    results = [(host.name, reached.runners.get(host.host_id)) for host in hosts]
     command = " ".join(task.runner)
-    good = [name for name, why in told if why == ""]
+    good = [name for name, why in results if why == ""]
     if good:
         yield Finding(check="runner", state="ok", found=f"{command}: on {named(good)}")
-    for why, names in by_reason((name, why) for name, why in told if why).items():
+    for why, names in by_reason((name, why) for name, why in results if why).items():
         yield Finding(
             check="runner",
             state="problem",
@@ -267,18 +267,18 @@ def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iter
         )
     silent = [
         name
-        for host, (name, why) in zip(hosts, told, strict=True)
+        for host, (name, why) in zip(hosts, results, strict=True)
         if why is None and reached.files.get(host.host_id) == ""
     ]
     if silent:
-        found = f"{command} has not told its version on {named(silent)} yet"
+        found = f"{command} has not reported its version on {named(silent)} yet"
         yield Finding(check="runner", state="unknown", found=found)
 
 
 def sandbox_findings(reached: Reached, hosts: Sequence[Host]) -> Iterator[Finding]:
     """How the runners of hosts confine what they run, and what they can't confine."""
-    told = [(host.name, reached.sandboxes.get(host.host_id, "")) for host in hosts]
-    for said, names in by_reason((name, said) for name, said in told if said).items():
+    results = [(host.name, reached.sandboxes.get(host.host_id, "")) for host in hosts]
+    for said, names in by_reason((name, said) for name, said in results if said).items():
         state, _, sentence = said.removeprefix("sandbox ").partition(": ")
         yield Finding(
             check="sandbox",

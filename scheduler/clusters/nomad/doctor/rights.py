@@ -56,9 +56,9 @@ def token_findings(
         )
     else:
         policies = answer.at("Policies")
-        told = ", ".join(map(str, policies)) if isinstance(policies, list) else ""
+        names = ", ".join(map(str, policies)) if isinstance(policies, list) else ""
         yield Finding(
-            check="nomad token", state="ok", found=f"{name}; policies: {told or 'by roles'}"
+            check="nomad token", state="ok", found=f"{name}; policies: {names or 'by roles'}"
         )
     yield from _expiry(answer, (now or (lambda: datetime.now(UTC)))())
 
