@@ -67,8 +67,8 @@ test: lint types imports postgres openssh chromium faketime systemd nginx bubble
 	@deploy/nomad/build >/dev/null || echo "Without a Nomad its tests are skipped (a failure where CI=true)." >&2
 	@$(BIN)/pytest -n 2 --dist loadgroup
 
-unit: $(STAMP) ## the fast tests
-	@$(BIN)/pytest -n 2 -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap"
+unit: $(STAMP) ## the fast tests: units and contracts, in a minute or two
+	@$(BIN)/pytest -n 2 tests/unit tests/contract -m "not slow and not postgres and not nomad and not ssh and not browser and not faketime and not systemd and not nginx and not bubblewrap"
 
 bench: $(STAMP) ## all benchmarks; tables on stdout, JSON in build/bench
 	@$(BIN)/python -m benchmarks

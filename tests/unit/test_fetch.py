@@ -374,6 +374,7 @@ def test_a_webhook_whose_name_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch)
         assert caught.value.category == "timeout"
 
 
+@pytest.mark.slow
 def test_look_ups_that_hang_take_a_bounded_number_of_threads() -> None:
     with a_name_server_that_hangs() as resolve:
         for _ in range(MAX_LOOKUPS + 5):

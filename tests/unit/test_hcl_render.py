@@ -176,6 +176,7 @@ class TestSecrets:
         )
 
 
+@pytest.mark.slow
 def test_every_combination_of_optional_parts_renders_reads_back_and_renders_the_same() -> None:
     optional: list[dict[str, Any]] = [
         {"periodic": Periodic(cron="1 2 3 4 5 * 2030")},

@@ -25,6 +25,7 @@ def replay(log: Path, *options: str) -> Result:
     return CliRunner().invoke(app, ["sim", "replay", str(log), *options])
 
 
+@pytest.mark.slow
 def test_the_json_has_the_figures_of_the_jobs(log: Path) -> None:
     found = replay(log, "--backfill", "easy", "--json")
     assert found.exit_code == 0, found.stderr
@@ -61,6 +62,7 @@ def test_people_get_a_table_and_the_rules_that_were_applied(log: Path) -> None:
     assert max(map(len, found.stdout.splitlines()[:6])) <= 80
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "queue",
     ["fcfs", "sjf", "f1", "f2", "f3", "f4", "wfp3", "unicep", "fair_share", "earliest_deadline"],

@@ -186,6 +186,7 @@ def test_a_log_may_run_past_the_last_date_that_there_is() -> None:
     assert starts(jobs, "wfp3")[:1] == [1e11]
 
 
+@pytest.mark.slow
 def test_without_numba_the_same_starts_come_out() -> None:
     rng = np.random.default_rng(1)
     columns = rng.integers(1, [900, 90, 5, 120], size=(200, 4)).tolist()
