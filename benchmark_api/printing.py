@@ -3,4 +3,4 @@
 
 def printable(text: str) -> str:
     """Without control characters: names and sentences of others may hold escape sequences."""
-    return "".join(char if char.isprintable() or char == "\n" else "�" for char in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)

@@ -28,7 +28,7 @@ from edgeyard.benchmark_api.cli import (
     testbed,
     watching,
 )
-from edgeyard.benchmark_api.cli.program import Program
+from edgeyard.benchmark_api.cli.program import Program, echo
 
 app = typer.Typer(
     name="edgeyard",
@@ -42,7 +42,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"edgeyard {__version__}")
+        echo(f"edgeyard {__version__}")
         raise typer.Exit
 
 

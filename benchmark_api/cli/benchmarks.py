@@ -18,6 +18,7 @@ from edgeyard.benchmark_api.cli.output import (
     emit_csv,
     emit_json,
     field,
+    json_text,
     local_time,
     plain,
     warn_of_stale_state,
@@ -26,7 +27,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.output import (
     show as print_parts,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, chosen_ids
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import InvalidInput
@@ -189,7 +190,7 @@ def hcl(session: Session, benchmark_id: Id, attempt: Attempt = None) -> None:
     if session.output is Output.JSON:
         emit_json({"benchmark_id": benchmark_id, "hcl": text})
     else:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        echo(text.removesuffix("\n"))
 
 
 def logs(
@@ -223,16 +224,9 @@ def events(
 
     With -o json: one JSON object per line, with all data.
     """
-    import json
-
     width = console().width
     for event in session.client.events(benchmark_id, follow=follow):
-        if session.output is Output.JSON:
-            line = json.dumps(event, ensure_ascii=False)
-        else:
-            line = _event_lines(event, width)
-        sys.stdout.write(printable(line) + "\n")
-        sys.stdout.flush()
+        echo(json_text(event) if session.output is Output.JSON else _event_lines(event, width))
 
 
 def _event_lines(event: Row, width: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import (
     AsJson,
     Config,
@@ -50,7 +51,7 @@ def export(
     try:
         import pyarrow  # noqa: F401
     except ImportError:
-        typer.echo("edgeyard: writing Parquet needs pyarrow: install edgeyard[export]", err=True)
+        echo("edgeyard: writing Parquet needs pyarrow: install edgeyard[export]", err=True)
         raise typer.Exit(2) from None
     from edgeyard.benchmark_api.bootstrap import known_plugins
 
@@ -76,7 +77,7 @@ def export(
         emit_json(written)
         return
     for each in written:
-        typer.echo(f"{each['rows']:>8} {each['table']} in {each['file']}")
+        echo(f"{each['rows']:>8} {each['table']} in {each['file']}")
 
 
 def _schemas() -> dict[str, pyarrow.Schema]:

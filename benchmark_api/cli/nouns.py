@@ -25,7 +25,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     warn_of_stale_state,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 from edgeyard.errors import InvalidInput
 
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
@@ -325,7 +325,7 @@ def tokens_create(
     fields = {name: value for name, value in body.items() if value is not None}
     made = _record(session.client.api.post("/v1/tokens", fields))
     if session.output is Output.TABLE:
-        typer.echo(plain(made.get("token")))
+        echo(plain(made.get("token")))
         session.report(f"{plain(made.get('token_id'))}: save the token now, it is not shown again")
     else:
         emit_one(session.output, made)
@@ -576,7 +576,7 @@ def _set_webhook(session: Session, user_id: str, url: str) -> None:
     if session.output is not Output.TABLE:
         emit_one(session.output, made)
     elif secret := plain(made.get("secret")):
-        typer.echo(secret)
+        echo(secret)
         session.report(f"the webhook's secret of {user_id}: save it now, it is not shown again")
     else:
         session.report(f"{user_id} has no webhook any more")

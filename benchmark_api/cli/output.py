@@ -6,7 +6,7 @@ import csv
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +15,8 @@ from edgeyard.benchmark_api.cli.program import Output
 from edgeyard.benchmark_api.printing import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType
+    from rich.segment import Segment
     from rich.table import Table
     from rich.text import Text
 
@@ -84,9 +85,19 @@ def console() -> Console:
     ``COLUMNS`` sets a width.
     """
     from rich.console import Console
+    from rich.segment import Segment
+
+    class SafeConsole(Console):
+        """A console that prints no control character of the texts that it is given."""
+
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
+            for text, style, control in super().render(renderable, options):
+                yield Segment(text if control else printable(text), style, control)
 
     unlimited = not sys.stdout.isatty() and not os.environ.get("COLUMNS", "").isdecimal()
-    return Console(
+    return SafeConsole(
         file=sys.stdout,
         width=UNLIMITED_COLUMNS if unlimited else None,
         highlight=False,
@@ -152,7 +163,15 @@ def emit_one(output: Output, row: Row, *people: RenderableType) -> None:
 
 def emit_json(value: object) -> None:
     """Print JSON that programs read."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(json_text(value, indent=2) + "\n")
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """Return a value as JSON whose control characters, of C1 and for direction too, are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return "".join(
+        each if each.isprintable() or each == "\n" else json.dumps(each)[1:-1] for each in text
+    )
 
 
 def emit_csv(rows: Sequence[Row]) -> None:

@@ -22,7 +22,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
 from edgeyard.errors import InvalidInput
 
@@ -64,7 +64,7 @@ def policies_list(session: Session) -> None:
         return
     emit(session.output, _rows(found.get("items")), _COLUMNS, "no policies")
     if overrides := _rows(found.get("overrides")):
-        typer.echo()
+        echo()
         emit(session.output, overrides, _OVERRIDES, "")
 
 
@@ -73,7 +73,7 @@ def policies_show(session: Session, policy: Name) -> None:
     if session.output is Output.JSON:
         emit_json(_fetched(session, policy))
     else:
-        typer.echo(_text(session, policy).rstrip())
+        echo(_text(session, policy).rstrip())
 
 
 def policies_diff(session: Session, policy: Name, other: Other) -> None:
@@ -174,12 +174,12 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
 
 def _show_compared(name: str, cycles: list[Row]) -> None:
     same = sum(not each["differences"] and not each["reordered"] for each in cycles)
-    typer.echo(f"{name} as the shadow: {len(cycles)} cycles, {same} decided the same")
+    echo(f"{name} as the shadow: {len(cycles)} cycles, {same} decided the same")
 
     def total(key: str) -> float:
         return sum(float(str(each[key])) for each in cycles)
 
-    typer.echo(
+    echo(
         f"placements {total('placed_then'):.0f}, shadow {total('placed_now'):.0f}; "
         f"expected {total('expected_then_s'):.1f} s, shadow {total('expected_now_s'):.1f} s; "
         f"{total('reordered'):.0f} positions in the queue differ"

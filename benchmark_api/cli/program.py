@@ -36,6 +36,15 @@ class Output(StrEnum):
     CSV = "csv"
 
 
+def echo(sentence: str = "", *, err: bool = False) -> None:
+    """Print a line on stdout or stderr without the control characters that its texts may hold.
+
+    Names, reasons and messages come from other people and machines: an escape sequence in one could
+    move the cursor or change the title of the reader's terminal.
+    """
+    typer.echo(printable(sentence), err=err)
+
+
 class Session:
     """One run of a command: the server to call and the form of the output."""
 
@@ -59,7 +68,7 @@ class Session:
 
     def report(self, sentence: str) -> None:
         """Print a message on stderr."""
-        typer.echo(printable(sentence), err=True)
+        echo(sentence, err=True)
 
     def close(self) -> None:
         """Release the connections."""
@@ -245,13 +254,13 @@ def _usage(error: typer.TyperException) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "edgeyard"
     if type(error).__name__ == "NoArgsIsHelpError":
-        typer.echo(error.format_message(), err=True)
+        echo(error.format_message(), err=True)
         return _ERROR
     return _print_error(f"{error.format_message()}\nTry: {path} --help")
 
 
 def _print_error(message: str) -> int:
-    typer.echo(printable(f"edgeyard: {message}"), err=True)
+    echo(f"edgeyard: {message}", err=True)
     return _ERROR
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.benchmark_api.cli.replaying import AsJson, opened
 
 DataDir = Annotated[
@@ -66,7 +67,7 @@ def prune(
         return
     show(table(rows, _COLUMNS, console().width))
     if dry_run:
-        typer.echo("dry run: nothing was deleted", err=True)
+        echo("dry run: nothing was deleted", err=True)
 
 
 def _age(kept_s: object) -> str:

@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     show,
     table,
 )
+from edgeyard.benchmark_api.cli.program import echo
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.settings import Settings
@@ -109,7 +110,7 @@ def opened(data_dir: Path | None, config: Path | None) -> Iterator[tuple[Store, 
             store.close()
     except ConfigError as error:
         for problem in error.problems:
-            typer.echo(f"edgeyard: {problem}", err=True)
+            echo(f"edgeyard: {problem}", err=True)
         raise typer.Exit(2) from None
 
 
@@ -162,7 +163,7 @@ def _show(found: list[tuple[int, ReplayedCycle]], *, own: bool) -> None:
     same = sum(each.same for _, each in found)
     then = sum(each.placed_then for _, each in found)
     now = sum(each.placed_now for _, each in found)
-    typer.echo(
+    echo(
         f"{len(found)} cycles, {same} decided the same; "
         f"{then} placements recorded, {now} replayed; "
         f"{sum(each.reordered for _, each in found)} positions in the queue differ"
@@ -189,7 +190,7 @@ def _show(found: list[tuple[int, ReplayedCycle]], *, own: bool) -> None:
         show(table(rows, columns, console().width))
     for seq, each in found:
         if not each.differences and (found_differences := _other_differences(each, own=own)):
-            typer.echo(f"cycle {seq}: the same boards; {found_differences}")
+            echo(f"cycle {seq}: the same boards; {found_differences}")
 
 
 def _other_differences(each: ReplayedCycle, *, own: bool) -> str:

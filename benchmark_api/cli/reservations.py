@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, emit, emit_one, field, local_time, plain
-from edgeyard.benchmark_api.cli.program import Output, Session
+from edgeyard.benchmark_api.cli.program import Output, Session, echo
 from edgeyard.errors import InvalidInput
 
 BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
@@ -229,10 +229,10 @@ def _show(session: Session, account: Row) -> None:
         ),
     )
     for name, value in lines:
-        typer.echo(f"{name:<8} {value}")
+        echo(f"{name:<8} {value}")
     charges = account.get("charges")
     if isinstance(charges, list) and charges:
-        typer.echo()
+        echo()
         emit(session.output, charges, _CHARGE_COLUMNS, "")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 
 _COLUMNS = (
     Column(title="SCORER", of=field("scorer"), whole=True),
@@ -55,7 +55,7 @@ def scorers_list(
     show(table(rows, _COLUMNS, console().width))
     for row in rows:
         if row.get("bench_reason"):
-            typer.echo(f"{row['scorer']} is {row['bench_reason']}")
+            echo(f"{row['scorer']} is {row['bench_reason']}")
 
 
 def add_to(app: typer.Typer) -> None:

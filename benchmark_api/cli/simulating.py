@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.errors import ConfigError, InvalidInput
 
 if TYPE_CHECKING:
@@ -113,9 +114,7 @@ def replay(
             raise InvalidInput.at("--skip", f"{log} has only {len(whole)} jobs with a run time")
         processors = procs or whole.max_procs or no_processors(whole)
         if not COMPILED and len(part) >= _LONG_LOG_JOBS:
-            typer.echo(
-                "edgeyard: this is slow without Numba: pip install 'edgeyard[sim]'", err=True
-            )
+            echo("edgeyard: this is slow without Numba: pip install 'edgeyard[sim]'", err=True)
         advanced("compiling" if COMPILED else "replaying", 0.0)
         found = replayed(
             part,
@@ -199,7 +198,7 @@ def _show_rules(log: Log) -> None:
         (log.guessed_procs, "without processors counted as one processor"),
     ):
         if count:
-            typer.echo(f"of the log: {count:,} job{'s' * (count != 1)} {what}", err=True)
+            echo(f"of the log: {count:,} job{'s' * (count != 1)} {what}", err=True)
 
 
 def _write_starts(path: Path, log: Log, schedule: Schedule) -> None:

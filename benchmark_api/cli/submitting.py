@@ -19,7 +19,7 @@ from edgeyard.benchmark_api.cli.output import (
     size,
     when,
 )
-from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 from edgeyard.benchmark_api.cli.watching import IDS_COLUMNS, CancelOnTimeout, Timeout, finish
 from edgeyard.errors import InvalidInput
 
@@ -238,7 +238,7 @@ def _answer(
     if session.output is Output.JSON and len(submitted) == 1 and not submitted[0].campaign_id:
         emit_json(submitted[0].raw)
     elif session.output is Output.TABLE and len(submitted) == 1:
-        typer.echo(submitted[0].benchmark_id)
+        echo(submitted[0].benchmark_id)
     else:
         if session.output is Output.TABLE:
             rows = _with_models(session, rows, campaign)
@@ -279,7 +279,7 @@ def _answer_schedule(session: Session, submitted: Benchmark) -> None:
     if session.output is Output.JSON:
         emit_json(submitted.raw)
         return
-    typer.echo(submitted.schedule_id)
+    echo(submitted.schedule_id or "")
     first = local_time(submitted.raw.get("next_fire"))
     session.report(
         f"created a schedule, which submits a benchmark whenever it fires; first at {first}"

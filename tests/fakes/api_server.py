@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 
 @dataclass(frozen=True)
-class CheckedRequest:
+class ReceivedRequest:
     """One request as it arrived."""
 
     method: str
@@ -44,10 +44,15 @@ class Answer:
 
 
 class FakeServer:
-    """Answers in the order that was stated; the last answer of a route stays."""
+    """Answers in the order that was stated; the last answer of a route stays.
 
-    def __init__(self) -> None:
-        self.asked: list[CheckedRequest] = []
+    Args:
+        otherwise: Answers routes without a stated answer, by method and path; None: with 404.
+    """
+
+    def __init__(self, otherwise: Callable[[str, str], Answer | None] | None = None) -> None:
+        self._otherwise = otherwise or (lambda method, path: None)
+        self.asked: list[ReceivedRequest] = []
         self._replies: dict[tuple[str, str], list[Answer]] = defaultdict(list)
         self._lock = threading.Lock()
         server = self
@@ -76,14 +81,14 @@ class FakeServer:
             one if isinstance(one, Answer) else Answer(one) for one in replies
         ]
 
-    def of(self, method: str, path: str) -> list[CheckedRequest]:
+    def of(self, method: str, path: str) -> list[ReceivedRequest]:
         """The requests of a route so far."""
         return [one for one in self.asked if (one.method, one.path) == (method, path)]
 
     def _handle(self, http: BaseHTTPRequestHandler) -> None:
         parts = urlsplit(http.path)
         length = int(http.headers.get("Content-Length") or 0)
-        asked = CheckedRequest(
+        asked = ReceivedRequest(
             http.command,
             parts.path,
             parse_qs(parts.query),
@@ -93,7 +98,9 @@ class FakeServer:
         with self._lock:
             self.asked.append(asked)
             replies = self._replies.get((asked.method, asked.path))
-            missing = Answer({"detail": f"no route {asked.path}", "code": "not_found"}, 404)
+            missing = self._otherwise(asked.method, asked.path) or Answer(
+                {"detail": f"no route {asked.path}", "code": "not_found"}, 404
+            )
             answer = (replies.pop(0) if len(replies) > 1 else replies[0]) if replies else missing
         data, kind = answer.data()
         http.send_response_only(answer.status)
