@@ -1,0 +1,285 @@
+"""The table "To add …" of docs/architecture.md names places that exist and that are sufficient."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs/architecture.md"
+FOLDERS = ("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "src")
+NEEDED = (
+    "an engine",
+    "a field of the job description",
+    "a waiting reason",
+    "a retry rule",
+    "a scorer",
+    "a filter",
+    "a setting",
+    "a command of the CLI",
+    "a metric",
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place that the table names: a path, where a part in <> is to be chosen, and a symbol."""
+
+    path: str
+    symbol: str = ""
+
+
+def rows() -> Mapping[str, Sequence[Place]]:
+    """The places of each row, by what is to be added."""
+    section = PAGE.read_text("utf-8").split("## To add …\n", 1)[1].split("\n## ", 1)[0]
+    found = {}
+    for line in section.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 2 and cells[0] not in ("what", "---"):
+            quoted = re.findall(r"`([^`]+)`", cells[1])
+            parts = [text.partition(": ") for text in quoted if "/" in text or ": " in text]
+            found[cells[0]] = [Place(path, symbol) for path, _, symbol in parts]
+    return found
+
+
+ROWS = rows()
+
+
+def test_the_table_has_a_row_for_what_newcomers_add() -> None:
+    assert [what for what in NEEDED if not ROWS.get(what)] == []
+
+
+@pytest.mark.parametrize("what", ROWS)
+def test_each_place_exists(what: str) -> None:
+    for place in ROWS[what]:
+        fixed = place.path.split("<", 1)[0]
+        path = ROOT / (fixed if fixed == place.path else fixed.rsplit("/", 1)[0])
+        assert path.exists(), f"{what}: there is no {place.path}"
+        if place.symbol and "<" not in place.path:
+            text = path.read_text("utf-8")
+            assert re.search(rf"(?<!\w){re.escape(place.symbol)}(?!\w)", text), place
+
+
+class Tree:
+    """A scratch copy of the product, in which only the places of one row may change."""
+
+    def __init__(self, folder: Path, what: str) -> None:
+        for name in FOLDERS:
+            shutil.copytree(
+                ROOT / name,
+                folder / name,
+                symlinks=True,
+                ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"),
+            )
+        shutil.copy(ROOT / "pyproject.toml", folder)
+        self.folder = folder
+        self._places = ROWS[what]
+
+    def insert(self, path: str, symbol: str, pattern: str, text: str) -> None:
+        """Insert a line after the first that contains ``pattern`` at or below a symbol."""
+        assert Place(path, symbol) in self._places, f"the table names no `{path}: {symbol}`"
+        content = (self.folder / path).read_text("utf-8")
+        start = re.search(rf"(?<!\w){re.escape(symbol)}(?!\w)", content)
+        assert start, f"{path} has no {symbol}"
+        line = re.compile(rf"[^\n]*{pattern}[^\n]*\n").search(content, start.start())
+        assert line, f"{path} has no {pattern!r} below {symbol}"
+        changed = content[: line.end()] + text + "\n" + content[line.end() :]
+        (self.folder / path).write_text(changed, "utf-8")
+
+    def replace(self, path: str, symbol: str, old: str, new: str) -> None:
+        """Replace the first occurrence of a text at or below a symbol."""
+        assert Place(path, symbol) in self._places, f"the table names no `{path}: {symbol}`"
+        content = (self.folder / path).read_text("utf-8")
+        start = content.index(symbol)
+        assert old in content[start:], f"{path} has no {old!r} below {symbol}"
+        changed = content[:start] + content[start:].replace(old, new, 1)
+        (self.folder / path).write_text(changed, "utf-8")
+
+    def create(self, pattern: str, path: str, text: str) -> None:
+        """Create a file whose place the table gives with a part in <>."""
+        assert pattern in [place.path for place in self._places], f"the table names no {pattern}"
+        (self.folder / path).write_text(textwrap.dedent(text), "utf-8")
+
+    def run(self, code: str) -> str:
+        """Run code on the copy, and return what it prints."""
+        before = f"import edgeyard; assert edgeyard.__file__.startswith({str(self.folder)!r})\n"
+        done = subprocess.run(
+            [sys.executable, "-c", before + textwrap.dedent(code)],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": f"{self.folder / 'src'}{os.pathsep}{self.folder}"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def tree(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tree]:
+    copy = Tree(tmp_path / "tree", request.param)
+    yield copy
+    shutil.rmtree(copy.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", ["an engine"], indirect=True)
+def test_an_engine_runs_after_its_places_are_filled(tree: Tree) -> None:
+    tree.create(
+        "devices/runner/engines/<name>.py",
+        "devices/runner/engines/echo.py",
+        '''
+        """The engine ``echo``: returns its input."""
+
+        from edgeyard.devices.runner.engine import TensorSpec
+        from edgeyard.errors import RunFailed
+
+        SPEC = TensorSpec("x", (None, 2), "float32")
+
+
+        class EchoSession:
+            inputs, outputs, facts = (SPEC,), (SPEC,), {"version": "1"}
+
+            def run(self, feeds):
+                return {"x": feeds["x"]}
+
+
+        class EchoEngine:
+            name = "echo"
+
+            def load(self, model, *, threads, parameters):
+                return EchoSession()
+
+            def train(self, *args, **named):
+                raise RunFailed("engine_unsupported", "echo does not train")
+        ''',
+    )
+    named = '    "echo": "edgeyard.devices.runner.engines.echo:EchoEngine",'
+    tree.insert("devices/runner/engines/__init__.py", "BUILT_IN", "tflite", named)
+    point = 'echo = "edgeyard.devices.runner.engines.echo:EchoEngine"'
+    tree.insert("pyproject.toml", '[project.entry-points."edgeyard.engines"]', "tflite = ", point)
+    tree.replace(
+        "benchmark_api/bootstrap.py",
+        "installed_engines",
+        '"tflite":',
+        '"echo": ("numpy",), "tflite":',
+    )
+    tree.insert(
+        "benchmark_api/routes/platform/catalogue.py",
+        "_ENGINES",
+        "tflite",
+        '    "echo": ("Echo", "Returns its input.", (".echo",)),',
+    )
+    tree.run(
+        """
+        import tomllib
+        from pathlib import Path
+        from edgeyard.benchmark_api.bootstrap import installed_engines
+        from edgeyard.benchmark_api.routes.platform.catalogue import MODEL_SUFFIXES
+        from edgeyard.devices.runner.engines import BUILT_IN, find
+
+        session = find("echo").load(Path("model.echo"), threads=1, parameters={})
+        assert session.run({"x": [[1.0, 2.0]]}) == {"x": [[1.0, 2.0]]}
+        assert "echo" in {engine.name for engine in installed_engines()}
+        assert ".echo" in MODEL_SUFFIXES
+        points = tomllib.loads(Path("pyproject.toml").read_text())["project"]["entry-points"]
+        assert points["edgeyard.engines"] == dict(BUILT_IN)
+        """
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", ["a field of the job description"], indirect=True)
+def test_a_job_field_is_accepted_stored_and_returned(tree: Tree) -> None:
+    model = "scheduler/model/benchmark.py"
+    tree.insert(model, "JobDescription", "extra: Mapping", '    cost_center: str = ""')
+    stored = '        "cost_center": d.cost_center,'
+    tree.insert("scheduler/model/wire.py", "description_to_json", '"extra": dict', stored)
+    schema = "benchmark_api/schemas/description.py"
+    field = '    cost_center: Text = Field("", description="Department that pays.")'
+    tree.insert(schema, "JobDescriptionIn", "extra: dict", field)
+    tree.insert(schema, "to_description", "extra=", "        cost_center=asked.cost_center,")
+    command = "benchmark_api/cli/submitting.py"
+    tree.insert(command, "submit", "    session: Session,", "    cost_center: str | None = None,")
+    tree.insert(command, "submit", '"binding": binding', '        "cost_center": cost_center,')
+    tree.run(
+        """
+        import json
+        import typer
+        from edgeyard.benchmark_api.cli import app
+        from edgeyard.benchmark_api.schemas.description import parse_description, to_description
+        from edgeyard.scheduler.model.wire import description_from_json, description_to_json
+
+        tree = {"model": "m", "runtime": "ort", "benchmark_type": "TYPE1", "target": "rpi4b"}
+        made = to_description(parse_description({**tree, "cost_center": "lab 7"}))
+        assert made.cost_center == "lab 7"
+        assert description_from_json(json.loads(json.dumps(description_to_json(made)))) == made
+        submit = typer.main.get_command(app).commands["submit"]
+        assert "--cost-center" in [name for option in submit.params for name in option.opts]
+        """
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", ["a waiting reason"], indirect=True)
+def test_a_waiting_reason_is_decided_and_counted(tree: Tree) -> None:
+    reasons = "scheduler/model/benchmark.py"
+    tree.insert(reasons, "WaitingReason", "UNKNOWN_BOARD", '    TOO_HOT = "too_hot"')
+    row = """\
+    BoardState(
+        name="cool",
+        reason=WaitingReason.TOO_HOT,
+        applies=lambda batch: batch.snapshot.ram_bytes > 0,
+        phrase=lambda batch, board: "is too hot",
+    ),"""
+    tree.insert("plugins/filters/board_states.py", "BOARD_STATES", "BOARD_STATES = ", row)
+    words = '    WaitingReason.TOO_HOT: "too hot",'
+    tree.insert("scheduler/model/waiting_reasons.py", "_STATE_WORDS", "WaitingReason.BUDGET", words)
+    tree.run(
+        """
+        from edgeyard.benchmark_api.metrics import Metrics
+        from edgeyard.plugins.builtin import registry
+        from edgeyard.plugins.testing import NOW, board, pending, snapshot_of
+        from edgeyard.scheduler.decide.cycle import decide
+        from edgeyard.scheduler.framework.policy import load_policy
+        from edgeyard.scheduler.model.decision import CycleInput
+        from dataclasses import replace
+
+        policy = load_policy("default")
+        policy = replace(policy, filters=("cool", *policy.filters))
+        plugins = registry(entry_points=False).resolve(policy)
+        boards = [board(f"rpi4b-0001-000{number}") for number in (1, 2)]
+        job = CycleInput(snapshot=snapshot_of(boards), pending=[pending()], now=NOW)
+        waiting = decide(job, policy, plugins).waiting["b-1"]
+        assert waiting.reason.value == "too_hot"
+        assert waiting.sentence.endswith("is too hot; others: 1 too hot"), waiting.sentence
+        """
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tree", ["a retry rule"], indirect=True)
+def test_a_retry_rule_decides_on_the_next_attempt(tree: Tree) -> None:
+    shutil.copytree(ROOT / "tests/builders", tree.folder / "tests/builders")
+    rule = "    if 'brown-out' in failure.sentence:\n        return True"
+    tree.insert("scheduler/engine/retry.py", "def is_retryable", '"""', rule)
+    tree.run(
+        """
+        from edgeyard.scheduler.engine.retry import RetryHistory, decide_retry
+        from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+        from tests.builders.records import a_description, an_attempt
+
+        for sentence, retried in (("a brown-out of the board", True), ("anything else", False)):
+            failure = Failure(category=FailureCategory.UNKNOWN, sentence=sentence)
+            attempt = an_attempt(failure=failure)
+            decision = decide_retry(failure, attempt, a_description(), RetryHistory())
+            assert decision.retry is retried, sentence
+        """
+    )
