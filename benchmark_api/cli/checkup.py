@@ -341,7 +341,7 @@ def _limits(client: Client) -> Iterator[Finding]:
         yield Finding(
             check=f"limit {plain(item.get('name'))}",
             state="warning" if full and value else "ok",
-            found=("" if used is None else f"{shown(used)} of ")
+            found=("" if used is None else f"{shown(used)} {'used, ' if value is None else 'of '}")
             + f"{limit} ({plain(item.get('source'))}), {plain(item.get('whose'))}",
             fix=f"delete what is not needed, or raise {plain(item.get('setting'))}"
             if full and value

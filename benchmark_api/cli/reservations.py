@@ -224,8 +224,8 @@ def _show(session: Session, account: Row) -> None:
         ),
         (
             "limits",
-            f"priority at most {amount('max_priority', '')}, budget at most "
-            f"{amount('max_budget', 'any')}, leases at most {amount('max_lease_s', '0')} s",
+            f"max priority {amount('max_priority', '')}, max budget "
+            f"{amount('max_budget', 'none')}, max lease {amount('max_lease_s', '0')} s",
         ),
     )
     for name, value in lines:

@@ -108,8 +108,8 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
     openapi_extra=accepts("QuarantineIn", required=False),
 )
 def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Response:
-    """Set a board aside until an operator lets it back; it isn't probed."""
-    reason = parse(QuarantineIn, body.tree()).reason or "set aside by an operator"
+    """Quarantine a board until an operator lifts it; the board is not probed."""
+    reason = parse(QuarantineIn, body.tree()).reason or "quarantined by an operator"
     services = context.services
     now = services.clock.now()
     _known(context, target_uid)
