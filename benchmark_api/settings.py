@@ -38,6 +38,11 @@ from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.model.quantities import duration_s
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, Quotas
+from edgeyard.scheduler.model.run_bounds import (
+    DEFAULT_MAX_RUN_S,
+    DEFAULT_MAX_SILENCE_S,
+    DEFAULT_MAX_UPLOAD_S,
+)
 
 PREFIX = "EDGEYARD_"
 
@@ -354,7 +359,10 @@ class Settings(BaseSettings):
 
     # times of a benchmark
     default_user_time_s: Seconds = Field(
-        900.0, gt=0, le=30 * 86400, description="Bound on a run that states no user_time, s."
+        DEFAULT_MAX_RUN_S,
+        gt=0,
+        le=30 * 86400,
+        description="Bound on a run that states no user_time, s.",
     )
     default_queue_timeout_s: Seconds | None = Field(
         None,
@@ -362,7 +370,10 @@ class Settings(BaseSettings):
         "default: no bound.",
     )
     no_output_timeout_s: Seconds = Field(
-        300.0, gt=0, le=86400, description="A run that says nothing for so long is ended, s."
+        DEFAULT_MAX_SILENCE_S,
+        gt=0,
+        le=86400,
+        description="A run that says nothing for so long is ended, s.",
     )
     start_lead_s: Seconds = Field(
         0.0,
@@ -411,7 +422,7 @@ class Settings(BaseSettings):
         60.0, ge=0, le=86400, description="Wait for a result after the task has ended, s."
     )
     upload_timeout_s: Seconds = Field(
-        600.0,
+        DEFAULT_MAX_UPLOAD_S,
         gt=0,
         description="How long a task tries to upload its result while the server does not take it, "
         "s. Then the board is freed, and the server fetches the result from the host when it is "

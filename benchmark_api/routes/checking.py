@@ -22,7 +22,6 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound
 from edgeyard.scheduler.engine.intake import next_fire
-from edgeyard.scheduler.model.accounts import run_bound_s
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkFile,
     BenchmarkType,
@@ -30,7 +29,7 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
 )
 from edgeyard.scheduler.model.files import StoredFile, UserFile
-from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s
+from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
 from edgeyard.scheduler.ports import UnitOfWork
 
 

@@ -22,10 +22,15 @@ from edgeyard.errors import RunFailed
 DEFAULT_NB_INFERENCE = 20
 """As in the platform's example job."""
 
-DEFAULT_USER_TIME_S = 3600.0
-DEFAULT_NO_OUTPUT_TIMEOUT_S = 600.0
+DEFAULT_USER_TIME_S = 900.0
+"""Bound on a run whose user states none. The server's setting has the same default."""
+
+DEFAULT_NO_OUTPUT_TIMEOUT_S = 300.0
+"""How long a run may say nothing. The server's setting has the same default."""
+
 DEFAULT_UPLOAD_TIMEOUT_S = 600.0
 """A server that restarts or a network that flaps is back by then; the board must be freed."""
+
 MAX_NB_INFERENCE = 10_000_000
 TOKEN = "EDGEYARD_UPLOAD_TOKEN"
 """Name of the secret that only the runner's own uploads need."""

@@ -13,10 +13,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge, run_bound_s
+from edgeyard.scheduler.model.accounts import REFUNDED, Balance, Charge
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import Benchmark, Failure
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.run_bounds import run_bound_s
 from edgeyard.scheduler.ports import UnitOfWork
 
 PROBER = "edgeyard-probe"

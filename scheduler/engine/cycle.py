@@ -7,7 +7,6 @@ from dataclasses import replace
 from datetime import datetime
 
 from edgeyard.scheduler.decide.cycle import CycleResult
-from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.committer import Committer
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyTurn, QueueView
 from edgeyard.scheduler.engine.decider import Decider, PolicySeats
@@ -20,6 +19,7 @@ from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 from edgeyard.scheduler.prediction.history import PastRuns
 
@@ -46,7 +46,7 @@ class Cycle:
         *,
         start_lead_s: float = 0.0,
         pin_grace_s: float = 300.0,
-        max_run_s: float = lifecycle.DEFAULT_MAX_RUN_S,
+        max_run_s: float = DEFAULT_MAX_RUN_S,
         past: PastRuns | None = None,
         policies: Policies | None = None,
     ) -> None:

@@ -47,6 +47,11 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
 )
 from edgeyard.scheduler.model.files import DownloadGrant
+from edgeyard.scheduler.model.run_bounds import (
+    DEFAULT_MAX_RUN_S,
+    DEFAULT_MAX_SILENCE_S,
+    DEFAULT_MAX_UPLOAD_S,
+)
 from edgeyard.scheduler.ports import Clock, Cluster, Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
@@ -73,9 +78,9 @@ class TaskLimits:
         upload_timeout_s: How long a task tries to upload its result; then it stays on the host.
     """
 
-    user_time_s: float = 3600.0
-    no_output_timeout_s: float = 900.0
-    upload_timeout_s: float = 600.0
+    user_time_s: float = DEFAULT_MAX_RUN_S
+    no_output_timeout_s: float = DEFAULT_MAX_SILENCE_S
+    upload_timeout_s: float = DEFAULT_MAX_UPLOAD_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

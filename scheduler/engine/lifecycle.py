@@ -45,13 +45,11 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.decision import MEASURING, Preemption
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report
+from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 from edgeyard.scheduler.prediction.repeatability import own_error
-
-DEFAULT_MAX_RUN_S = 900.0
-"""As the setting ``default_user_time_s``, which the engine hands over."""
 
 OWN_TASK = "task"
 """Sender of what came with an attempt's own token."""

@@ -133,7 +133,7 @@ class Batch:
     def time_limits_s(self) -> NDArray[np.float64]:
         """Shape (classes,): longest that an attempt may run; NaN nowhere.
 
-        As `edgeyard.scheduler.model.accounts.run_bound_s`.
+        As `edgeyard.scheduler.model.run_bounds.run_bound_s`.
         """
         max_s = np.where(np.isnan(self.user_times_s), self.knowledge.max_run_s, self.user_times_s)
         return np.fmin(max_s, self.budget_times_s)

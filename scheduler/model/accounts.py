@@ -119,14 +119,3 @@ class Quarantine:
     def active(self) -> bool:
         """Whether the quarantine is not lifted."""
         return self.lifted_at is None
-
-
-def run_bound_s(
-    user_time_s: float | None, budget: float | None, rate: float, max_s: float
-) -> float:
-    """Return the time limit of an attempt, seconds.
-
-    This is ``user_time``, or ``max_s`` without one, but at most what ``user_budget`` pays for.
-    """
-    bound_s = max_s if user_time_s is None else user_time_s
-    return bound_s if budget is None or rate <= 0 else min(bound_s, budget / rate)

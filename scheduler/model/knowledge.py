@@ -12,6 +12,7 @@ from datetime import datetime
 from edgeyard.scheduler.model.history import History
 from edgeyard.scheduler.model.history import PastRun as PastRun
 from edgeyard.scheduler.model.history import RunKind as RunKind
+from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ class Knowledge:
     runs: History = field(default_factory=History)
     entitlements: Mapping[str, Entitlement] = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
-    max_run_s: float = 900.0
+    max_run_s: float = DEFAULT_MAX_RUN_S
     leases: tuple[Lease, ...] = ()
     quarantined: Mapping[str, str] = field(default_factory=dict)
     host_loads: Mapping[str, HostLoad] = field(default_factory=dict)

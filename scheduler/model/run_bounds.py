@@ -1,12 +1,24 @@
-"""Facts about how short a run can be, whatever the board and whatever was measured before.
+"""How long a run may take: the bounds that end it, and the facts that no bound may undercut.
 
-A benchmark whose stated bound is below these can never end with a result. They are lower bounds,
-generous on purpose, and no estimates: nothing is refused for good by a prediction.
+The defaults are those of the runner, so that a task ends at the same time whoever starts it.
 """
 
 from __future__ import annotations
 
+from edgeyard.devices.runner.spec import DEFAULT_NO_OUTPUT_TIMEOUT_S as DEFAULT_MAX_SILENCE_S
+from edgeyard.devices.runner.spec import DEFAULT_UPLOAD_TIMEOUT_S as DEFAULT_MAX_UPLOAD_S
+from edgeyard.devices.runner.spec import DEFAULT_USER_TIME_S as DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.benchmark import BenchmarkType
+
+__all__ = [
+    "DEFAULT_MAX_RUN_S",
+    "DEFAULT_MAX_SILENCE_S",
+    "DEFAULT_MAX_UPLOAD_S",
+    "MIN_INFERENCE_S",
+    "MIN_RUN_S",
+    "min_run_s",
+    "run_bound_s",
+]
 
 MIN_RUN_S = 0.02
 """A task starts a Python interpreter that loads NumPy and an engine. Ten times this is usual."""
@@ -18,10 +30,28 @@ On a fast server the call alone takes longer; the quickest networks take about t
 """
 
 
+def run_bound_s(
+    user_time_s: float | None, budget: float | None, rate: float, max_s: float
+) -> float:
+    """Return the longest time that an attempt may run, seconds.
+
+    Args:
+        user_time_s: The bound that the user stated; None: none.
+        budget: Credits that the run may cost; None: any number.
+        rate: Credits for each second on a board of the family.
+        max_s: The server's bound on runs whose user states none.
+    """
+    bound_s = max_s if user_time_s is None else user_time_s
+    return bound_s if budget is None or rate <= 0 else min(bound_s, budget / rate)
+
+
 def min_run_s(
     benchmark_type: BenchmarkType, nb_inference: int, *, precision: float | None = None
 ) -> float:
     """Return the shortest time in which a run can end with a result, seconds.
+
+    A benchmark whose stated bound is below can never end with a result. This is a lower bound,
+    generous on purpose, and no estimate: no prediction refuses anything for good.
 
     Args:
         benchmark_type: Only TYPE1 states how many inferences it times.

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from edgeyard.benchmark_api.settings import Settings
 from edgeyard.devices.runner import dataset as dataset_module
 from edgeyard.devices.runner.accuracy import batch_size_of, wilson_interval
 from edgeyard.devices.runner.arrays import read_arrays
@@ -25,6 +26,8 @@ from edgeyard.devices.runner.preprocessing import parse_preprocessing
 from edgeyard.devices.runner.spec import read_board, read_spec, take_token
 from edgeyard.devices.runner.training import curve, parse_config, read_config
 from edgeyard.errors import RunFailed
+from edgeyard.scheduler.engine.dispatch import TaskLimits
+from edgeyard.scheduler.model.knowledge import Knowledge
 from tests.builders.runner import LIGHT, linear_model
 
 IMAGE = TensorSpec("image", ("n", 3, 8, 8), "float32")
@@ -58,6 +61,17 @@ def refused(category: str, call: Any, *arguments: Any, **named: Any) -> str:
 
 
 class TestDescription:
+    def test_bounds_that_nobody_states_are_the_same_on_boards_and_on_the_server(
+        self, tmp_path: Path
+    ) -> None:
+        spec = read_spec(environ(tmp_path))
+        fields = Settings.model_fields
+        for limits in (spec, TaskLimits()):
+            assert limits.user_time_s == fields["default_user_time_s"].default
+            assert limits.no_output_timeout_s == fields["no_output_timeout_s"].default
+            assert limits.upload_timeout_s == fields["upload_timeout_s"].default
+        assert Knowledge().max_run_s == spec.user_time_s
+
     def test_the_environment_alone_is_enough(self, tmp_path: Path) -> None:
         spec = read_spec(environ(tmp_path, NB_INFERENCE="7", DATASET_FILENAME="d.npz"))
         assert (spec.engine, spec.benchmark_type, spec.nb_inference) == ("ort", "TYPE1", 7)
