@@ -1,19 +1,18 @@
-"""Who is stopped for whom: the scheduler's own preemption, whatever the cluster's is set to.
+"""Whom to preempt: the scheduler's own preemption, whatever the cluster's is set to.
 
-A benchmark that is ready, got no board and states a ``job_completion_threshold`` may have a running
-one stopped, if that one
+A benchmark that is ready, got no board and states a ``job_completion_threshold`` may preempt a
+running one, if that one
 
-- runs on a board that this one could use, were it free,
-- may be preempted, and has not been too often,
-- was dispatched with a priority lower by the policy's margin at least,
-- is known to be less far than the threshold,
-- has run for the policy's least time: work that is thrown away at once helps nobody,
-- does not measure (or train), unless its description allows that too: what a board does while it
-  measures is what users came for, and the policy spares it.
+- runs on a board that this one could use if it were free,
+- may be preempted (`edgeyard.scheduler.model.preemption`), and has not been too often,
+- was dispatched with a priority that is lower by at least the policy's margin,
+- reports less progress than the threshold,
+- has run for at least the policy's ``min_run_s``: to throw work away at once helps nobody,
+- does not measure (or train), unless its description or the policy allows that too.
 
-Nobody is stopped in vain: a board that comes free anyway is waited for, one that somebody earlier
-in the queue waits for is left alone, since that one would get it, and so is one that is kept for
-somebody else's start or lease.
+Nobody is preempted in vain: the scheduler waits for a board that comes free anyway, and leaves
+alone a board for which a benchmark earlier in the queue waits, since that one would get it, and one
+that is reserved or leased before the run would surely be over.
 """
 
 from __future__ import annotations
@@ -27,26 +26,22 @@ from numpy.typing import NDArray
 
 from edgeyard.scheduler.framework.batch import Batch, without_runs
 from edgeyard.scheduler.framework.policy import Policy
-from edgeyard.scheduler.model.decision import (
-    MEASURING,
-    BoardHolder,
-    PendingBenchmark,
-    Preemption,
-)
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark, Preemption
+from edgeyard.scheduler.model.preemption import is_below_threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionPlan:
-    """The rule's answer.
+    """Whom a cycle preempts.
 
     Attributes:
         preemptions: In the order of the queue; no board and no benchmark twice.
-        makes_way: Row of the board by row of the benchmark for which it is being cleared, by one
-            of these or an earlier preemption.
+        boards_to_clear: By row of the benchmark, the row of the board that is being cleared for it,
+            by one of these or by an earlier preemption.
     """
 
     preemptions: tuple[Preemption, ...] = ()
-    makes_way: Mapping[int, int] = field(default_factory=dict)
+    boards_to_clear: Mapping[int, int] = field(default_factory=dict)
 
 
 def preempt(
@@ -55,11 +50,11 @@ def preempt(
     waiting: NDArray[np.intp],
     priorities: NDArray[np.int64],
     holders: Sequence[BoardHolder],
-    rules: Policy,
+    policy: Policy,
     fits: Callable[[Batch], NDArray[np.bool_]],
     late: Callable[[int], NDArray[np.bool_]],
 ) -> PreemptionPlan:
-    """Choose whom to stop.
+    """Choose whom to preempt.
 
     Args:
         batch: The batch.
@@ -67,26 +62,26 @@ def preempt(
         waiting: Rows of benchmarks that are ready and got no board, first in the queue to last.
         priorities: Shape (jobs,).
         holders: Live attempts that have a board.
-        rules: Margin of priority, least run, whether measuring is spared.
-        fits: Shape (classes, boards), from the filters; asked with the holders' boards cleared.
-        late: Shape (boards,), of a class: where it would come in the way of a promise or lease.
+        policy: Its margin of priority, least run and whether measuring is spared count.
+        fits: Returns what the filters let pass, shape (classes, boards); called with a batch whose
+            boards are free of the holders.
+        late: Returns where a class might not be over before a reservation, shape (boards,).
     """
     if not any(pending[job].job_completion_threshold for job in waiting.tolist()):
         return PreemptionPlan()
     row_of_uid = batch.row_of_uid
     held = {
-        row_of_uid[each.target_uid]: _known_progress(batch, row_of_uid[each.target_uid], each)
+        row_of_uid[each.target_uid]: _with_latest_progress(batch, row_of_uid[each.target_uid], each)
         for each in holders
         if each.target_uid in row_of_uid and (each.ending or each.preemptible)
     }
     if not held:
         return PreemptionPlan()
-    open_boards = fits(without_runs(batch, list(held)))
-    candidate = np.zeros(batch.shape[1], dtype=np.bool_)
-    candidate[list(held)] = True
-    open_boards = open_boards & candidate
+    candidates = np.zeros(batch.shape[1], dtype=np.bool_)
+    candidates[list(held)] = True
+    open_boards = fits(without_runs(batch, list(held))) & candidates
     preemptions = []
-    makes_way = {}
+    boards_to_clear = {}
     for job in waiting.tolist():
         each = pending[job]
         row = int(batch.class_of_job[job])
@@ -96,64 +91,70 @@ def preempt(
             boards = [board for board in boards if batch.snapshot.uids[board] not in rests]
         if not boards:
             continue
-        coming = [board for board in boards if held[board].ending]
+        ending = [board for board in boards if held[board].ending]
         victims = [
             board
             for board in boards
             if not held[board].ending
-            and _may_stop(each, int(priorities[job]), held[board], batch.now, rules)
+            and _may_preempt(each, int(priorities[job]), held[board], batch.now, policy)
         ]
-        if not coming and not victims:
-            # Whichever of them comes free goes to this one: nobody behind it gains by a stop.
+        if not ending and not victims:
+            # Whichever of them comes free goes to this one: preemption helps nobody behind it.
             open_boards[:, boards] = False
             continue
-        board = min(coming or victims, key=lambda board: _cost(batch, each, board, held[board]))
+        board = min(ending or victims, key=lambda board: _cost(batch, each, board, held[board]))
         open_boards[:, board] = False
-        if not coming:
-            preemptions.append(_preemption(each, int(priorities[job]), held[board], rules))
-        if not coming or held[board].preempted:
-            makes_way[job] = board
-    return PreemptionPlan(preemptions=tuple(preemptions), makes_way=makes_way)
+        if not ending:
+            preemptions.append(_preemption(each, int(priorities[job]), held[board], policy))
+        if not ending or held[board].preempted:
+            boards_to_clear[job] = board
+    return PreemptionPlan(preemptions=tuple(preemptions), boards_to_clear=boards_to_clear)
 
 
-def _known_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolder:
-    """The furthest that is told: the task and its board may differ for a moment."""
-    seen = float(batch.snapshot.progress[board])
-    if holder.progress is None or not seen > holder.progress:  # also when it is NaN
+def _with_latest_progress(batch: Batch, board: int, holder: BoardHolder) -> BoardHolder:
+    """Return the holder with the greater progress of what its task and its board report."""
+    of_board = float(batch.snapshot.progress[board])
+    if holder.progress is None or not of_board > holder.progress:  # also when it is NaN
         return holder
-    return replace(holder, progress=seen)
+    return replace(holder, progress=of_board)
 
 
-def _may_stop(
-    each: PendingBenchmark, priority: int, holder: BoardHolder, now: datetime, rules: Policy
+def _may_preempt(
+    each: PendingBenchmark, priority: int, holder: BoardHolder, now: datetime, policy: Policy
 ) -> bool:
-    measures = holder.phase in MEASURING and not holder.preemptible_measuring
     return (
         holder.preemptible
         and each.job_completion_threshold is not None
-        and holder.progress is not None  # of one that does not tell, nothing is certain
-        and holder.progress < each.job_completion_threshold
-        and priority - holder.priority >= rules.preemption_margin
-        and not (rules.spare_measuring and measures)
-        and _ran_s(holder, now) >= rules.min_run_s
+        and is_below_threshold(
+            holder.progress,
+            holder.phase,
+            each.job_completion_threshold,
+            while_measuring=_while_measuring(holder, policy),
+        )
+        and priority - holder.priority >= policy.preemption_margin
+        and _ran_s(holder, now) >= policy.min_run_s
     )
 
 
+def _while_measuring(holder: BoardHolder, policy: Policy) -> bool:
+    return holder.preemptible_measuring or not policy.spare_measuring
+
+
 def _ran_s(holder: BoardHolder, now: datetime) -> float:
-    """Since its task started; 0 where that is not known."""
+    """Return the time since its task started, seconds; 0 where that is not known."""
     return 0.0 if holder.started_at is None else (now - holder.started_at).total_seconds()
 
 
 def _cost(
     batch: Batch, each: PendingBenchmark, board: int, holder: BoardHolder
 ) -> tuple[bool, int, float, str]:
-    """The least is chosen: untried boards, then the least urgent, then the least far."""
+    """Return a key; the smallest is chosen: untried boards, least urgent, least progress."""
     uid = batch.snapshot.uids[board]
     return uid in each.tried_uids, holder.priority, holder.progress or 0.0, uid
 
 
 def _preemption(
-    each: PendingBenchmark, priority: int, holder: BoardHolder, rules: Policy
+    each: PendingBenchmark, priority: int, holder: BoardHolder, policy: Policy
 ) -> Preemption:
     return Preemption(
         benchmark_id=each.benchmark_id,
@@ -163,5 +164,5 @@ def _preemption(
         victim_priority=holder.priority,
         threshold=each.job_completion_threshold or 0,
         progress=holder.progress or 0.0,
-        while_measuring=holder.preemptible_measuring or not rules.spare_measuring,
+        while_measuring=_while_measuring(holder, policy),
     )

@@ -49,8 +49,8 @@ class WaitingReasons(Mapping[str, WaitReason]):
             return each.not_ready
         if each.start_time is not None and each.start_time > decided.now:
             return waiting_reasons.starts_later(each.start_time)
-        if job in decided.preempted.makes_way:
-            board = decided.snapshot.uids[decided.preempted.makes_way[job]]
+        if job in decided.preempted.boards_to_clear:
+            board = decided.snapshot.uids[decided.preempted.boards_to_clear[job]]
             return waiting_reasons.preemption_under_way(board)
         if job in decided.assignment.withheld:
             return decided.assignment.withheld[job]

@@ -18,7 +18,6 @@ from edgeyard.scheduler.engine.retry import (
     budget_of,
     decide_retry,
     history_of,
-    is_preemption,
     losses_after,
 )
 from edgeyard.scheduler.model import waiting_reasons
@@ -42,9 +41,14 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitReason,
 )
-from edgeyard.scheduler.model.decision import MEASURING, Preemption
+from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report
+from edgeyard.scheduler.model.preemption import (
+    is_below_threshold,
+    is_preemptible,
+    is_preemption,
+)
 from edgeyard.scheduler.model.run_bounds import DEFAULT_MAX_RUN_S
 from edgeyard.scheduler.model.workload import workload_digest
 from edgeyard.scheduler.ports import UnitOfWork
@@ -370,15 +374,14 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
         urgent.status is not Status.PENDING
         or urgent.held
         or victim.status is not Status.RUNNING
-        or not victim.description.preemptible
-        or attempt.state is not AttemptState.RUNNING
+        or not is_preemptible(victim.description, attempt)
         or attempt.target_uid != preemption.target_uid
-        or not attempt.board_is_known
-        or attempt.stopping is not None
-        or attempt.result_at is not None
-        or attempt.progress is None
-        or attempt.progress >= preemption.threshold
-        or (attempt.phase in MEASURING and not preemption.while_measuring)
+        or not is_below_threshold(
+            attempt.progress,
+            attempt.phase,
+            preemption.threshold,
+            while_measuring=preemption.while_measuring,
+        )
     ):
         raise Conflict(f"{preemption.victim_id} is no longer to be preempted")
     why = Failure(

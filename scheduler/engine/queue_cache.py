@@ -16,12 +16,12 @@ from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     Binding,
-    FailureCategory,
     FileRole,
     Status,
     WaitingReason,
 )
 from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.model.preemption import is_preemptible, is_preemption
 from edgeyard.scheduler.ports import Clock, UnitOfWork
 from edgeyard.scheduler.prediction.history import variant_of
 
@@ -218,16 +218,13 @@ class QueueCache:
             priority=attempt.priority,
             progress=attempt.progress,
             preemptible=live is not None
-            and live.benchmark.description.preemptible
-            and attempt.state is AttemptState.RUNNING
-            and attempt.board_is_known
-            and attempt.result_at is None
+            and is_preemptible(live.benchmark.description, attempt)
             and not _is_spared(uow, attempt, max_preemptions),
             ending=live is None
             or stopping is not None
             or attempt.state is AttemptState.UPLOADING
             or attempt.result_at is not None,
-            preempted=stopping is not None and stopping.category is FailureCategory.PREEMPTED,
+            preempted=is_preemption(stopping),
             user_id="" if live is None else live.benchmark.user_id,
             started_at=attempt.started_at,
             kind=None if live is None else kind_of(live.pending),
@@ -244,11 +241,8 @@ def _is_spared(uow: UnitOfWork, attempt: Attempt, max_preemptions: int) -> bool:
     """Return whether a benchmark was preempted as often as the policy allows."""
     if attempt.number <= max_preemptions:  # most need no query
         return False
-    failures = [each.failure for each in uow.attempts.of(attempt.benchmark_id)]
-    preempted = [
-        each for each in failures if each is not None and each.category is FailureCategory.PREEMPTED
-    ]
-    return len(preempted) >= max_preemptions
+    attempts = uow.attempts.of(attempt.benchmark_id)
+    return sum(is_preemption(each.failure) for each in attempts) >= max_preemptions
 
 
 def board_holds(uow: UnitOfWork) -> tuple[dict[str, str], dict[str, str]]:

@@ -30,6 +30,7 @@ from edgeyard.scheduler.model.benchmark import (
     FailureCategory,
     JobDescription,
 )
+from edgeyard.scheduler.model.preemption import is_preemption
 
 RETRY_BACKOFF_S = 10.0
 MAX_RETRY_BACKOFF_S = 300.0
@@ -205,11 +206,6 @@ def budget_of(failure: Failure, attempt: Attempt) -> RetryBudget:
 def is_retryable(failure: Failure) -> bool:
     """Return whether another try may end differently; others would fail the same way."""
     return failure.category in RETRIED
-
-
-def is_preemption(failure: Failure | None) -> bool:
-    """Return whether an attempt was stopped for a more urgent benchmark."""
-    return failure is not None and failure.category is FailureCategory.PREEMPTED
 
 
 def _was_taken_back(attempt: Attempt) -> bool:

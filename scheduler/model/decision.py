@@ -99,9 +99,6 @@ PER_BENCHMARK = frozenset(
 them, except that ``model_bytes`` follows from ``model_sha256``. Benchmarks that are equal in all
 other fields form a class, for which boards are filtered and scored once."""
 
-MEASURING = frozenset({"measuring", "training"})
-"""Phases in which a task measures or trains, as the runner reports them."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardHolder:
