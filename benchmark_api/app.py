@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
-from pydantic import TypeAdapter
 from pydantic.json_schema import models_json_schema
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -25,6 +24,7 @@ from edgeyard.benchmark_api.routes import (
     accounts,
     benchmarks,
     campaigns,
+    contract,
     credits,
     files,
     health,
@@ -42,6 +42,7 @@ from edgeyard.benchmark_api.routes import (
 )
 from edgeyard.benchmark_api.routes.checking import StoreChecks
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.contract import Router
 from edgeyard.benchmark_api.routes.documented import PROBLEMS
 from edgeyard.benchmark_api.routes.grouping import GroupCommit
 from edgeyard.benchmark_api.routes.offers import Offers
@@ -52,7 +53,7 @@ from edgeyard.benchmark_api.schemas.answers import Problem
 from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
 from edgeyard.benchmark_api.services import Services
 
-_ROUTERS = (
+ROUTERS: tuple[Router, ...] = (
     submitting.router,
     benchmarks.router,
     inspection.router,
@@ -119,7 +120,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
             await run_in_threadpool(tail.stop)
 
     engine_only = services.settings.role == "engine"
-    app = _routes(lifespan, (health.router,) if engine_only else _ROUTERS)
+    app = _routes(lifespan, (health.router,) if engine_only else ROUTERS)
     authenticator = Authenticator(services.store, services.clock)
     app.state.authenticator = authenticator
     app.state.rate_limits = RateLimits(services.settings, services.clock.monotonic_s)
@@ -143,10 +144,10 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
 
 def openapi_document() -> dict[str, Any]:
     """What ``/openapi.json`` answers; needs no services."""
-    return _openapi(_routes(None, _ROUTERS))
+    return _openapi(_routes(None, ROUTERS))
 
 
-def _routes(lifespan: Lifespan[FastAPI] | None, routers: Sequence[APIRouter]) -> FastAPI:
+def _routes(lifespan: Lifespan[FastAPI] | None, routers: Sequence[Router]) -> FastAPI:
     app = FastAPI(
         title="Edgeyard",
         version=__version__,
@@ -176,8 +177,11 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
             [(body, "validation") for body in _BODIES], ref_template=template
         )
         components.update(bodies["$defs"])
-        components["Problem"] = TypeAdapter(Problem).json_schema(ref_template=template)
-        components.update(components["Problem"].pop("$defs"))
+        components.update(
+            contract.components(
+                [Problem, *(shape for router in ROUTERS for shape in router.shapes)]
+            )
+        )
         for unused in ("HTTPValidationError", "ValidationError"):
             components.pop(unused, None)
         api["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}

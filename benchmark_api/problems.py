@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
+import msgspec
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
@@ -15,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from edgeyard.benchmark_api.rate_limits import RateLimits
+from edgeyard.benchmark_api.schemas.answers import FieldProblem, Problem, ProblemLimit
 from edgeyard.benchmark_api.schemas.body import WrongMediaType
 from edgeyard.benchmark_api.schemas.fields import field_errors
 from edgeyard.errors import (
@@ -78,39 +80,42 @@ class BadRequest(EdgeyardError):
         super().__init__(reason)
 
 
+class ProblemAnswer(Response):
+    """An error as ``application/problem+json``."""
+
+    media_type = MEDIA_TYPE
+
+
 def problem(
     status: int,
     code: str,
     detail: str,
     errors: Sequence[FieldError] = (),
     headers: Mapping[str, str] | None = None,
-    limit: Mapping[str, object] | None = None,
-) -> Response:
+    limit: ProblemLimit | None = None,
+) -> ProblemAnswer:
     """A problem document as an answer."""
-    body: dict[str, object] = {
-        "type": f"urn:edgeyard:problem:{code}",
-        "title": HTTPStatus(status).phrase,
-        "status": status,
-        "detail": detail[:MAX_TEXT],
-        "code": code,
-        "errors": [
-            {
-                "pointer": error.pointer[:MAX_TEXT],
-                "reason": error.reason[:MAX_TEXT],
-                "accepted": error.accepted[:MAX_TEXT],
-            }
+    body = Problem(
+        type=f"urn:edgeyard:problem:{code}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=detail[:MAX_TEXT],
+        code=code,
+        errors=[
+            FieldProblem(
+                pointer=error.pointer[:MAX_TEXT],
+                reason=error.reason[:MAX_TEXT],
+                accepted=error.accepted[:MAX_TEXT],
+            )
             for error in errors
         ],
-    }
-    if limit is not None:
-        body["limit"] = limit
-    # ASCII with escapes: whatever text is in there, it can be written.
-    return Response(
-        json.dumps(body), status_code=status, media_type=MEDIA_TYPE, headers=dict(headers or {})
+        limit=limit,
     )
+    # ASCII with escapes: whatever text is in there, it can be written.
+    return ProblemAnswer(json.dumps(msgspec.to_builtins(body)), status, dict(headers or {}))
 
 
-def problem_of(error: EdgeyardError) -> Response:
+def problem_of(error: EdgeyardError) -> ProblemAnswer:
     """The answer to an error of ours."""
     if isinstance(error, BadRequest):
         return problem(400, "bad_request", str(error))
@@ -134,11 +139,11 @@ def problem_of(error: EdgeyardError) -> Response:
     return problem(status, code, str(error), errors, headers, _limit(error))
 
 
-def _limit(error: EdgeyardError) -> Mapping[str, object] | None:
+def _limit(error: EdgeyardError) -> ProblemLimit | None:
     """Return which limit was met, and whose it is."""
     if not isinstance(error, QuotaExceeded | RateLimited | TooLarge) or not error.limit:
         return None
-    return {"name": error.limit, "value": error.value, "whose": error.whose}
+    return ProblemLimit(name=error.limit, value=error.value, whose=error.whose)
 
 
 def install(app: FastAPI) -> None:
@@ -158,20 +163,20 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def parameters(request: Request, error: RequestValidationError) -> Response:
         found = field_errors(error.errors(), {})
-        told = problem(422, "invalid_input", "; ".join(map(str, found)), found)
-        return _for_client(request, told)
+        answer = problem(422, "invalid_input", "; ".join(map(str, found)), found)
+        return _for_client(request, answer)
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> Response:
         code = _HTTP_CODES.get(error.status_code, "http_error")
         detail = {404: "no such path", 405: f"not with {request.method[:20]} here"}
-        told = problem(
+        answer = problem(
             error.status_code,
             code,
             detail.get(error.status_code, str(error.detail)),
             headers=error.headers,
         )
-        return _for_client(request, told)
+        return _for_client(request, answer)
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
@@ -183,26 +188,21 @@ def install(app: FastAPI) -> None:
         return problem(500, "internal", _INTERNAL)
 
 
-def _for_client(request: Request, told: Response) -> Response:
-    return _with_error(told) if request.url.path.startswith("/api/") else told
+def _for_client(request: Request, answer: Response) -> Response:
+    return _with_error(answer) if request.url.path.startswith("/api/") else answer
 
 
-def _with_error(told: Response) -> Response:
+def _with_error(answer: Response) -> ProblemAnswer:
     """The same problem with the member ``error``, which the platform's client shows to people."""
-    body = json.loads(bytes(told.body))
+    body = json.loads(bytes(answer.body))
     headers = {
         name: value
-        for name, value in told.headers.items()
+        for name, value in answer.headers.items()
         if name not in ("content-length", "content-type")
     }
-    return Response(
-        json.dumps({"error": body["detail"]} | body),
-        status_code=told.status_code,
-        media_type=MEDIA_TYPE,
-        headers=headers,
-    )
+    return ProblemAnswer(json.dumps({"error": body["detail"]} | body), answer.status_code, headers)
 
 
-def client_problem(status: int, code: str, sentence: str) -> Response:
+def client_problem(status: int, code: str, sentence: str) -> ProblemAnswer:
     """A problem at a door of the platform's client."""
     return _with_error(problem(status, code, sentence))

@@ -6,7 +6,6 @@ import secrets
 from dataclasses import replace
 from datetime import datetime
 
-from fastapi import APIRouter
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import (
@@ -18,8 +17,10 @@ from edgeyard.benchmark_api.auth import (
     new_token,
     token_hash,
 )
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import (
     PasswordIn,
@@ -36,10 +37,10 @@ from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
 from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
 from edgeyard.scheduler.model.webhooks import Webhook
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json, token_to_json, user_to_json
+from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/v1", tags=["accounts"])
+router = Router(prefix="/v1", tags=["accounts"])
 
 _OUTLIVES = (
     "the token that you use expires, and a password would outlive it: use an operator's token that "
@@ -47,26 +48,25 @@ _OUTLIVES = (
 )
 
 
-@router.get("/me", responses=answers(200, shapes.Me))
-def me(caller: AnyCaller) -> Response:
+@router.get("/me")
+def me(caller: AnyCaller) -> Answer[shapes.Me]:
     """Who you are, by your token."""
-    return answer({"user": user_to_json(caller.user), "role": caller.role.value})
+    return Answer(shapes.Me(user=views.user(caller.user), role=caller.role.value))
 
 
-@router.get("/users", responses=answers(200, shapes.Users))
-def users(caller: Operator, context: Ctx) -> Response:
+@router.get("/users")
+def users(caller: Operator, context: Ctx) -> Answer[shapes.Users]:
     """All accounts."""
     with context.services.store.read() as uow:
-        return answer({"items": [user_to_json(user) for user in uow.accounts.users()]})
+        return Answer(shapes.Users(items=[views.user(each) for each in uow.accounts.users()]))
 
 
 @router.post(
     "/users",
     status_code=201,
-    responses=answers(201, shapes.User),
     openapi_extra=accepts("UserIn"),
 )
-def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
+def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Make an account; with a password only by a token that does not expire."""
     asked = parse(UserIn, body.tree())
     if asked.user_id == PROBER:
@@ -96,13 +96,11 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Response:
         uow.log.append(_event(now, "user.added", caller, user_id=user.user_id))
 
     context.services.store.transact(add)
-    return answer(user_to_json(user), 201)
+    return Answer(views.user(user), 201)
 
 
-@router.patch(
-    "/users/{user_id}", responses=answers(200, shapes.User), openapi_extra=accepts("UserChange")
-)
-def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
+@router.patch("/users/{user_id}", openapi_extra=accepts("UserChange"))
+def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
     """Change an account; what is not named stays."""
     asked = parse(UserChange, body.tree())
     now = context.services.clock.now()
@@ -131,7 +129,7 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Res
     changed = context.services.store.transact(change, frees_space=True)
     context.authenticator.forget()
     context.services.engine.wake()
-    return answer(user_to_json(changed))
+    return Answer(views.user(changed))
 
 
 @router.put("/users/{user_id}/password", status_code=204, openapi_extra=accepts("PasswordIn"))
@@ -185,22 +183,23 @@ def remove_password(user_id: str, caller: Operator, context: Ctx) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/users/{user_id}/webhook", responses=answers(200, shapes.Webhook))
-def webhook(user_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/users/{user_id}/webhook")
+def webhook(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Webhook]:
     """Where a user is told what became of their benchmarks, and how that goes."""
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     with context.services.store.read() as uow:
         uow.accounts.user(user_id)
-        return answer(_webhook(uow, user_id))
+        return Answer(_webhook(uow, user_id))
 
 
 @router.put(
     "/users/{user_id}/webhook",
-    responses=answers(200, shapes.Webhook),
     openapi_extra=accepts("WebhookIn"),
 )
-def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+def set_webhook(
+    user_id: str, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.Webhook]:
     """Set or remove a user's webhook; a new secret is shown once, in this answer."""
     asked = parse(WebhookIn, body.tree())
     services = context.services
@@ -210,8 +209,8 @@ def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Re
         services.webhook_rules.check(asked.url, "/url")
     now = services.clock.now()
 
-    def change(uow: UnitOfWork) -> JsonObject:
-        shown: dict[str, object] = {}
+    def change(uow: UnitOfWork) -> shapes.Webhook:
+        secret = None
         uow.accounts.user(user_id, for_update=True)
         uow.webhooks.remove(user_id)
         if asked.url is not None:
@@ -223,32 +222,33 @@ def set_webhook(user_id: str, body: Body, caller: Submitter, context: Ctx) -> Re
                 seen_seq=uow.log.last_seq(),
             )
             uow.webhooks.put(made)
-            shown = {"secret": services.webhook_keys.secret(made)}
+            secret = services.webhook_keys.secret(made)
         kind = "webhook.removed" if asked.url is None else "webhook.set"
         uow.log.append(_event(now, kind, caller, user_id=user_id))
-        return _webhook(uow, user_id) | shown
+        return _webhook(uow, user_id, secret)
 
-    return answer(services.store.transact(change))
+    return Answer(services.store.transact(change))
 
 
-@router.get("/tokens", responses=answers(200, shapes.Tokens))
-def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Response:
+@router.get("/tokens")
+def tokens(caller: AnyCaller, context: Ctx, user_id: str | None = None) -> Answer[shapes.Tokens]:
     """Your tokens; operators see everybody's."""
     if not caller.is_operator:
         if user_id not in (None, caller.user_id):
             raise NotFound("user", user_id or "")
         user_id = caller.user_id
     with context.services.store.read() as uow:
-        return answer({"items": [token_to_json(each) for each in uow.accounts.tokens(user_id)]})
+        return Answer(
+            shapes.Tokens(items=[views.token(each) for each in uow.accounts.tokens(user_id)])
+        )
 
 
 @router.post(
     "/tokens",
     status_code=201,
-    responses=answers(201, shapes.Token),
     openapi_extra=accepts("TokenIn"),
 )
-def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
+def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Answer[shapes.Token]:
     """Make a token: shown once, in this answer, and stored only as its hash."""
     asked = parse(TokenIn, body.tree())
     services = context.services
@@ -281,7 +281,7 @@ def add_token(body: Body, caller: AnyCaller, context: Ctx) -> Response:
         return token
 
     token = services.store.transact(add)
-    return answer(token_to_json(token) | {"token": secret}, 201)
+    return Answer(views.token(token, secret), 201)
 
 
 @router.delete("/tokens/{token_id}", status_code=204)
@@ -343,18 +343,19 @@ def _check_current(
         raise Forbidden("current_password is not the password that the account has")
 
 
-def _webhook(uow: UnitOfWork, user_id: str) -> JsonObject:
+def _webhook(uow: UnitOfWork, user_id: str, secret: str | None = None) -> shapes.Webhook:
     try:
         hook = uow.webhooks.of(user_id)
     except NotFound:
-        return {"user_id": user_id, "url": None, "created_at": None, "waiting": 0, "trouble": ""}
-    return {
-        "user_id": user_id,
-        "url": hook.url,
-        "created_at": time_to_json(hook.created_at),
-        "waiting": uow.webhooks.count_deliveries(user_id),
-        "trouble": hook.trouble,
-    }
+        return shapes.Webhook(user_id=user_id, url=None, created_at=None, waiting=0, trouble="")
+    return shapes.Webhook(
+        user_id=user_id,
+        url=hook.url,
+        created_at=hook.created_at,
+        waiting=uow.webhooks.count_deliveries(user_id),
+        trouble=hook.trouble,
+        secret=secret,
+    )
 
 
 def _no_later(expires_at: datetime | None, caller: Caller) -> datetime | None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from fastapi.responses import Response
+from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, answer, visible
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, Flag, visible
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PriorityIn, parse
 from edgeyard.errors import InvalidInput, NotFound
@@ -22,19 +22,16 @@ from edgeyard.scheduler.model.benchmark import (
     Benchmark,
     Status,
 )
-from edgeyard.scheduler.model.wire import (
-    JsonObject,
-)
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
-router = APIRouter(prefix="/v1/benchmarks", tags=["benchmarks"])
+router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
 MAX_PAGE = 1000
 
 _Change = Callable[[UnitOfWork, Benchmark, datetime], Benchmark]
 
 
-@router.get("", responses=answers(200, shapes.BenchmarkPage))
+@router.get("")
 def list_benchmarks(
     caller: Submitter,
     context: Ctx,
@@ -50,7 +47,7 @@ def list_benchmarks(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: str | None = None,
     total: Flag = False,
-) -> Response:
+) -> Answer[shapes.BenchmarkPage]:
     """Your benchmarks, newest first; operators see everybody's."""
     which = BenchmarkFilter(
         user_id=user_id if caller.is_operator else caller.user_id,
@@ -65,19 +62,16 @@ def list_benchmarks(
     )
     services = context.services
     if not caller.may_see(user_id or caller.user_id):
-        return answer({"items": [], "next_cursor": None} | ({"total": 0} if total else {}))
+        return Answer(shapes.BenchmarkPage(items=[], next_cursor=None, total=0 if total else None))
     with services.store.read() as uow:
         page, following = uow.benchmarks.page(which, limit=limit, cursor=cursor)
         count = uow.benchmarks.count(which) if total else None
-    told: JsonObject = {
-        "items": [views.listed(services, each) for each in page],
-        "next_cursor": following,
-    }
-    return answer(told if count is None else told | {"total": count})
+    items = [views.listed_benchmark(services, each) for each in page]
+    return Answer(shapes.BenchmarkPage(items=items, next_cursor=following, total=count))
 
 
-@router.get("/{benchmark_id}", responses=answers(200, shapes.Benchmark))
-def show(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/{benchmark_id}")
+def show(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """One benchmark with its files and attempts; the id of one of its jobs finds it too."""
     with context.services.store.read() as uow:
         try:
@@ -85,7 +79,7 @@ def show(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         except NotFound as error:
             benchmark = _of_job(uow, benchmark_id, caller, error)
         attempts = uow.attempts.of(benchmark.benchmark_id)
-    return answer(views.shown(context.services, benchmark, attempts))
+    return Answer(views.benchmark(context.services, benchmark, attempts))
 
 
 def _of_job(uow: UnitOfWork, job_id: str, caller: Caller, unknown: NotFound) -> Benchmark:
@@ -96,8 +90,8 @@ def _of_job(uow: UnitOfWork, job_id: str, caller: Caller, unknown: NotFound) -> 
         raise unknown from None  # which does not give away whose job it is
 
 
-@router.post("/{benchmark_id}/cancel", status_code=202, responses=answers(202, shapes.Benchmark))
-def cancel(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.post("/{benchmark_id}/cancel", status_code=202)
+def cancel(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """End it: its task is stopped and its board freed. Cancelling twice is no error."""
 
     def change(uow: UnitOfWork, benchmark: Benchmark, now: datetime) -> Benchmark:
@@ -108,8 +102,8 @@ def cancel(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     return _changed(context, caller, benchmark_id, change)
 
 
-@router.post("/{benchmark_id}/hold", status_code=202, responses=answers(202, shapes.Benchmark))
-def hold(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.post("/{benchmark_id}/hold", status_code=202)
+def hold(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """Keep a pending benchmark from being placed."""
     return _changed(
         context,
@@ -119,8 +113,8 @@ def hold(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     )
 
 
-@router.post("/{benchmark_id}/release", status_code=202, responses=answers(202, shapes.Benchmark))
-def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.post("/{benchmark_id}/release", status_code=202)
+def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Benchmark]:
     """Let a held benchmark go on."""
     return _changed(
         context,
@@ -130,8 +124,8 @@ def release(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     )
 
 
-@router.post("/{benchmark_id}/preempt", status_code=202, responses=answers(202, shapes.Benchmark))
-def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
+@router.post("/{benchmark_id}/preempt", status_code=202)
+def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Answer[shapes.Benchmark]:
     """Stop a running benchmark: it goes back to the queue with its age, and loses no retry."""
     return _changed(
         context,
@@ -144,10 +138,11 @@ def preempt(benchmark_id: str, caller: Operator, context: Ctx) -> Response:
 @router.post(
     "/{benchmark_id}/priority",
     status_code=202,
-    responses=answers(202, shapes.Benchmark),
     openapi_extra=accepts("PriorityIn"),
 )
-def prioritise(benchmark_id: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+def prioritise(
+    benchmark_id: str, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.Benchmark]:
     """Give a pending benchmark another user priority, within its owner's bound."""
     asked = parse(PriorityIn, body.tree())
 
@@ -161,7 +156,9 @@ def prioritise(benchmark_id: str, body: Body, caller: Submitter, context: Ctx) -
     return _changed(context, caller, benchmark_id, change)
 
 
-def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Change) -> Response:
+def _changed(
+    context: Context, caller: Caller, benchmark_id: str, change: _Change
+) -> Answer[shapes.Benchmark]:
     services = context.services
 
     def work(uow: UnitOfWork) -> tuple[Benchmark, Sequence[Attempt]]:
@@ -171,4 +168,4 @@ def _changed(context: Context, caller: Caller, benchmark_id: str, change: _Chang
 
     saved, attempts = services.store.transact(work, frees_space=True)
     services.engine.wake()
-    return answer(views.shown(services, saved, attempts), 202)
+    return Answer(views.benchmark(services, saved, attempts), 202)

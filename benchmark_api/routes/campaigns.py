@@ -7,15 +7,17 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 
-from fastapi import APIRouter
-from fastapi.responses import Response
-
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import CheckedRequest, StoreChecks, check
-from edgeyard.benchmark_api.routes.context import Body, Ctx, answer, url
-from edgeyard.benchmark_api.routes.documented import accepts_document, answers
-from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, IdempotencyKey, started
+from edgeyard.benchmark_api.routes.context import Body, Ctx, url
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts_document
+from edgeyard.benchmark_api.routes.submitting import (
+    IdempotencyGuard,
+    IdempotencyKey,
+    accepted_answer,
+)
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.fields import is_url
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, Matrix, parse
@@ -24,10 +26,9 @@ from edgeyard.scheduler.engine import lifecycle, quotas
 from edgeyard.scheduler.model.benchmark import Benchmark
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.submissions import Campaign
-from edgeyard.scheduler.model.wire import JsonObject, campaign_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
-router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+router = Router(prefix="/v1/campaigns", tags=["campaigns"])
 
 _PAGE = 1000
 MAX_CAMPAIGN_BYTES = 16 * 2**20
@@ -38,16 +39,17 @@ _NOT_SHARED = ("benchmark_id", "cron")
 @router.post(
     "",
     status_code=202,
-    responses=answers(202, shapes.AcceptedCampaign),
     openapi_extra=accepts_document("CampaignIn"),
 )
 def submit(
     body: Body, caller: Submitter, context: Ctx, idempotency_key: IdempotencyKey = None
-) -> Response:
+) -> Answer[shapes.AcceptedCampaign]:
     """Submit every combination of a matrix: all of them, or none if one is wrong."""
     services = context.services
-    once = IdempotencyGuard(idempotency_key, caller.user_id, body, "/v1/campaigns")
-    if (earlier := once.earlier(services)) is not None:
+    idempotency = IdempotencyGuard(
+        shapes.AcceptedCampaign, idempotency_key, caller.user_id, body, "/v1/campaigns"
+    )
+    if (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
     asked = parse(CampaignIn, body.document())
@@ -59,7 +61,7 @@ def submit(
         try:
             members.append(check(tree, caller, services, offer, now))
         except InvalidInput as error:
-            wrong |= {each: None for each in _told_apart(error, tree, asked.matrix)}
+            wrong |= {each: None for each in _problems_of_member(error, tree, asked.matrix)}
     if wrong:
         raise InvalidInput(list(wrong)[:50])
     campaign = Campaign(
@@ -69,8 +71,10 @@ def submit(
         created_at=now,
     )
 
-    def submit(uow: UnitOfWork) -> Response | tuple[JsonObject, Sequence[Benchmark]]:
-        if (earlier := once.earlier_in(uow)) is not None:
+    def submit(
+        uow: UnitOfWork,
+    ) -> Answer[shapes.AcceptedCampaign] | tuple[shapes.AcceptedCampaign, Sequence[Benchmark]]:
+        if (earlier := idempotency.earlier_in(uow)) is not None:
             return earlier
         uow.campaigns.add(campaign)
         checks = StoreChecks(uow, services)
@@ -90,30 +94,31 @@ def submit(
         allowed = quotas_of(caller.user, services.settings.quotas)
         quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
         warnings = dict.fromkeys(each for member in members for each in member.warnings)
-        told: JsonObject = {
-            "campaign_id": campaign.campaign_id,
-            "benchmarks": [
-                {"benchmark_id": each.benchmark_id, "status": each.status.value} for each in made
+        accepted = shapes.AcceptedCampaign(
+            campaign_id=campaign.campaign_id,
+            benchmarks=[
+                shapes.CampaignMember(benchmark_id=each.benchmark_id, status=each.status)
+                for each in made
             ],
-            "links": {"self": url(services, "v1", "campaigns", campaign.campaign_id)},
-            "warnings": list(warnings),
-        }
-        once.remember(uow, told)
-        return told, made
+            links={"self": url(services, "v1", "campaigns", campaign.campaign_id)},
+            warnings=list(warnings),
+        )
+        idempotency.remember(uow, accepted)
+        return accepted, made
 
     services.check_room(caller.user)
     done = services.store.transact(submit)
-    if isinstance(done, Response):
+    if isinstance(done, Answer):
         return done
-    told, made = done
+    accepted, made = done
     for each in made:
         context.metrics.submitted.labels(each.description.benchmark_type.value).inc()
     services.engine.wake()
-    return started(told)
+    return accepted_answer(accepted)
 
 
-@router.get("/{campaign_id}", responses=answers(200, shapes.Campaign))
-def show(campaign_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/{campaign_id}")
+def show(campaign_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Campaign]:
     """A campaign with its benchmarks, oldest first."""
     services = context.services
     found: list[Benchmark] = []
@@ -129,9 +134,15 @@ def show(campaign_id: str, caller: Submitter, context: Ctx) -> Response:
             found += page
             if cursor is None:
                 break
-    told = campaign_to_json(campaign)
-    told["benchmarks"] = [views.listed(services, each) for each in reversed(found)]
-    return answer(told)
+    return Answer(
+        shapes.Campaign(
+            campaign_id=campaign.campaign_id,
+            user_id=campaign.user_id,
+            name=campaign.name,
+            created_at=campaign.created_at,
+            benchmarks=[views.listed_benchmark(services, each) for each in reversed(found)],
+        )
+    )
 
 
 def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
@@ -165,7 +176,7 @@ def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
         yield {**asked.description, **dict(zip(axes, values, strict=True))}
 
 
-def _told_apart(
+def _problems_of_member(
     error: InvalidInput, tree: Mapping[str, object], matrix: Matrix
 ) -> Iterator[FieldError]:
     """Mistakes of one member, with the value of the matrix that made them."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import Depends, Query, Request
-from fastapi.responses import JSONResponse
 from pydantic import BeforeValidator
 
 from edgeyard.benchmark_api.auth import AnyCaller, Authenticator, Caller
@@ -97,13 +95,6 @@ def _given(value: object) -> object:
 
 Flag = Annotated[bool, Query(), BeforeValidator(_given)]
 """A query parameter that is on by being there: ``?verbose`` as ``?verbose=1``."""
-
-
-def answer(
-    content: object, status: int = 200, headers: Mapping[str, str] | None = None
-) -> JSONResponse:
-    """JSON values as they are: they were made by us, checking them again would cost more."""
-    return JSONResponse(content, status_code=status, headers=dict(headers or {}))
 
 
 def visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:

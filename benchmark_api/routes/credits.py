@@ -4,42 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from fastapi import APIRouter
-from fastapi.responses import Response
-
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import CreditsIn, RateIn, parse
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import charging
 from edgeyard.scheduler.model.accounts import USAGE_HALF_LIFE_S
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.wire import JsonObject, charge_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/v1", tags=["accounts"])
+router = Router(prefix="/v1", tags=["accounts"])
 
 _CHARGES = 20
 """The newest so many are shown."""
 
 
-@router.get("/users/{user_id}/account", responses=answers(200, shapes.Account))
-def account(user_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/users/{user_id}/account")
+def account(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Account]:
     """A user's credits, quotas, use and last charges; your own, or anybody's for operators."""
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     with context.services.store.read() as uow:
-        return answer(_account(uow, user_id, context))
+        return Answer(_account(uow, user_id, context))
 
 
 @router.post(
     "/users/{user_id}/credits",
-    responses=answers(200, shapes.Account),
     openapi_extra=accepts("CreditsIn"),
 )
-def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
+def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Account]:
     """Set how many credits an account has, or add some."""
     asked = parse(CreditsIn, body.tree())
     named = asked.model_fields_set
@@ -48,7 +45,7 @@ def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
     services = context.services
     now = services.clock.now()
 
-    def change(uow: UnitOfWork) -> JsonObject:
+    def change(uow: UnitOfWork) -> shapes.Account:
         uow.accounts.user(user_id)
         if asked.add is not None:
             charging.add_credits(uow, user_id, asked.add, now, caller.user_id)
@@ -56,66 +53,64 @@ def give(user_id: str, body: Body, caller: Operator, context: Ctx) -> Response:
             charging.set_credits(uow, user_id, asked.credits, now, caller.user_id)
         return _account(uow, user_id, context)
 
-    told = services.store.transact(change)
+    changed = services.store.transact(change)
     services.engine.wake()
-    return answer(told)
+    return Answer(changed)
 
 
-@router.get("/rates", responses=answers(200, shapes.Rates))
-def rates(caller: Submitter, context: Ctx) -> Response:
+@router.get("/rates")
+def rates(caller: Submitter, context: Ctx) -> Answer[shapes.Rates]:
     """What a second on a board costs, by family."""
     with context.services.store.read() as uow:
-        return answer(_rates(uow, context))
+        return Answer(_rates(uow, context))
 
 
-@router.put(
-    "/rates/{family}", responses=answers(200, shapes.Rates), openapi_extra=accepts("RateIn")
-)
-def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Response:
+@router.put("/rates/{family}", openapi_extra=accepts("RateIn"))
+def set_rate(family: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Rates]:
     """Set a family's rate; attempts that were placed before keep theirs."""
     asked = parse(RateIn, body.tree())
     services = context.services
     if family not in _families(context):
         raise NotFound("family", family)
 
-    def change(uow: UnitOfWork) -> JsonObject:
+    def change(uow: UnitOfWork) -> shapes.Rates:
         uow.credits.set_rate(family, asked.rate)
         uow.log.append(_event(context, caller, family, asked.rate))
         return _rates(uow, context)
 
-    told = services.store.transact(change)
+    changed = services.store.transact(change)
     services.engine.wake()
-    return answer(told)
+    return Answer(changed)
 
 
-def _account(uow: UnitOfWork, user_id: str, context: Context) -> JsonObject:
+def _account(uow: UnitOfWork, user_id: str, context: Context) -> shapes.Account:
     user = uow.accounts.user(user_id)
     balance = uow.credits.balance(user_id)
-    return {
-        "user_id": user_id,
-        "credits": balance.credits,
-        "credits_left": balance.credits_left,
-        "reserved": balance.reserved,
-        "spent": balance.spent,
-        "usage_board_s": round(balance.usage_s(context.services.clock.now()), 3),
-        "usage_half_life_s": USAGE_HALF_LIFE_S,
-        "running": uow.credits.running(user_id),
-        "max_running": user.max_running,
-        "max_priority": user.max_priority,
-        "max_budget": user.max_budget,
-        "share": user.share,
-        "max_lease_s": user.max_lease_s,
-        "charges": [charge_to_json(each) for each in uow.credits.charges(user_id, limit=_CHARGES)],
-    }
+    return shapes.Account(
+        user_id=user_id,
+        credits=balance.credits,
+        credits_left=balance.credits_left,
+        reserved=balance.reserved,
+        spent=balance.spent,
+        usage_board_s=round(balance.usage_s(context.services.clock.now()), 3),
+        usage_half_life_s=USAGE_HALF_LIFE_S,
+        running=uow.credits.running(user_id),
+        max_running=user.max_running,
+        max_priority=user.max_priority,
+        max_budget=user.max_budget,
+        share=user.share,
+        max_lease_s=user.max_lease_s,
+        charges=[views.charge(each) for each in uow.credits.charges(user_id, limit=_CHARGES)],
+    )
 
 
 def _families(context: Context) -> Collection[str]:
     return context.offers.now().families
 
 
-def _rates(uow: UnitOfWork, context: Context) -> JsonObject:
+def _rates(uow: UnitOfWork, context: Context) -> shapes.Rates:
     known = dict.fromkeys(sorted(_families(context)), 1.0)
-    return {"rates": {**known, **uow.credits.rates()}}
+    return shapes.Rates(rates={**known, **uow.credits.rates()})
 
 
 def _event(context: Context, caller: Caller, family: str, rate: float) -> Event:

@@ -19,11 +19,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 """On every route."""
 
 
-def answers(status: int, shape: object) -> dict[int | str, dict[str, Any]]:
-    """A JSON answer: its shape is documented, not enforced again."""
-    return {status: {"model": shape}}
-
-
 def content(status: int, media_type: str, description: str) -> dict[int | str, dict[str, Any]]:
     """An answer that is not JSON."""
     return {

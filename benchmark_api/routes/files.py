@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts_files, answers, content
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts_files, content
 from edgeyard.benchmark_api.routes.receiving import (
     ReceivedFile,
     UploadBudget,
@@ -30,16 +31,15 @@ from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/v1/files", tags=["files"])
+router = Router(prefix="/v1/files", tags=["files"])
 
 
 @router.post(
     "",
     status_code=201,
-    responses=answers(201, shapes.UserFile),
     openapi_extra=accepts_files("file"),
 )
-async def upload(request: Request, caller: Submitter, context: Ctx) -> Response:
+async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
     """Upload a file (form field ``file``). The newest of a name is the one that it means."""
     services = context.services
     limit = max(services.settings.model_limit_bytes, services.settings.dataset_limit_bytes)
@@ -48,8 +48,8 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Response:
         request, services.files, limit, "dataset_limit_bytes", most=1, budget=budget
     )
     file = await run_in_threadpool(name_file, context, caller, received[0])
-    told = views.user_file(services, file)
-    return answer(told, 201, {"Location": f"{services.public_url}/v1/files/{file.file_id}"})
+    location = {"Location": f"{services.public_url}/v1/files/{file.file_id}"}
+    return Answer(views.user_file(services, file), 201, location)
 
 
 def name_file(
@@ -87,22 +87,22 @@ def name_file(
     return file
 
 
-@router.get("", responses=answers(200, shapes.UserFiles))
+@router.get("")
 def list_files(
     caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=1000)] = 100
-) -> Response:
+) -> Answer[shapes.UserFiles]:
     """Your files, newest first; operators see everybody's."""
     services = context.services
     with services.store.read() as uow:
         found = uow.files.user_files(None if caller.is_operator else caller.user_id, limit=limit)
-    return answer({"items": [views.user_file(services, each) for each in found]})
+    return Answer(shapes.UserFiles(items=[views.user_file(services, each) for each in found]))
 
 
-@router.get("/{file_id}", responses=answers(200, shapes.UserFile))
-def show(file_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/{file_id}")
+def show(file_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
     """What is known of a file."""
     with context.services.store.read() as uow:
-        return answer(views.user_file(context.services, _visible(uow, file_id, caller)))
+        return Answer(views.user_file(context.services, _visible(uow, file_id, caller)))
 
 
 @router.get(

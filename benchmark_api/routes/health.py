@@ -7,22 +7,24 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi import Request
+from fastapi.responses import HTMLResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import metrics
 from edgeyard.benchmark_api.auth import AnyCaller
-from edgeyard.benchmark_api.routes.context import Ctx, Flag, answer
-from edgeyard.benchmark_api.routes.documented import answers, content
+from edgeyard.benchmark_api.routes.context import Ctx, Flag
+from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
+from edgeyard.benchmark_api.routes.documented import content
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import JsonObject
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.clock import TOLERANCE_S
 
-router = APIRouter(tags=["service"])
+router = Router(tags=["service"])
 
 CLAIM_S = 60.0
 """A result that could not be fetched from its host for so long is reported."""
@@ -31,36 +33,36 @@ NO_LEADER_S = 60.0
 """Without a leader for so long, there is no server that takes over."""
 
 
-@router.get("/livez", responses=answers(200, dict))
-async def livez() -> Response:
+@router.get("/livez")
+async def livez() -> Answer[dict[str, str]]:
     """The process answers; no I/O."""
-    return JSONResponse({"status": "ok"})
+    return Answer({"status": "ok"})
 
 
-@router.get("/v1/version", responses=answers(200, shapes.Version))
-async def version(context: Ctx) -> Response:
+@router.get("/v1/version")
+async def version(context: Ctx) -> Answer[shapes.Version]:
     """Version of the server, its cluster, and the URL that hosts reach it by; no I/O."""
     services = context.services
-    return JSONResponse(
-        {
-            "version": __version__,
-            "cluster": services.settings.cluster,
-            "public_url": services.public_url,
-        }
+    return Answer(
+        shapes.Version(
+            version=__version__,
+            cluster=services.settings.cluster,
+            public_url=services.public_url,
+        )
     )
 
 
-@router.get("/readyz", responses=answers(200, dict) | answers(503, dict))
-def readyz(context: Ctx, verbose: Flag = False) -> Response:
+@router.get("/readyz", responses=documented(503, JsonObject))
+def readyz(context: Ctx, verbose: Flag = False) -> Answer[JsonObject]:
     """Whether submissions are taken and placed; ``verbose`` says what is wrong, also before that
     stops them."""
     checks = dict(_checks(context.services))
     ready = all(ok for ok, _ in checks.values())
-    told: dict[str, object] = {"status": "ready" if ready else "not ready"}
+    state: JsonObject = {"status": "ready" if ready else "not ready"}
     if verbose:
-        told["checks"] = {name: said for name, (_, said) in checks.items()}
+        state["checks"] = {name: finding for name, (_, finding) in checks.items()}
     headers = {} if ready else {"Retry-After": "5"}
-    return answer(told, 200 if ready else 503, headers)
+    return Answer(state, 200 if ready else 503, headers)
 
 
 def _checks(services: Services) -> Iterator[tuple[str, tuple[bool, str | Mapping[str, str]]]]:

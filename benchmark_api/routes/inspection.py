@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Header, Query, Request
+import msgspec
+from fastapi import Header, Query, Request
 from fastapi.responses import PlainTextResponse, Response, StreamingResponse
+from msgspec.structs import replace
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter, still_authenticated
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
-from edgeyard.benchmark_api.routes.documented import answers, content
+from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, visible
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import content
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import ClusterError, Conflict, NotFound
@@ -24,15 +26,9 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState
 from edgeyard.scheduler.model.benchmark import TERMINAL, Status
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.wire import (
-    JsonObject,
-    event_to_json,
-    explanation_to_json,
-    time_to_json,
-)
 from edgeyard.scheduler.ports import LogChunk
 
-router = APIRouter(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
+router = Router(prefix="/v1/benchmarks/{benchmark_id}", tags=["benchmarks"])
 
 HEARTBEAT_S = 15.0
 """Proxies cut streams that say nothing; a comment keeps them."""
@@ -65,10 +61,10 @@ def hcl(
     return PlainTextResponse(found.hcl)
 
 
-@router.get("/explanation", responses=answers(200, shapes.Explanation))
+@router.get("/explanation")
 def explanation(
     benchmark_id: str, caller: Submitter, context: Ctx, changes: Flag = False
-) -> Response:
+) -> Answer[shapes.Explanation]:
     """Why it was placed, or waits: every board's verdict and scores.
 
     With `changes`: what would let it start sooner, within what its user may ask for, by deciding
@@ -82,40 +78,37 @@ def explanation(
         if not caller.is_operator:
             user = uow.accounts.user(benchmark.user_id)
             bounds = Bounds(priority=user.max_priority, budget=user.max_budget)
-    told = explanation_to_json(services.engine.explanation(benchmark_id))
-    told["forecast"] = views.forecast(services, services.engine.forecast(benchmark_id))
     newest = attempts[-1] if attempts else None
     started = newest is not None and newest.started_at is not None and newest.board_is_known
-    told["ran_on"] = newest.target_uid if newest is not None and started else None
+    ran_on = newest.target_uid if newest is not None and started else None
+    shown = views.explanation(services, services.engine.explanation(benchmark_id), ran_on)
     if changes:
         found = services.engine.changes(benchmark_id, bounds)
-        told["changes"] = None if found is None else _changes_to_json(found, services.clock.now())
-    return answer(told)
+        shown = replace(
+            shown, changes=None if found is None else _changes(found, services.clock.now())
+        )
+    return Answer(shown)
 
 
-def _changes_to_json(found: Changes, now: datetime) -> JsonObject:
-    return {
-        "decided_at": time_to_json(found.decided_at),
-        "age_s": round(max((now - found.decided_at).total_seconds(), 0.0), 3),
-        "start": time_to_json(found.start),
-        "changes": [
-            {
-                "field": each.kind.value,
-                "value": each.value,
-                "start": time_to_json(each.start),
-                "gain_s": each.gain_s,
-            }
+def _changes(found: Changes, now: datetime) -> shapes.Changes:
+    return shapes.Changes(
+        decided_at=found.decided_at,
+        age_s=round(max((now - found.decided_at).total_seconds(), 0.0), 3),
+        start=found.start,
+        changes=[
+            shapes.Change(
+                field=each.kind.value, value=each.value, start=each.start, gain_s=each.gain_s
+            )
             for each in found.changes
         ],
-        "deadline": time_to_json(found.deadline),
-        "reachable_deadline": time_to_json(found.reachable_deadline),
-        "untried": [kind.value for kind in found.untried],
-    }
+        deadline=found.deadline,
+        reachable_deadline=found.reachable_deadline,
+        untried=[kind.value for kind in found.untried],
+    )
 
 
 @router.get(
     "/events",
-    responses=answers(200, shapes.Events),
 )
 async def events(
     benchmark_id: str,
@@ -125,18 +118,15 @@ async def events(
     after: Annotated[int, Query(ge=0, lt=2**63)] = 0,
     limit: Annotated[int, Query(ge=1, le=EVENTS_PAGE)] = EVENTS_PAGE,
     last_event_id: Annotated[str | None, Header(max_length=20)] = None,
-) -> Response:
+) -> Answer[shapes.Events] | StreamingResponse:
     """What happened, as JSON, or live as ``text/event-stream`` until the benchmark's end."""
     since = after
     if last_event_id is not None and re.fullmatch(r"[0-9]{1,18}", last_event_id):
         since = max(after, int(last_event_id))
     if "text/event-stream" not in request.headers.get("accept", ""):
         found = await run_in_threadpool(_past, context, caller, benchmark_id, since, limit)
-        told = {
-            "items": [event_to_json(event) for event in found],
-            "next_after": found[-1].seq if found else since,
-        }
-        return answer(told)
+        items = [views.event(each) for each in found]
+        return Answer(shapes.Events(items=items, next_after=found[-1].seq if found else since))
     start = await run_in_threadpool(_log_end, context, caller, benchmark_id)
     return StreamingResponse(
         _stream(context, request, caller, benchmark_id, since, start),
@@ -209,8 +199,8 @@ def _is_last(event: Event) -> bool:
 
 def _sse(event: Event) -> str:
     # One line of JSON: line breaks in it are escaped.
-    told = json.dumps(event_to_json(event), separators=(",", ":"))
-    return f"id: {event.seq}\nevent: {event.kind}\ndata: {told}\n\n"
+    data = msgspec.json.encode(views.event(event)).decode()
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {data}\n\n"
 
 
 @router.get("/logs", responses=content(200, "text/plain", "The task's output."))

@@ -5,96 +5,88 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts, answers
-from edgeyard.benchmark_api.routes.views import lease as shown_lease
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.benchmark_api.services import Services
-from edgeyard.devices.inventory import known_families
+from edgeyard.devices.inventory import Family, known_families
 from edgeyard.devices.model import Board
 from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.wire import (
-    JsonObject,
-    quarantine_to_json,
-    time_to_json,
-    waiting_to_json,
+    time_from_json,
 )
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView
 
-router = APIRouter(prefix="/v1", tags=["lab"])
+router = Router(prefix="/v1", tags=["lab"])
 
 
-@router.get("/boards", responses=answers(200, shapes.Boards))
-def boards(caller: Submitter, context: Ctx) -> Response:
+@router.get("/boards")
+def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
     """All boards, with their state and what they run."""
     services = context.services
-    views = services.engine.boards()
+    found = services.engine.boards()
     age_s = services.engine.twin_age_s()
     known = math.isfinite(age_s)
     taken_at = services.clock.now() - timedelta(seconds=age_s) if known else None
-    mine = _visible_holders(context, caller, views)
-    kept = _Kept(context, caller)
-    return answer(
-        {
-            "items": [_board(view, mine, kept) for view in views],
-            "taken_at": time_to_json(taken_at),
-            "age_s": round(age_s, 3) if known else None,
-            "cluster_problem": services.engine.trouble(),
-        }
+    mine = _visible_holders(context, caller, found)
+    reserved = _Reservations(context, caller)
+    return Answer(
+        shapes.Boards(
+            items=[_board(view, mine, reserved) for view in found],
+            taken_at=taken_at,
+            age_s=round(age_s, 3) if known else None,
+            cluster_problem=services.engine.trouble(),
+        )
     )
 
 
-@router.get("/boards/{target_uid}", responses=answers(200, shapes.Board))
-def board(target_uid: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/boards/{target_uid}")
+def board(target_uid: str, caller: Submitter, context: Ctx) -> Answer[shapes.Board]:
     """One board."""
-    return answer(shown_board(target_uid, caller, context))
+    return Answer(shown_board(target_uid, caller, context))
 
 
 @router.post(
     "/boards/{target_uid}/drain",
-    responses=answers(200, shapes.Board),
     openapi_extra=accepts("DrainIn", required=False),
 )
-def drain(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Response:
+def drain(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
     """Take a board out: what runs on it ends, nothing new is placed there."""
     reason = parse(DrainIn, body.tree()).reason
     return _overridden(target_uid, True, reason, caller, context)
 
 
-@router.post("/boards/{target_uid}/resume", responses=answers(200, shapes.Board))
-def resume(target_uid: str, caller: Operator, context: Ctx) -> Response:
+@router.post("/boards/{target_uid}/resume")
+def resume(target_uid: str, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
     """Put a drained board back into service."""
     return _overridden(target_uid, False, "", caller, context)
 
 
-@router.get("/strays", responses=answers(200, shapes.StrayJobs))
-def strays(caller: Operator, context: Ctx) -> Response:
+@router.get("/strays")
+def strays(caller: Operator, context: Ctx) -> Answer[shapes.StrayJobs]:
     """Live jobs under Edgeyard's names that its database does not know; they hold their boards."""
     cluster = context.services.cluster
     found = cluster.strays()
-    return answer(
-        {
-            "items": [
-                {"job_id": job_id, "target_uid": uid, "page": cluster.page_of(job_id)}
-                for job_id, uid in found.items()
-            ]
-        }
-    )
+    items = [
+        shapes.StrayJob(job_id=job_id, target_uid=uid, page=cluster.page_of(job_id))
+        for job_id, uid in found.items()
+    ]
+    return Answer(shapes.StrayJobs(items=items))
 
 
 @router.post("/strays/{job_id}/stop", status_code=204)
@@ -115,47 +107,45 @@ def stop_stray(job_id: str, caller: Operator, context: Ctx) -> Response:
     return Response(status_code=204)
 
 
-@router.get("/inventory/check", responses=answers(200, shapes.InventoryCheck))
-def check(caller: Submitter, context: Ctx) -> Response:
+@router.get("/inventory/check")
+def check(caller: Submitter, context: Ctx) -> Answer[shapes.InventoryCheck]:
     """The inventory against what hosts report: boards that are missing, unknown or different."""
     services = context.services
     found = services.engine.comparison()
     if found is None:
-        raise Unavailable("the cluster has not told of any board yet")
+        raise Unavailable("the cluster has not reported any board yet")
     age_s = services.engine.twin_age_s()
     unknown_matters = found.unknown and services.settings.unknown_devices != "allow"
-    return answer(
-        {
-            "ok": not (found.missing or found.differing or unknown_matters),
-            "unknown_devices": services.settings.unknown_devices,
-            "missing": [_finding(each) for each in found.missing],
-            "unknown": [_finding(each) for each in found.unknown],
-            "differing": [_finding(each) for each in found.differing],
-            "taken_at": time_to_json(services.clock.now() - timedelta(seconds=age_s)),
-            "age_s": round(age_s, 3),
-        }
+    return Answer(
+        shapes.InventoryCheck(
+            ok=not (found.missing or found.differing or unknown_matters),
+            unknown_devices=services.settings.unknown_devices,
+            missing=[_finding(each) for each in found.missing],
+            unknown=[_finding(each) for each in found.unknown],
+            differing=[_finding(each) for each in found.differing],
+            taken_at=services.clock.now() - timedelta(seconds=age_s),
+            age_s=round(age_s, 3),
+        )
     )
 
 
-@router.get("/inventory", responses=answers(200, shapes.Inventory))
-def inventory(caller: Submitter, context: Ctx) -> Response:
+@router.get("/inventory")
+def inventory(caller: Submitter, context: Ctx) -> Answer[shapes.Inventory]:
     """Expected boards and the facts of their families."""
     expected = context.services.inventory
     facts = known_families()
-    told: JsonObject = {
-        "families": {
-            name: asdict(facts[name]) if name in facts else {"family": name}
-            for name in expected.families()
-        },
-        "boards": [_expected(each) for each in expected.boards],
-    }
-    return answer(told)
+    return Answer(
+        shapes.Inventory(
+            families={name: _family(name, facts.get(name)) for name in expected.families()},
+            boards=[_expected(each) for each in expected.boards],
+        )
+    )
 
 
-@router.get("/queue", responses=answers(200, shapes.Queue))
+@router.get("/queue")
 def queue(
     caller: Submitter, context: Ctx, limit: Annotated[int, Query(ge=1, le=10_000)] = 1000
-) -> Response:
+) -> Answer[shapes.Queue]:
     """Who waits, in which order, and why; whose, is for operators and for themselves.
 
     `position`: null for one that can't ever be placed as it is; it holds nobody up.
@@ -171,10 +161,10 @@ def queue(
     ]
     places = itertools.count()
     age_s = services.engine.twin_age_s()
-    return answer(
-        {
-            "items": [
-                _waiting(
+    return Answer(
+        shapes.Queue(
+            items=[
+                _queue_item(
                     services,
                     None if each.benchmark_id in seen.never else next(places),
                     each,
@@ -182,38 +172,38 @@ def queue(
                 )
                 for each in waiting
             ],
-            "decided_at": seen.decided_at_iso or None,
-            "policy": seen.policy,
-            "age_s": round(age_s, 3) if math.isfinite(age_s) else None,
-            "cluster_problem": services.engine.trouble(),
-        }
+            decided_at=time_from_json(seen.decided_at_iso) if seen.decided_at_iso else None,
+            policy=seen.policy,
+            age_s=round(age_s, 3) if math.isfinite(age_s) else None,
+            cluster_problem=services.engine.trouble(),
+        )
     )
 
 
-def _waiting(
+def _queue_item(
     services: Services, position: int | None, benchmark: Benchmark, caller: Caller
-) -> JsonObject:
+) -> shapes.QueueItem:
     mine = caller.may_see(benchmark.user_id)
     asked = benchmark.description
-    return {
-        "position": position,
-        "benchmark_id": benchmark.benchmark_id if mine else None,
-        "user_id": benchmark.user_id if mine else None,
-        "priority": benchmark.priority,
+    return shapes.QueueItem(
+        position=position,
+        benchmark_id=benchmark.benchmark_id if mine else None,
+        user_id=benchmark.user_id if mine else None,
+        priority=benchmark.priority,
         # The sentence may name others' benchmarks.
-        "waiting_reason": waiting_to_json(benchmark.waiting) if mine else None,
-        "submit_time": time_to_json(benchmark.submit_time),
-        "target": asked.family,
-        "runtime": asked.runtime,
-        "benchmark_type": asked.benchmark_type.value,
-        "model": asked.model if mine else None,
-        "forecast": views.forecast(services, services.engine.forecast(benchmark.benchmark_id)),
-    }
+        waiting_reason=views.waiting_reason(benchmark.waiting) if mine else None,
+        submit_time=benchmark.submit_time,
+        target=asked.family,
+        runtime=asked.runtime,
+        benchmark_type=asked.benchmark_type.value,
+        model=asked.model if mine else None,
+        forecast=views.forecast(services, services.engine.forecast(benchmark.benchmark_id)),
+    )
 
 
 def _overridden(
     target_uid: str, drained: bool, reason: str, caller: Caller, context: Context
-) -> Response:
+) -> Answer[shapes.Board]:
     services = context.services
     if not any(view.board.target_uid == target_uid for view in services.engine.boards()):
         raise NotFound("board", target_uid)
@@ -240,11 +230,11 @@ def _overridden(
 
     services.store.transact(change)
     services.engine.wake()
-    return answer(shown_board(target_uid, caller, context))
+    return Answer(shown_board(target_uid, caller, context))
 
 
-def shown_board(target_uid: str, caller: Caller, context: Context) -> JsonObject:
-    """One board as it is now.
+def shown_board(target_uid: str, caller: Caller, context: Context) -> shapes.Board:
+    """Return one board as it is now.
 
     Raises:
         NotFound: There is none.
@@ -252,30 +242,31 @@ def shown_board(target_uid: str, caller: Caller, context: Context) -> JsonObject
     for view in context.services.engine.boards():
         if view.board.target_uid == target_uid:
             mine = _visible_holders(context, caller, [view])
-            return _board(view, mine, _Kept(context, caller))
+            return _board(view, mine, _Reservations(context, caller))
     raise NotFound("board", target_uid)
 
 
-class _Kept:
-    """What keeps boards from the queue, as JSON, by board."""
+class _Reservations:
+    """Leases and quarantines of all boards, as a caller may see them."""
 
     def __init__(self, context: Context, caller: Caller) -> None:
         with context.services.store.read() as uow:
             leases = uow.reservations.leases(context.services.clock.now())
-            aside = uow.reservations.quarantines()
-        self._leases: dict[str, list[JsonObject]] = {}
+            quarantines = uow.reservations.quarantines()
+        self._leases: dict[str, list[shapes.Lease]] = {}
         for each in leases:
-            self._leases.setdefault(each.target_uid, []).append(shown_lease(each, caller))
-        self._aside = {uid: each for uid, each in aside.items() if each.active}
-        self._caller = caller
+            self._leases.setdefault(each.target_uid, []).append(views.lease(each, caller))
+        self._quarantines = {
+            uid: views.quarantine(each, caller) for uid, each in quarantines.items() if each.active
+        }
 
-    def of(self, target_uid: str) -> JsonObject:
-        """Who did it, and the probe's id, are for operators."""
-        found = self._aside.get(target_uid)
-        told = None if found is None else quarantine_to_json(found)
-        if told is not None and not self._caller.is_operator:
-            told |= {"by_user_id": None, "probe_id": None}
-        return {"quarantine": told, "leases": self._leases.get(target_uid, [])}
+    def leases(self, target_uid: str) -> list[shapes.Lease]:
+        """Return the present and future leases of a board."""
+        return self._leases.get(target_uid, [])
+
+    def quarantine(self, target_uid: str) -> shapes.Quarantine | None:
+        """Return why a board is in quarantine; None where it is not."""
+        return self._quarantines.get(target_uid)
 
 
 def _visible_holders(
@@ -290,58 +281,72 @@ def _visible_holders(
     return frozenset(each.benchmark_id for each in found if caller.may_see(each.user_id))
 
 
-def _board(view: BoardView, visible: frozenset[str], kept: _Kept) -> JsonObject:
+def _board(view: BoardView, visible: frozenset[str], reservations: _Reservations) -> shapes.Board:
     board = view.board
     mine = view.holder if view.holder in visible else None
     foreign = view.holder is not None and mine is None
-    return {
-        "target_uid": board.target_uid,
-        "family": board.family,
-        "state": view.state.value,
-        "reason": "runs another user's benchmark" if foreign and view.reason else view.reason,
-        "engines": _engines(board),
-        "ram_bytes": board.ram_bytes,
-        "storage_bytes": board.storage_bytes,
-        "host": view.host,
-        "host_clock_offset_s": view.clock_offset_s,
-        "progress": board.progress,
-        "benchmark_id": mine,
-        "emulated": board.local is not None,
-        "expected": view.expected,
-        **kept.of(board.target_uid),
-    }
+    return shapes.Board(
+        target_uid=board.target_uid,
+        family=board.family,
+        state=view.state.value,
+        reason="runs another user's benchmark" if foreign and view.reason else view.reason,
+        engines=_engines(board),
+        ram_bytes=board.ram_bytes,
+        storage_bytes=board.storage_bytes,
+        host=view.host,
+        host_clock_offset_s=view.clock_offset_s,
+        progress=board.progress,
+        benchmark_id=mine,
+        emulated=board.local is not None,
+        expected=view.expected,
+        quarantine=reservations.quarantine(board.target_uid),
+        leases=reservations.leases(board.target_uid),
+    )
 
 
-def _finding(finding: Finding) -> JsonObject:
-    return {
-        "target_uid": finding.target_uid,
-        "host": finding.host,
-        "reason": finding.reason,
-        "differences": [
-            {"what": each.what, "expected": each.expected, "found": each.found}
+def _finding(finding: Finding) -> shapes.Finding:
+    return shapes.Finding(
+        target_uid=finding.target_uid,
+        host=finding.host,
+        reason=finding.reason,
+        differences=[
+            shapes.Difference(what=each.what, expected=each.expected, found=each.found)
             for each in finding.differences
         ],
-    }
+    )
 
 
-def _expected(board: Board) -> JsonObject:
-    return {
-        "target_uid": board.target_uid,
-        "family": board.family,
-        "engines": _engines(board),
-        "ram_bytes": board.ram_bytes,
-        "storage_bytes": board.storage_bytes,
-        "emulated": board.local is not None,
-        "shares_with": sorted(board.shares_with),
-    }
+def _family(name: str, facts: Family | None) -> shapes.FamilyFacts:
+    if facts is None:
+        return shapes.FamilyFacts(family=name)
+    return shapes.FamilyFacts(
+        family=facts.family,
+        name=facts.name,
+        description=facts.description,
+        emulated=facts.emulated,
+        devices=list(facts.devices),
+        paths=list(facts.paths),
+    )
 
 
-def _engines(board: Board) -> list[JsonObject]:
+def _expected(board: Board) -> shapes.ExpectedBoard:
+    return shapes.ExpectedBoard(
+        target_uid=board.target_uid,
+        family=board.family,
+        engines=_engines(board),
+        ram_bytes=board.ram_bytes,
+        storage_bytes=board.storage_bytes,
+        emulated=board.local is not None,
+        shares_with=sorted(board.shares_with),
+    )
+
+
+def _engines(board: Board) -> list[shapes.Engine]:
     return [
-        {
-            "name": engine.name,
-            "version": engine.version,
-            "supported_types": sorted(engine.supported_types),
-        }
+        shapes.Engine(
+            name=engine.name,
+            version=engine.version,
+            supported_types=sorted(engine.supported_types),
+        )
         for engine in board.engines
     ]

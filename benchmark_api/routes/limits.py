@@ -6,12 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import NamedTuple
 
-from fastapi import APIRouter
-from fastapi.responses import Response
-
 from edgeyard.benchmark_api.auth import Operator, Submitter
-from edgeyard.benchmark_api.routes.context import Ctx, answer
-from edgeyard.benchmark_api.routes.documented import answers
+from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import Settings, setting_of
@@ -19,9 +16,8 @@ from edgeyard.errors import NotFound
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, USED, Usage, quotas_of
 from edgeyard.scheduler.model.users import Role, User
-from edgeyard.scheduler.model.wire import JsonObject
 
-router = APIRouter(prefix="/v1", tags=["accounts"])
+router = Router(prefix="/v1", tags=["accounts"])
 
 
 class _Kind(NamedTuple):
@@ -69,8 +65,8 @@ _WHOSE = {
 }
 
 
-@router.get("/limits", responses=answers(200, shapes.Limits))
-def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Response:
+@router.get("/limits")
+def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Answer[shapes.Limits]:
     """The limits that hold for you, and how much of each is used; anybody's for operators."""
     services = context.services
     user_id = user_id or caller.user_id
@@ -84,11 +80,11 @@ def limits(caller: Submitter, context: Ctx, user_id: str | None = None) -> Respo
     used["user_max_registrations"] = registered.get(user_id, 0)
     used["max_registrations_total"] = sum(registered.values())
     items = [*_of_user(user, usage, services.settings), *_of_server(services, user_id, used)]
-    return answer({"user_id": user_id, "items": items})
+    return Answer(shapes.Limits(user_id=user_id, items=items))
 
 
-@router.get("/usage", responses=answers(200, shapes.Uses))
-def usage(caller: Operator, context: Ctx) -> Response:
+@router.get("/usage")
+def usage(caller: Operator, context: Ctx) -> Answer[shapes.Uses]:
     """What every user has, and may have."""
     services = context.services
     defaults = services.settings.quotas
@@ -98,11 +94,11 @@ def usage(caller: Operator, context: Ctx) -> Response:
     items = []
     for each in used:
         allowed = asdict(quotas_of(users[each.user_id], defaults))
-        items.append(asdict(each) | {name: allowed[name] for name in USED})
-    return answer({"items": items})
+        items.append(shapes.Use(**asdict(each), **{name: allowed[name] for name in USED}))
+    return Answer(shapes.Uses(items=items))
 
 
-def _of_user(user: User, usage: Usage, settings: Settings) -> Iterator[JsonObject]:
+def _of_user(user: User, usage: Usage, settings: Settings) -> Iterator[shapes.Limit]:
     allowed = quotas_of(user, settings.quotas)
     for name in QUOTA_NAMES:
         setting = setting_of(name)
@@ -112,37 +108,37 @@ def _of_user(user: User, usage: Usage, settings: Settings) -> Iterator[JsonObjec
         elif user.role is Role.OPERATOR:
             source = "role"
         run = name.startswith("max_run_")
-        yield {
-            "name": name,
-            "value": getattr(allowed, name),
-            "used": getattr(usage, USED[name]) if name in USED else None,
-            "unit": _QUOTAS[name].unit,
-            "whose": f"{'each run of ' if run else ''}user {user.user_id}",
-            "source": source,
-            "setting": setting,
-            "status": _QUOTAS[name].status,
-            "meaning": _meaning(setting),
-        }
+        yield shapes.Limit(
+            name=name,
+            value=getattr(allowed, name),
+            used=getattr(usage, USED[name]) if name in USED else None,
+            unit=_QUOTAS[name].unit,
+            whose=f"{'each run of ' if run else ''}user {user.user_id}",
+            source=source,
+            setting=setting,
+            status=_QUOTAS[name].status,
+            meaning=_meaning(setting),
+        )
 
 
-def _of_server(services: Services, user_id: str, used: Mapping[str, int]) -> Iterator[JsonObject]:
+def _of_server(services: Services, user_id: str, used: Mapping[str, int]) -> Iterator[shapes.Limit]:
     settings = services.settings
     whose = _WHOSE | {"user_max_registrations": f"user {user_id}"}
     for name, kind in _SERVER.items():
-        yield {
-            "name": name,
-            "value": getattr(settings, name),
-            "used": used.get(name),
-            "unit": kind.unit,
-            "whose": whose.get(name, "this server"),
-            "source": _source(settings, name),
-            "setting": name,
-            "status": kind.status,
-            "meaning": _meaning(name),
-        }
+        yield shapes.Limit(
+            name=name,
+            value=getattr(settings, name),
+            used=used.get(name),
+            unit=kind.unit,
+            whose=whose.get(name, "this server"),
+            source=_source(settings, name),
+            setting=name,
+            status=kind.status,
+            meaning=_meaning(name),
+        )
 
 
-def _source(settings: Settings, name: str) -> str:
+def _source(settings: Settings, name: str) -> shapes.LimitSource:
     default = Settings.model_fields[name].default
     return "default" if getattr(settings, name) == default else "setting"
 

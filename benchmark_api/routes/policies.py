@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from fastapi.responses import Response
+from msgspec.structs import asdict, replace
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
+from edgeyard.scheduler.engine.replay import Compared
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicySeat
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/v1/policies", tags=["policies"])
-own = APIRouter(prefix="/v1/benchmarks", tags=["policies"])
+router = Router(prefix="/v1/policies", tags=["policies"])
+own = Router(prefix="/v1/benchmarks", tags=["policies"])
 """Of a benchmark that is decided by a policy of its own."""
 
 MAX_CYCLES = 10_000
 
 
-@router.get("", responses=answers(200, shapes.Policies))
-def policies(caller: Submitter, context: Ctx) -> Response:
+@router.get("")
+def policies(caller: Submitter, context: Ctx) -> Answer[shapes.Policies]:
     """Policies that Edgeyard brings and all that ever were at work, with what each is doing.
 
     `overrides`: benchmarks that wait and are decided by a policy of their own.
@@ -42,43 +43,57 @@ def policies(caller: Submitter, context: Ctx) -> Response:
             for each in uow.policies.overrides().values()
             if caller.may_see(uow.benchmarks.get(each.benchmark_id).user_id)
         ]
-    return answer(
-        {
-            "items": list(_items(context).values()),
-            "overrides": [
-                {
-                    "benchmark_id": each.benchmark_id,
-                    "policy": each.name,
-                    "version": each.version,
-                    "since": time_to_json(each.at),
-                    "by_user_id": each.by_user_id,
-                }
+    return Answer(
+        shapes.Policies(
+            items=list(_items(context).values()),
+            overrides=[
+                shapes.PolicyOverride(
+                    benchmark_id=each.benchmark_id,
+                    policy=each.name,
+                    version=each.version,
+                    since=each.at,
+                    by_user_id=each.by_user_id,
+                )
                 for each in overrides
             ],
-        }
+        )
     )
 
 
-@router.get("/comparison", responses=answers(200, shapes.Comparison))
+@router.get("/comparison")
 def comparison(
     caller: Operator,
     context: Ctx,
     since: datetime | None = None,
     until: datetime | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_CYCLES)] = 1000,
-) -> Response:
+) -> Answer[shapes.Comparison]:
     """What shadow policies decided in recorded cycles, beside what was done; newest first."""
     try:
         found = context.services.engine.shadows(_utc(since), _utc(until), limit)
     except ConfigError as error:
         raise InvalidInput.at("", "; ".join(error.problems)) from error
-    return answer(
-        {
-            "cycles": [
-                {**asdict(each), "seq": seq, "decided_at": time_to_json(each.decided_at)}
-                for seq, each in found
-            ]
-        }
+    return Answer(shapes.Comparison(cycles=[_compared(seq, each) for seq, each in found]))
+
+
+def _compared(seq: int, cycle: Compared) -> shapes.ComparedCycle:
+    return shapes.ComparedCycle(
+        seq=seq,
+        decided_at=cycle.decided_at,
+        policy=cycle.policy,
+        pending=cycle.pending,
+        placed_then=cycle.placed_then,
+        placed_now=cycle.placed_now,
+        reordered=cycle.reordered,
+        reprioritised=cycle.reprioritised,
+        preemptions=cycle.preemptions,
+        rescored=cycle.rescored,
+        differences=[
+            shapes.OtherBoard(benchmark_id=each.benchmark_id, then=each.then, now=each.now)
+            for each in cycle.differences
+        ],
+        expected_then_s=cycle.expected_then_s,
+        expected_now_s=cycle.expected_now_s,
     )
 
 
@@ -86,21 +101,23 @@ def _utc(when: datetime | None) -> datetime | None:
     return when if when is None or when.tzinfo else when.replace(tzinfo=UTC)
 
 
-@router.get("/{name}", responses=answers(200, shapes.PolicyText))
+@router.get("/{name}")
 def policy(
     name: str,
     caller: Submitter,
     context: Ctx,
     version: Annotated[int | None, Query(ge=1, le=1_000_000)] = None,
-) -> Response:
+) -> Answer[shapes.PolicyText]:
     """One policy with its text; of several versions the highest, unless one is stated."""
     with context.services.store.read() as uow:
         found = context.services.policies.named(uow, name, version)
-    return answer({**_items(context)[found.name, found.version], "text": found.text})
+    return Answer(_with_text(context, found.name, found.version, found.text))
 
 
-@router.put("/{seat}", responses=answers(200, shapes.PolicyText), openapi_extra=accepts("PolicyIn"))
-def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Response:
+@router.put("/{seat}", openapi_extra=accepts("PolicyIn"))
+def activate(
+    seat: PolicySeat, body: Body, caller: Operator, context: Ctx
+) -> Answer[shapes.PolicyText]:
     """Let a policy decide (`active`), or decide beside the active one (`shadow`).
 
     It is checked first, and taken up by the next cycle. Its text is kept for good: 409 where its
@@ -134,7 +151,7 @@ def activate(seat: PolicySeat, body: Body, caller: Operator, context: Ctx) -> Re
 
     stored = services.store.transact(change)
     services.engine.wake()
-    return answer({**_items(context)[chosen.name, chosen.version], "text": stored})
+    return Answer(_with_text(context, chosen.name, chosen.version, stored))
 
 
 @router.delete("/{seat}", status_code=204)
@@ -249,32 +266,38 @@ def _named(policies: Policies, uow: UnitOfWork, asked: str) -> NamedPolicy:
         ) from error
 
 
-def _items(context: Context) -> dict[tuple[str, int], JsonObject]:
+def _with_text(context: Context, name: str, version: int, text: str) -> shapes.PolicyText:
+    return shapes.PolicyText(**asdict(_items(context)[name, version]), text=text)
+
+
+def _items(context: Context) -> dict[tuple[str, int], shapes.Policy]:
     policies = context.services.policies
     with context.services.store.read() as uow:
         activated = uow.policies.activated()
         known = policies.known(uow)
-    found: dict[tuple[str, int], JsonObject] = {
-        key: {
-            "name": each.name,
-            "version": each.version,
-            "source": each.source,
-            "seats": [],
-            "since": None,
-            "by_user_id": None,
-        }
+    found = {
+        key: shapes.Policy(
+            name=each.name,
+            version=each.version,
+            source=each.source,
+            seats=[],
+            since=None,
+            by_user_id=None,
+        )
         for key, each in known.items()
     }
     if PolicySeat.ACTIVE not in activated:
         configured = policies.configured.policy
-        found[configured.name, configured.version]["seats"] = [PolicySeat.ACTIVE.value]
+        key = configured.name, configured.version
+        found[key] = replace(found[key], seats=[PolicySeat.ACTIVE.value])
     for activation in activated.values():
         key = activation.name, activation.version
-        found[key] |= {
-            "seats": sorted(
+        found[key] = replace(
+            found[key],
+            seats=sorted(
                 seat.value for seat, each in activated.items() if (each.name, each.version) == key
             ),
-            "since": time_to_json(activation.at),
-            "by_user_id": activation.by_user_id,
-        }
+            since=activation.at,
+            by_user_id=activation.by_user_id,
+        )
     return found

@@ -5,14 +5,12 @@ from __future__ import annotations
 import secrets
 from datetime import timedelta
 
-from fastapi import APIRouter
-from fastapi.responses import Response
-
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.routes.lab import shown_board
-from edgeyard.benchmark_api.routes.views import lease as shown
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import LeaseIn, QuarantineIn, parse
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
@@ -23,26 +21,25 @@ from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/v1", tags=["lab"])
+router = Router(prefix="/v1", tags=["lab"])
 
 _MAX_LEASE = timedelta(days=3650)
 
 
-@router.get("/leases", responses=answers(200, shapes.Leases))
-def leases(caller: Submitter, context: Ctx) -> Response:
+@router.get("/leases")
+def leases(caller: Submitter, context: Ctx) -> Answer[shapes.Leases]:
     """Who keeps which board, now and later."""
     with context.services.store.read() as uow:
         found = uow.reservations.leases(context.services.clock.now())
-    return answer({"items": [shown(each, caller) for each in found]})
+    return Answer(shapes.Leases(items=[views.lease(each, caller) for each in found]))
 
 
 @router.post(
     "/boards/{target_uid}/lease",
     status_code=201,
-    responses=answers(201, shapes.Lease),
     openapi_extra=accepts("LeaseIn"),
 )
-def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.Lease]:
     """Keep a board for a user, or from everybody, until a time; it comes free by itself.
 
     What runs there goes on to its end. Operators lease for anybody; others for themselves, within
@@ -80,11 +77,11 @@ def lease(target_uid: str, body: Body, caller: Submitter, context: Ctx) -> Respo
 
     services.store.transact(add)
     services.engine.wake()
-    return answer(shown(made, caller), 201)
+    return Answer(views.lease(made, caller), 201)
 
 
-@router.post("/leases/{lease_id}/release", responses=answers(200, shapes.Lease))
-def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.post("/leases/{lease_id}/release")
+def release(lease_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Lease]:
     """End a lease before its time; releasing twice is no error."""
     services = context.services
 
@@ -99,15 +96,14 @@ def release(lease_id: str, caller: Submitter, context: Ctx) -> Response:
 
     ended = services.store.transact(end)
     services.engine.wake()
-    return answer(shown(ended, caller))
+    return Answer(views.lease(ended, caller))
 
 
 @router.post(
     "/boards/{target_uid}/quarantine",
-    responses=answers(200, shapes.Board),
     openapi_extra=accepts("QuarantineIn", required=False),
 )
-def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Response:
+def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
     """Quarantine a board until an operator lifts it; the board is not probed."""
     reason = parse(QuarantineIn, body.tree()).reason or "quarantined by an operator"
     services = context.services
@@ -117,11 +113,11 @@ def quarantine(target_uid: str, body: Body, caller: Operator, context: Ctx) -> R
     services.store.transact(lambda uow: quarantine_board(uow, made, now))
     context.metrics.observe("quarantines_total", 1, {"cause": "operator"})
     services.engine.wake()
-    return answer(shown_board(target_uid, caller, context))
+    return Answer(shown_board(target_uid, caller, context))
 
 
-@router.post("/boards/{target_uid}/unquarantine", responses=answers(200, shapes.Board))
-def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Response:
+@router.post("/boards/{target_uid}/unquarantine")
+def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Answer[shapes.Board]:
     """Let a board back; what it did before no longer counts against it."""
     services = context.services
     _known(context, target_uid)
@@ -134,7 +130,7 @@ def unquarantine(target_uid: str, caller: Operator, context: Ctx) -> Response:
 
     services.store.transact(end)
     services.engine.wake()
-    return answer(shown_board(target_uid, caller, context))
+    return Answer(shown_board(target_uid, caller, context))
 
 
 def _known(context: Context, target_uid: str) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Ctx, answer, visible
-from edgeyard.benchmark_api.routes.documented import answers, content
+from edgeyard.benchmark_api.routes.context import Ctx, visible
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import content
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.errors import Conflict, InvalidInput, NotFound
@@ -19,10 +20,9 @@ from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.repeatability import RunVariations
 from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
 from edgeyard.scheduler.model.files import Report
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
-router = APIRouter(prefix="/v1", tags=["results"])
+router = Router(prefix="/v1", tags=["results"])
 
 MAX_ROWS = 1000
 
@@ -53,8 +53,8 @@ def drop_contents(uow: UnitOfWork, benchmark: Benchmark, ended_at: datetime) -> 
     return {sha256: named.get(sha256, ended_at) for sha256 in dropped}
 
 
-@router.get("/benchmarks/{benchmark_id}/results", responses=answers(200, shapes.Results))
-def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/benchmarks/{benchmark_id}/results")
+def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Results]:
     """Reports and files of all attempts, and a summary of the newest report."""
     services = context.services
     with services.store.read() as uow:
@@ -63,21 +63,20 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
         files = uow.files.results(benchmark_id)
         newest = views.newest(reports)
         summary = _summary(benchmark, newest, RunVariations(uow)) if newest is not None else None
-    told: JsonObject = {
-        "benchmark_id": benchmark_id,
-        "status": benchmark.status.value,
-        "summary": summary,
-        "reports": [
-            {
-                "attempt": each.attempt,
-                "received_at": time_to_json(each.received_at),
-                "report": dict(each.report),
-            }
-            for each in reports
-        ],
-        "files": [views.result_file(services, each) for each in files],
-    }
-    return answer(told)
+    return Answer(
+        shapes.Results(
+            benchmark_id=benchmark_id,
+            status=benchmark.status,
+            summary=summary,
+            reports=[
+                shapes.AttemptReport(
+                    attempt=each.attempt, received_at=each.received_at, report=dict(each.report)
+                )
+                for each in reports
+            ],
+            files=[views.result_file(services, each) for each in files],
+        )
+    )
 
 
 @router.get(
@@ -103,13 +102,13 @@ def result_file(
     raise NotFound("result file", name)
 
 
-@router.get("/results", responses=answers(200, shapes.ResultRows))
+@router.get("/results")
 def rows(
     caller: Submitter,
     context: Ctx,
     benchmark_id: Annotated[list[str] | None, Query(max_length=MAX_ROWS)] = None,
     campaign_id: str | None = None,
-) -> Response:
+) -> Answer[shapes.ResultRows]:
     """One row a benchmark, for tables and comparisons."""
     with context.services.store.read() as uow:
         if campaign_id is not None:
@@ -136,9 +135,11 @@ def rows(
             newest[report.benchmark_id] = report
         variations = RunVariations(uow)
         items = [_summary(each, newest.get(each.benchmark_id), variations) for each in found]
-    return answer({"items": items})
+    return Answer(shapes.ResultRows(items=items))
 
 
-def _summary(benchmark: Benchmark, report: Report | None, variations: RunVariations) -> JsonObject:
+def _summary(
+    benchmark: Benchmark, report: Report | None, variations: RunVariations
+) -> shapes.ResultRow:
     variation = variations.of(benchmark, report.report) if report is not None else None
     return views.summary(benchmark, report, variation)

@@ -6,25 +6,23 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query
-from fastapi.responses import Response
+from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Submitter
-from edgeyard.benchmark_api.routes.context import Ctx, answer
-from edgeyard.benchmark_api.routes.documented import answers
+from edgeyard.benchmark_api.routes.context import Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.scheduler.engine.rewards import bench_reason, policy_key
 from edgeyard.scheduler.framework.registry import Seat
 from edgeyard.scheduler.model.rating import RewardRound, ScorerState
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 
-router = APIRouter(prefix="/v1/scorers", tags=["policies"])
+router = Router(prefix="/v1/scorers", tags=["policies"])
 
 _Rounds = Annotated[int, Query(ge=0, le=1000, description="Last rounds of rewards to tell.")]
 
 
-@router.get("", responses=answers(200, shapes.Scorers))
-def scorers(caller: Submitter, context: Ctx, rounds: _Rounds = 0) -> Response:
+@router.get("")
+def scorers(caller: Submitter, context: Ctx, rounds: _Rounds = 0) -> Answer[shapes.Scorers]:
     """The scorers of the policy that decides, with what was learned of them under its version."""
     services = context.services
     now = services.clock.now()
@@ -49,7 +47,7 @@ def scorers(caller: Submitter, context: Ctx, rounds: _Rounds = 0) -> Response:
         _item(seat, state, weight, of_policy, now)
         for seat, state, weight, of_policy in zip(seats, found, weights, stated, strict=True)
     ]
-    return answer({"policy": key, "items": items, "rounds": [_round(each) for each in last]})
+    return Answer(shapes.Scorers(policy=key, items=items, rounds=[_round(each) for each in last]))
 
 
 def _shares(weights: Sequence[float]) -> list[float]:
@@ -60,34 +58,32 @@ def _shares(weights: Sequence[float]) -> list[float]:
 
 def _item(
     seat: Seat, state: ScorerState, weight: float, stated: float, now: datetime
-) -> JsonObject:
+) -> shapes.Scorer:
     benched = state.benched_until is not None and now < state.benched_until
-    return {
-        "scorer": state.scorer,
-        "kind": seat.scorer.kind.value,
-        "objective": seat.scorer.objective,
-        "budget_s": seat.budget_s,
-        "weight": weight,
-        "stated_weight": stated,
-        "rounds": state.rounds,
-        "mean_reward": state.reward_sum / state.rounds if state.rounds else None,
-        "outcomes": state.outcomes,
-        "mean_outcome_reward": state.outcome_sum / state.outcomes if state.outcomes else None,
-        "faults": state.faults,
-        "last_fault": state.last_fault,
-        "last_fault_at": time_to_json(state.last_fault_at) if state.last_fault_at else None,
-        "benched_until": (
-            time_to_json(state.benched_until) if benched and state.benched_until else None
-        ),
-        "bench_reason": bench_reason(state) if benched else "",
-    }
+    return shapes.Scorer(
+        scorer=state.scorer,
+        kind=seat.scorer.kind.value,
+        objective=seat.scorer.objective,
+        budget_s=seat.budget_s,
+        weight=weight,
+        stated_weight=stated,
+        rounds=state.rounds,
+        mean_reward=state.reward_sum / state.rounds if state.rounds else None,
+        outcomes=state.outcomes,
+        mean_outcome_reward=state.outcome_sum / state.outcomes if state.outcomes else None,
+        faults=state.faults,
+        last_fault=state.last_fault,
+        last_fault_at=state.last_fault_at,
+        benched_until=state.benched_until if benched else None,
+        bench_reason=bench_reason(state) if benched else "",
+    )
 
 
-def _round(each: RewardRound) -> JsonObject:
+def _round(each: RewardRound) -> shapes.RewardRound:
     # Not whose run it was: its owner's business.
-    return {
-        "at": time_to_json(each.at),
-        "after": "outcome" if each.benchmark_id else "cycle",
-        "rewards": dict(each.rewards),
-        "weights": dict(each.weights),
-    }
+    return shapes.RewardRound(
+        at=each.at,
+        after="outcome" if each.benchmark_id else "cycle",
+        rewards=dict(each.rewards),
+        weights=dict(each.weights),
+    )

@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Generic, Literal, TypeVar
 
-from fastapi import APIRouter, Header
-from fastapi.responses import Response
+import msgspec
+from fastapi import Header
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
@@ -20,11 +20,11 @@ from edgeyard.benchmark_api.routes.context import (
     Ctx,
     Flag,
     RawBody,
-    answer,
     url,
     visible,
 )
-from edgeyard.benchmark_api.routes.documented import accepts_document, answers
+from edgeyard.benchmark_api.routes.contract import Answer, Router, documented
+from edgeyard.benchmark_api.routes.documented import accepts_document
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, check_kept
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
@@ -42,13 +42,13 @@ from edgeyard.scheduler.model.benchmark import (
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.users import User
 from edgeyard.scheduler.model.wire import (
-    JsonObject,
     description_to_json,
-    time_to_json,
 )
 from edgeyard.scheduler.ports import FileStore, UnitOfWork
 
-router = APIRouter(prefix="/v1/benchmarks", tags=["benchmarks"])
+router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
+
+T = TypeVar("T", bound=shapes.Accepted | shapes.AcceptedCampaign)
 
 IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\x7e]+$")]
 
@@ -56,7 +56,7 @@ IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\
 @router.post(
     "",
     status_code=202,
-    responses=answers(202, shapes.Accepted) | answers(200, shapes.DryRun),
+    responses=documented(200, shapes.DryRun),
     openapi_extra=accepts_document("JobDescriptionIn"),
 )
 def submit(
@@ -65,36 +65,39 @@ def submit(
     context: Ctx,
     dry_run: Flag = False,
     idempotency_key: IdempotencyKey = None,
-) -> Response:
+) -> Answer[shapes.Accepted] | Answer[shapes.DryRun]:
     """Submit a benchmark, or ask what would happen to it (``dry_run``)."""
     services = context.services
-    once = IdempotencyGuard(idempotency_key, caller.user_id, body, "/v1/benchmarks")
-    if not dry_run and (earlier := once.earlier(services)) is not None:
+    idempotency = IdempotencyGuard(
+        shapes.Accepted, idempotency_key, caller.user_id, body, "/v1/benchmarks"
+    )
+    if not dry_run and (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
     asked = check(body.document(), caller, services, context.offers.now(), now)
     if dry_run:
-        return answer(_would(asked, caller, services))
-    return _stored(asked, caller, context, once, now)
+        return Answer(_would(asked, caller, services))
+    return _stored(asked, caller, context, idempotency, now)
 
 
-@router.post("/{benchmark_id}/retry", status_code=202, responses=answers(202, shapes.Accepted))
+@router.post("/{benchmark_id}/retry", status_code=202)
 def retry(
     benchmark_id: str,
     body: Body,
     caller: Submitter,
     context: Ctx,
     idempotency_key: IdempotencyKey = None,
-) -> Response:
+) -> Answer[shapes.Accepted]:
     """Run a benchmark that is at its end once more, as a new one."""
-    once = IdempotencyGuard(idempotency_key, caller.user_id, body, f"retry/{benchmark_id}")
-    return _again(benchmark_id, {}, caller, context, once, retry_of=benchmark_id)
+    idempotency = IdempotencyGuard(
+        shapes.Accepted, idempotency_key, caller.user_id, body, f"retry/{benchmark_id}"
+    )
+    return _again(benchmark_id, {}, caller, context, idempotency, retry_of=benchmark_id)
 
 
 @router.post(
     "/{benchmark_id}/clone",
     status_code=202,
-    responses=answers(202, shapes.Accepted),
     openapi_extra=accepts_document(None),
 )
 def clone(
@@ -103,23 +106,28 @@ def clone(
     caller: Submitter,
     context: Ctx,
     idempotency_key: IdempotencyKey = None,
-) -> Response:
+) -> Answer[shapes.Accepted]:
     """Submit a benchmark again with changes: the body holds the fields that differ."""
-    once = IdempotencyGuard(idempotency_key, caller.user_id, body, f"clone/{benchmark_id}")
-    return _again(benchmark_id, body.document(), caller, context, once, retry_of=None)
+    idempotency = IdempotencyGuard(
+        shapes.Accepted, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
+    )
+    return _again(benchmark_id, body.document(), caller, context, idempotency, retry_of=None)
 
 
-class IdempotencyGuard:
+class IdempotencyGuard(Generic[T]):
     """One POST's idempotency key: the same key and body get the same answer."""
 
-    def __init__(self, key: str | None, user_id: str, body: RawBody | None, what: str) -> None:
+    def __init__(
+        self, shape: type[T], key: str | None, user_id: str, body: RawBody | None, what: str
+    ) -> None:
+        self._shape = shape
         self._key = key
         self._user_id = user_id
         data = b"" if body is None else body.data
         self._sha256 = hashlib.sha256(what.encode() + b"\0" + data).hexdigest()
 
-    def earlier(self, services: Services) -> Response | None:
-        """The answer that was given before, if it was.
+    def earlier(self, services: Services) -> Answer[T] | None:
+        """Return the answer that was given before, if it was.
 
         Raises:
             Conflict: The key came with another body.
@@ -129,8 +137,8 @@ class IdempotencyGuard:
         with services.store.read() as uow:
             return self.earlier_in(uow)
 
-    def earlier_in(self, uow: UnitOfWork) -> Response | None:
-        """As `earlier`, within a unit of work."""
+    def earlier_in(self, uow: UnitOfWork) -> Answer[T] | None:
+        """Return the same as `earlier`, within a unit of work."""
         if self._key is None:
             return None
         known = uow.log.answer(self._key, self._user_id)
@@ -138,37 +146,36 @@ class IdempotencyGuard:
             return None
         if known[0] != self._sha256:
             raise Conflict("this Idempotency-Key came with another request before")
-        return started(known[1], {"Idempotent-Replayed": "true"})
+        return accepted_answer(
+            msgspec.convert(known[1], self._shape), {"Idempotent-Replayed": "true"}
+        )
 
-    def remember(self, uow: UnitOfWork, told: Mapping[str, object]) -> None:
-        """Keep the answer; in the same transaction as what it tells of."""
+    def remember(self, uow: UnitOfWork, accepted: T) -> None:
+        """Store the answer, in the transaction that did what it reports."""
         if self._key is not None:
-            uow.log.put_answer(self._key, self._user_id, self._sha256, told)
+            stored = msgspec.to_builtins(accepted)
+            uow.log.put_answer(self._key, self._user_id, self._sha256, stored)
 
 
 def accepted(
     services: Services,
     made: Benchmark,
     warnings: tuple[str, ...],
-    forecast: JsonObject | None,
-) -> JsonObject:
-    """What a submission answers."""
-    return {
-        "benchmark_id": made.benchmark_id,
-        "status": made.status.value,
-        "forecast": forecast,
-        "links": views.links(services, made.benchmark_id),
-        "warnings": list(warnings),
-    }
-
-
-def started(told: Mapping[str, object], headers: Mapping[str, str] | None = None) -> Response:
-    """202 with the place to look at."""
-    found = told.get("links")
-    location = found.get("self") if isinstance(found, Mapping) else None
-    return answer(
-        told, 202, {**(headers or {}), **({"Location": str(location)} if location else {})}
+    forecast: shapes.Forecast | None,
+) -> shapes.Accepted:
+    """Return what a submission answers."""
+    return shapes.Accepted(
+        benchmark_id=made.benchmark_id,
+        status=made.status.value,
+        forecast=forecast,
+        links=views.links(services, made.benchmark_id),
+        warnings=list(warnings),
     )
+
+
+def accepted_answer(accepted: T, headers: Mapping[str, str] | None = None) -> Answer[T]:
+    """Answer 202, with the URL of what was made as its location."""
+    return Answer(accepted, 202, {**(headers or {}), "Location": accepted.links["self"]})
 
 
 _BELONGS: Mapping[str, tuple[str, ...]] = {
@@ -195,12 +202,12 @@ def _again(
     changes: Mapping[str, object],
     caller: Caller,
     context: Context,
-    once: IdempotencyGuard,
+    idempotency: IdempotencyGuard[shapes.Accepted],
     *,
     retry_of: str | None,
-) -> Response:
+) -> Answer[shapes.Accepted]:
     services = context.services
-    if (earlier := once.earlier(services)) is not None:
+    if (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
     with services.store.read() as uow:
@@ -215,7 +222,7 @@ def _again(
         if not _touches(file.role, changes)
     ]
     asked = replace(asked, warnings=(*asked.warnings, *warnings))
-    return _stored(asked, caller, context, once, now, kept=kept, retry_of=retry_of)
+    return _stored(asked, caller, context, idempotency, now, kept=kept, retry_of=retry_of)
 
 
 def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
@@ -241,14 +248,16 @@ def _stored(
     asked: CheckedRequest,
     caller: Caller,
     context: Context,
-    once: IdempotencyGuard,
+    idempotency: IdempotencyGuard[shapes.Accepted],
     now: datetime,
     *,
     kept: Sequence[BenchmarkFile] = (),
     retry_of: str | None = None,
-) -> Response:
-    told = enqueue(asked, caller, context, now, once=once, kept=kept, retry_of=retry_of)
-    return told if isinstance(told, Response) else started(told)
+) -> Answer[shapes.Accepted]:
+    done = enqueue(
+        asked, caller, context, now, idempotency=idempotency, kept=kept, retry_of=retry_of
+    )
+    return done if isinstance(done, Answer) else accepted_answer(done)
 
 
 def enqueue(
@@ -257,11 +266,11 @@ def enqueue(
     context: Context,
     now: datetime,
     *,
-    once: IdempotencyGuard,
+    idempotency: IdempotencyGuard[shapes.Accepted],
     kept: Sequence[BenchmarkFile] = (),
     received: Sequence[ReceivedFile] = (),
     retry_of: str | None = None,
-) -> Response | JsonObject:
+) -> Answer[shapes.Accepted] | shapes.Accepted:
     """Put it into the queue, or its cron among the schedules.
 
     Args:
@@ -269,7 +278,7 @@ def enqueue(
         caller: Whose it is.
         context: Of the app.
         now: The time of submission.
-        once: Its idempotency key, if it has one.
+        idempotency: Its idempotency key, if it has one.
         kept: Files of roles that need not be looked up.
         received: What came with the request and is among ``kept``.
         retry_of: The benchmark that it repeats.
@@ -279,18 +288,21 @@ def enqueue(
     """
     services = context.services
 
-    def look(checks: StoreChecks) -> Response | tuple[JobDescription, Sequence[BenchmarkFile]]:
-        earlier = once.earlier_in(checks.uow)
+    def find(
+        checks: StoreChecks,
+    ) -> Answer[shapes.Accepted] | tuple[JobDescription, Sequence[BenchmarkFile]]:
+        earlier = idempotency.earlier_in(checks.uow)
         return checks.files_of(asked, caller, kept) if earlier is None else earlier
 
     allowed = quotas_of(caller.user, services.settings.quotas)
     # Before it is written: nobody else waits for it, and the candidate is not in the queue yet.
-    forecast = _foretold(asked, caller, services, kept)
+    forecast = _forecast(asked, caller, services, kept)
 
     def change(
-        uow: UnitOfWork, found: Response | tuple[JobDescription, Sequence[BenchmarkFile]]
-    ) -> Response | JsonObject:
-        if isinstance(found, Response):
+        uow: UnitOfWork,
+        found: Answer[shapes.Accepted] | tuple[JobDescription, Sequence[BenchmarkFile]],
+    ) -> Answer[shapes.Accepted] | shapes.Accepted:
+        if isinstance(found, Answer):
             return found
         description, files = found
         check_kept(services.files, received)
@@ -298,15 +310,15 @@ def enqueue(
             schedule = add_schedule(uow, description, caller.user_id, files, now)
             quotas.check_schedules(uow, caller.user_id, allowed)
             quotas.check_stored(uow, caller.user_id, allowed)
-            told: JsonObject = {
-                "benchmark_id": None,
-                "schedule_id": schedule.schedule_id,
-                "status": "scheduled",
-                "forecast": None,
-                "next_fire": time_to_json(schedule.next_fire),
-                "links": {"self": url(services, "v1", "schedules", schedule.schedule_id)},
-                "warnings": list(asked.warnings),
-            }
+            answer = shapes.Accepted(
+                benchmark_id=None,
+                schedule_id=schedule.schedule_id,
+                status="scheduled",
+                forecast=None,
+                next_fire=schedule.next_fire,
+                links={"self": url(services, "v1", "schedules", schedule.schedule_id)},
+                warnings=list(asked.warnings),
+            )
         else:
             made = lifecycle.submit(
                 uow,
@@ -320,16 +332,16 @@ def enqueue(
             if received:
                 quotas.check_stored(uow, caller.user_id, allowed)
             quotas.check_queue(uow, caller.user, allowed, services.max_pending_for(caller.user))
-            told = accepted(services, made, asked.warnings, forecast)
-        once.remember(uow, told)
-        return told
+            answer = accepted(services, made, asked.warnings, forecast)
+        idempotency.remember(uow, answer)
+        return answer
 
     services.check_room(caller.user)
-    told = context.group.run(look, change, caller.user_id)
-    if not isinstance(told, Response):
+    done = context.group.run(find, change, caller.user_id)
+    if not isinstance(done, Answer):
         context.metrics.submitted.labels(asked.description.benchmark_type.value).inc()
         services.engine.wake()
-    return told
+    return done
 
 
 def _touches(role: FileRole, changes: Mapping[str, object]) -> bool:
@@ -359,10 +371,10 @@ def _merged(
     return {name: value for name, value in merged.items() if value is not None}, tuple(warnings)
 
 
-def _foretold(
+def _forecast(
     asked: CheckedRequest, caller: Caller, services: Services, kept: Sequence[BenchmarkFile]
-) -> JsonObject | None:
-    """When a submission is expected to start and end."""
+) -> shapes.Forecast | None:
+    """Predict when a submission is expected to start and end."""
 
     def find() -> tuple[JobDescription, Sequence[BenchmarkFile]]:
         with services.store.read() as uow:
@@ -372,8 +384,8 @@ def _foretold(
     return views.forecast(services, services.engine.foretell(candidate, caller.user_id))
 
 
-def _would(asked: CheckedRequest, caller: Caller, services: Services) -> JsonObject:
-    """A dry run's answer; files are looked up, nothing is stored."""
+def _would(asked: CheckedRequest, caller: Caller, services: Services) -> shapes.DryRun:
+    """Return a dry run's answer; files are looked up, nothing is stored."""
     with services.store.read() as uow:
         description, files = StoreChecks(uow, services).files_of(asked, caller)
     try:
@@ -386,33 +398,32 @@ def _would(asked: CheckedRequest, caller: Caller, services: Services) -> JsonObj
     for verdict in explanation.verdicts:
         view = states.get(verdict.target_uid)
         boards.append(
-            {
-                "target_uid": verdict.target_uid,
-                "family": view.board.family if view else verdict.target_uid.split("-", 1)[0],
-                "state": view.state.value if view else "unknown",
-                "fits": verdict.reason is None,
-                "never": verdict.never,
-                "reason": verdict.reason.value if verdict.reason else None,
-                "sentence": verdict.sentence,
-            }
+            shapes.BoardVerdict(
+                target_uid=verdict.target_uid,
+                family=view.board.family if view else verdict.target_uid.split("-", 1)[0],
+                state=view.state.value if view else "unknown",
+                fits=verdict.reason is None,
+                never=verdict.never,
+                reason=verdict.reason.value if verdict.reason else None,
+                sentence=verdict.sentence,
+            )
         )
-    would = "run" if explanation.placement else "never" if explanation.never else "wait"
-    waiting = explanation.waiting
+    would: Literal["run", "wait", "never"] = (
+        "run" if explanation.placement else "never" if explanation.never else "wait"
+    )
     if would == "run" and any(_unfetched(file) for file in files):
         would = "wait"
-    return {
-        "would": would,
-        "boards": boards,
-        "waiting_reason": (
-            {"code": waiting.reason.value, "sentence": waiting.sentence} if waiting else None
-        ),
-        "priority": explanation.priority,
-        "priority_parts": dict(explanation.priority_parts),
-        "hcl": preview.hcl,
-        "forecast": views.forecast(services, preview.forecast),
-        "description": description_to_json(description),
-        "warnings": list(asked.warnings),
-    }
+    return shapes.DryRun(
+        would=would,
+        boards=boards,
+        waiting_reason=views.waiting_reason(explanation.waiting),
+        priority=explanation.priority,
+        priority_parts=dict(explanation.priority_parts),
+        hcl=preview.hcl,
+        forecast=views.forecast(services, preview.forecast),
+        description=description_to_json(description),
+        warnings=list(asked.warnings),
+    )
 
 
 def _unfetched(file: BenchmarkFile) -> bool:

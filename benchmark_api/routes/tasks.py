@@ -6,18 +6,18 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fastapi import APIRouter, Request
+from fastapi import Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, bearer_token, count_caller, is_upload_token
 from edgeyard.benchmark_api.rate_limits import RateLimits
-from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, answer, read_small
+from edgeyard.benchmark_api.routes.context import Context, Ctx, RawBody, read_small
+from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import (
     accepts,
     accepts_bytes,
     accepts_files,
-    answers,
     content,
 )
 from edgeyard.benchmark_api.routes.receiving import (
@@ -51,7 +51,7 @@ from edgeyard.scheduler.model.users import Role
 from edgeyard.scheduler.ports import UnitOfWork
 
 logger = logging.getLogger(__name__)
-router = APIRouter(tags=["tasks"])
+router = Router(tags=["tasks"])
 
 REPORT = "report.json"
 """Its arrival is the result's."""
@@ -93,15 +93,16 @@ async def progress(job: str, request: Request, context: Ctx) -> Response:
 @router.put(
     "/upload/{job}/{filename}",
     status_code=201,
-    responses=answers(201, shapes.Uploaded),
     openapi_extra=accepts_bytes(),
 )
-async def upload(job: str, filename: str, request: Request, context: Ctx) -> Response:
+async def upload(
+    job: str, filename: str, request: Request, context: Ctx
+) -> Answer[shapes.Uploaded]:
     """Upload one result file; 200 when the same content was there already."""
     token = bearer_token(request)
     attempt = await run_in_threadpool(_admitted, context, job, token, request, filename)
     if attempt is None:
-        return answer({"files": [filename]})
+        return Answer(shapes.Uploaded(files=[filename]))
     if problem := file_name_problem(filename):
         raise InvalidInput.at("/filename", f"the file's name {problem}", "a plain file name")
     budget = await run_in_threadpool(_budget, context, attempt)
@@ -120,10 +121,9 @@ async def upload(job: str, filename: str, request: Request, context: Ctx) -> Res
 @router.post(
     "/upload/{job}/",
     status_code=201,
-    responses=answers(201, shapes.Uploaded),
     openapi_extra=accepts_files("file"),
 )
-async def upload_form(job: str, request: Request, context: Ctx) -> Response:
+async def upload_form(job: str, request: Request, context: Ctx) -> Answer[shapes.Uploaded]:
     """Upload any number of result files as a form (field ``file``)."""
     token = bearer_token(request)
     attempt = await run_in_threadpool(_admitted, context, job, token, request, None)
@@ -302,7 +302,7 @@ def _note_progress(context: Context, door: UploadAuthorizer, job_id: str, body: 
 
 def _record(
     context: Context, job: str, token: str | None, received: Sequence[ReceivedFile]
-) -> Response:
+) -> Answer[shapes.Uploaded]:
     """Make received files results of the attempt: all of them or none; the report comes last."""
     services = context.services
     now = services.clock.now()
@@ -353,7 +353,7 @@ def _record(
             },
         )
         services.engine.wake()
-    return answer({"files": [each.name for each in received]}, 201 if new else 200)
+    return Answer(shapes.Uploaded(files=[each.name for each in received]), 201 if new else 200)
 
 
 def _quotas(uow: UnitOfWork, attempt: Attempt, defaults: Quotas) -> tuple[str, Quotas]:

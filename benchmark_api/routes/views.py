@@ -1,170 +1,477 @@
-"""Benchmarks and results as answers: JSON values, the same wherever they are shown."""
+"""Values of the model as the API answers them: each function builds one model of ``schemas``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+from msgspec.structs import asdict
+
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.routes.context import url
+from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.services import Services
+from edgeyard.scheduler.model.accounts import Charge, Quarantine
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import TERMINAL, Benchmark
+from edgeyard.scheduler.model.benchmark import (
+    TERMINAL,
+    Benchmark,
+    BenchmarkFile,
+    Failure,
+    WaitReason,
+)
+from edgeyard.scheduler.model.decision import Explanation, Placement, Verdict
+from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.files import Report, ResultFile, UserFile
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.wire import (
-    JsonObject,
-    attempt_to_json,
-    benchmark_to_json,
-    forecast_to_json,
-    lease_to_json,
-    result_file_to_json,
-    time_to_json,
-    user_file_to_json,
-)
+from edgeyard.scheduler.model.submissions import CronSchedule
+from edgeyard.scheduler.model.users import ApiToken, User
+from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.model.workload import workload
 from edgeyard.scheduler.prediction.repeatability import RunVariation, measured_number
 
 _PARTS = ("hcl", "explanation", "events", "logs", "results")
 
 
-def links(services: Services, benchmark_id: str) -> JsonObject:
-    """Where the rest of a benchmark is."""
+# --- benchmarks ---------------------------------------------------------------------------------
+
+
+def links(services: Services, benchmark_id: str) -> dict[str, str]:
+    """Return the URLs of a benchmark and of its parts."""
     base = url(services, "v1", "benchmarks", benchmark_id)
     return {"self": base, **{part: f"{base}/{part}" for part in _PARTS}}
 
 
-def listed(services: Services, benchmark: Benchmark) -> JsonObject:
-    """One of a list: without files and attempts."""
-    told = benchmark_to_json(benchmark)
-    del told["files"]
-    return told | {"links": links(services, benchmark.benchmark_id)}
+def listed_benchmark(services: Services, benchmark: Benchmark) -> shapes.ListedBenchmark:
+    """Return a benchmark as lists show it: without files and attempts."""
+    return shapes.ListedBenchmark(
+        benchmark_id=benchmark.benchmark_id,
+        user_id=benchmark.user_id,
+        campaign_id=benchmark.campaign_id,
+        status=benchmark.status,
+        phase=benchmark.phase,
+        progress=benchmark.progress,
+        waiting_reason=waiting_reason(benchmark.waiting),
+        failure=failure(benchmark.failure),
+        priority=benchmark.priority,
+        target_uid=benchmark.target_uid,
+        held=benchmark.held,
+        unpinned=benchmark.unpinned,
+        description=description_to_json(benchmark.description),
+        submit_time=benchmark.submit_time,
+        started_at=benchmark.started_at,
+        ended_at=benchmark.ended_at,
+        deadline=benchmark.description.deadline,
+        retry_of=benchmark.retry_of,
+        user_priority=benchmark.user_priority or benchmark.description.user_priority,
+        links=links(services, benchmark.benchmark_id),
+    )
 
 
-def shown(services: Services, benchmark: Benchmark, attempts: Sequence[Attempt]) -> JsonObject:
-    """All of one benchmark."""
-    return benchmark_to_json(benchmark) | {
-        "attempts": [
-            attempt_to_json(attempt) | {"cluster_page": services.cluster.page_of(attempt.job_id)}
-            for attempt in attempts
-        ],
-        "forecast": None
-        if benchmark.status in TERMINAL
-        else forecast(services, services.engine.forecast(benchmark.benchmark_id)),
-        "links": links(services, benchmark.benchmark_id),
-    }
+def benchmark(
+    services: Services, benchmark: Benchmark, attempts: Sequence[Attempt]
+) -> shapes.Benchmark:
+    """Return a benchmark with its files, attempts and forecast."""
+    ended = benchmark.status in TERMINAL
+    expected = None if ended else services.engine.forecast(benchmark.benchmark_id)
+    return shapes.Benchmark(
+        **asdict(listed_benchmark(services, benchmark)),
+        forecast=forecast(services, expected),
+        files=[_named_file(file) for file in benchmark.files],
+        attempts=[_attempt(services, each) for each in attempts],
+    )
 
 
-def forecast(services: Services, found: Forecast | None) -> JsonObject | None:
-    """When something is expected to start and end; null where that can't be told."""
+def _named_file(file: BenchmarkFile) -> shapes.NamedFile:
+    return shapes.NamedFile(
+        role=file.role.value,
+        position=file.position,
+        name=file.name,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes,
+        url=file.url,
+    )
+
+
+def _attempt(services: Services, attempt: Attempt) -> shapes.Attempt:
+    return shapes.Attempt(
+        number=attempt.number,
+        job_id=attempt.job_id,
+        state=attempt.state.value,
+        target_uid=attempt.target_uid,
+        allowed_uids=list(attempt.allowed_uids),
+        binding=attempt.binding.value,
+        priority=attempt.priority,
+        created_at=attempt.created_at,
+        queued_at=attempt.queued_at,
+        started_at=attempt.started_at,
+        task_ended_at=attempt.task_ended_at,
+        result_at=attempt.result_at,
+        ended_at=attempt.ended_at,
+        phase=attempt.phase,
+        progress=attempt.progress,
+        time_limit_s=attempt.time_limit_s,
+        counts=attempt.counts,
+        failure=failure(attempt.failure),
+        stopping=failure(attempt.stopping),
+        cluster_page=services.cluster.page_of(attempt.job_id),
+    )
+
+
+def failure(failure: Failure | None) -> shapes.Failure | None:
+    """Return why something failed; None where it did not."""
+    if failure is None:
+        return None
+    return shapes.Failure(category=failure.category.value, sentence=failure.sentence)
+
+
+def waiting_reason(waiting: WaitReason | None) -> shapes.Reason | None:
+    """Return why a benchmark waits; None where it does not."""
+    if waiting is None:
+        return None
+    return shapes.Reason(code=waiting.reason.value, sentence=waiting.sentence)
+
+
+def forecast(services: Services, found: Forecast | None) -> shapes.Forecast | None:
+    """Return when something is expected to start and end; None where that is not known."""
     if found is None:
         return None
-    return forecast_to_json(found, services.clock.now(), services.engine.coverage())
+    coverage = services.engine.coverage()
+    return shapes.Forecast(
+        made_at=found.made_at,
+        age_s=round(max((services.clock.now() - found.made_at).total_seconds(), 0.0), 3),
+        place=found.place,
+        start=found.start,
+        start_low=found.start_low,
+        start_high=found.start_high,
+        finish=found.finish,
+        finish_low=found.finish_low,
+        finish_high=found.finish_high,
+        deadline_chance=found.deadline_chance,
+        grounded=found.grounded,
+        coverage=shapes.ForecastCoverage(held=coverage.held, ended=coverage.ended),
+    )
 
 
-def lease(lease: Lease, caller: Caller) -> JsonObject:
-    """A lease; whose it is, only they and operators are told."""
-    told = lease_to_json(lease)
-    if not caller.may_see(lease.user_id or ""):
-        told |= {"user_id": None, "by_user_id": None}
-    return told
+# --- decisions and events -----------------------------------------------------------------------
 
 
-def user_file(services: Services, file: UserFile) -> JsonObject:
-    """A user's file with its URL."""
-    return user_file_to_json(file) | {"url": url(services, "v1", "files", file.file_id, "content")}
+def explanation(services: Services, found: Explanation, ran_on: str | None) -> shapes.Explanation:
+    """Return why a benchmark was placed, or waits, with every board's verdict."""
+    waiting = found.waiting
+    return shapes.Explanation(
+        benchmark_id=found.benchmark_id,
+        decided_at=found.decided_at,
+        policy=found.policy,
+        rank=found.rank,
+        rank_reason=found.rank_reason,
+        never_ahead=found.never_ahead,
+        priority=found.priority,
+        priority_parts=dict(found.priority_parts),
+        verdicts=[_verdict(each) for each in found.verdicts],
+        placement=None if found.placement is None else _placement(found.placement),
+        waiting=(
+            None
+            if waiting is None
+            else shapes.WhyWaiting(reason=waiting.reason.value, sentence=waiting.sentence)
+        ),
+        never=found.never,
+        scorers=[
+            shapes.ScorerPart(
+                scorer=each.scorer,
+                objective=each.objective,
+                weight=each.weight,
+                reward=each.reward,
+                absent=each.absent,
+            )
+            for each in found.scorers
+        ],
+        ran_on=ran_on,
+        forecast=forecast(services, services.engine.forecast(found.benchmark_id)),
+    )
 
 
-def result_file(services: Services, file: ResultFile) -> JsonObject:
-    """An uploaded file with its URL."""
+def _verdict(verdict: Verdict) -> shapes.Verdict:
+    return shapes.Verdict(
+        target_uid=verdict.target_uid,
+        reason=None if verdict.reason is None else verdict.reason.value,
+        sentence=verdict.sentence,
+        never=verdict.never,
+        score=verdict.score,
+        scores=dict(verdict.scores),
+        weighted=dict(verdict.weighted),
+    )
+
+
+def _placement(placement: Placement) -> shapes.Placement:
+    return shapes.Placement(
+        benchmark_id=placement.benchmark_id,
+        target_uid=placement.target_uid,
+        family=placement.family,
+        binding=placement.binding,
+        priority=placement.priority,
+        allowed_uids=list(placement.allowed_uids),
+    )
+
+
+def event(event: Event) -> shapes.Event:
+    """Return one line of the log."""
+    return shapes.Event(
+        seq=event.seq,
+        at=event.at,
+        kind=event.kind,
+        benchmark_id=event.benchmark_id,
+        user_id=event.user_id,
+        data=dict(event.data),
+    )
+
+
+# --- boards -------------------------------------------------------------------------------------
+
+
+def lease(lease: Lease, caller: Caller) -> shapes.Lease:
+    """Return a lease; only its user and operators see whose it is."""
+    mine = caller.may_see(lease.user_id or "")
+    return shapes.Lease(
+        lease_id=lease.lease_id,
+        target_uid=lease.target_uid,
+        since=lease.since,
+        until=lease.until,
+        reason=lease.reason,
+        user_id=lease.user_id if mine else None,
+        by_user_id=lease.by_user_id if mine else None,
+    )
+
+
+def quarantine(quarantine: Quarantine, caller: Caller) -> shapes.Quarantine:
+    """Return why a board is in quarantine; only operators see who put it there, and the probe."""
+    mine = caller.is_operator
+    return shapes.Quarantine(
+        since=quarantine.since,
+        reason=quarantine.reason,
+        by_user_id=quarantine.by_user_id if mine else None,
+        failure_rate=quarantine.failure_rate,
+        probes=quarantine.probes,
+        probe_id=quarantine.probe_id if mine else None,
+        next_probe_at=quarantine.next_probe_at,
+    )
+
+
+# --- accounts -----------------------------------------------------------------------------------
+
+
+def user(user: User) -> shapes.User:
+    """Return an account."""
+    return shapes.User(
+        user_id=user.user_id,
+        role=user.role.value,
+        created_at=user.created_at,
+        max_priority=user.max_priority,
+        max_budget=user.max_budget,
+        max_running=user.max_running,
+        share=user.share,
+        max_lease_s=user.max_lease_s,
+        boards=list(user.boards),
+        max_bytes=user.max_bytes,
+        max_files=user.max_files,
+        max_pending=user.max_pending,
+        max_live=user.max_live,
+        max_schedules=user.max_schedules,
+        max_tokens=user.max_tokens,
+        max_run_files=user.max_run_files,
+        max_run_bytes=user.max_run_bytes,
+        disabled=user.disabled,
+    )
+
+
+def token(token: ApiToken, secret: str | None = None) -> shapes.Token:
+    """Return a token without its hash; ``secret`` is the token itself, when it is made."""
+    return shapes.Token(
+        token_id=token.token_id,
+        user_id=token.user_id,
+        role=token.role.value,
+        label=token.label,
+        refreshes=token.refreshes,
+        session_id=token.session_id,
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        revoked_at=token.revoked_at,
+        token=secret,
+    )
+
+
+def charge(charge: Charge) -> shapes.Charge:
+    """Return the cost of an attempt."""
+    return shapes.Charge(
+        benchmark_id=charge.benchmark_id,
+        attempt=charge.attempt,
+        family=charge.family,
+        rate=charge.rate,
+        time_limit_s=charge.time_limit_s,
+        reserved=charge.reserved,
+        reserved_at=charge.reserved_at,
+        charged=charge.charged,
+        board_s=charge.board_s,
+        refunded=charge.refunded,
+        settled_at=charge.settled_at,
+    )
+
+
+def schedule(schedule: CronSchedule) -> shapes.Schedule:
+    """Return a schedule; its files are stored next to the description, which is what users know."""
+    description = schedule.description.get("description")
+    return shapes.Schedule(
+        schedule_id=schedule.schedule_id,
+        user_id=schedule.user_id,
+        cron=schedule.cron,
+        description=dict(description) if isinstance(description, Mapping) else {},
+        created_at=schedule.created_at,
+        next_fire=schedule.next_fire,
+        active=schedule.active,
+        last_benchmark_id=schedule.last_benchmark_id,
+        skipped=schedule.skipped,
+    )
+
+
+# --- files and results --------------------------------------------------------------------------
+
+
+def user_file(services: Services, file: UserFile) -> shapes.UserFile:
+    """Return a user's file with its URL."""
+    return shapes.UserFile(
+        file_id=file.file_id,
+        user_id=file.user_id,
+        name=file.name,
+        sha256=file.sha256,
+        size=file.size_bytes,
+        created_at=file.created_at,
+        url=url(services, "v1", "files", file.file_id, "content"),
+    )
+
+
+def result_file(services: Services, file: ResultFile) -> shapes.ResultFile:
+    """Return an uploaded file of an attempt with its URL."""
     parts = ("v1", "benchmarks", file.benchmark_id, "results", str(file.attempt), file.name)
-    return result_file_to_json(file) | {"url": url(services, *parts)}
+    return shapes.ResultFile(
+        attempt=file.attempt,
+        name=file.name,
+        sha256=file.sha256,
+        size_bytes=file.size_bytes,
+        received_at=file.received_at,
+        url=url(services, *parts),
+    )
 
 
 def newest(reports: Sequence[Report]) -> Report | None:
-    """The report that counts: of the last attempt that uploaded one."""
+    """Return the report that counts: that of the last attempt that uploaded one."""
     return max(reports, key=lambda report: report.attempt, default=None)
 
 
 def summary(
-    benchmark: Benchmark, report: Report | None, variation: RunVariation | None
-) -> JsonObject:
-    """One row of a table of results; what was not measured is null.
+    benchmark: Benchmark, stored: Report | None, variation: RunVariation | None
+) -> shapes.ResultRow:
+    """Return one row of a table of results; what was not measured is None.
 
     Args:
         benchmark: Whose result it is.
-        report: Its newest report.
-        variation: What numbers of this work vary by on its board between runs.
+        stored: Its newest report.
+        variation: How much numbers of this work vary on its board between runs.
     """
-    told = report.report if report is not None else {}
-    latency = _table(told, "inference_latency")
-    verdict = _table(told, "verdict")
-    training = _table(told, "training")
-    accuracy = _table(told, "accuracy")
-    reasons = verdict.get("reasons")
-    low, high = _pair(latency, "p50_ci95")
-    repeat_low, repeat_high = _repeat_interval(told, benchmark.target_uid, variation)
-    return {
-        "benchmark_id": benchmark.benchmark_id,
-        "model": benchmark.description.model,
-        "target": benchmark.description.family,
-        "target_uid": benchmark.target_uid,
-        "runtime": benchmark.description.runtime,
-        "benchmark_type": benchmark.description.benchmark_type.value,
-        "status": benchmark.status.value,
-        "workload": workload(benchmark, told),
-        "p50_ms": _number(latency, "p50"),
-        "p50_low_ms": low,
-        "p50_high_ms": high,
-        "p50_degrees": _number(latency, "p50_ci95_degrees"),
-        "p50_repeat_low_ms": repeat_low,
-        "p50_repeat_high_ms": repeat_high,
-        "between_runs": None
-        if variation is None
-        else {
-            "share": variation.share,
-            "degrees": variation.degrees,
-            "source": variation.source.value,
-            "numbers": variation.numbers,
-            "sentence": variation.sentence,
-        },
-        "p90_ms": _number(latency, "p90"),
-        "p99_ms": _number(latency, "p99"),
-        "mean_ms": _number(latency, "mean"),
-        "throughput_per_s": _number(told, "throughput_per_s"),
-        "accuracy": _number(accuracy, "top1"),
-        "top5": _number(accuracy, "top5"),
-        "final_loss": _number(training, "final_loss"),
-        "ram_peak_bytes": _number(told, "ram_peak"),
-        "ram_model_bytes": _number(told, "ram_model"),
-        "verdict": verdict.get("verdict"),
-        "reasons": reasons if isinstance(reasons, list) else [],
-        "ended_at": time_to_json(benchmark.ended_at),
-    }
+    report = stored.report if stored is not None else {}
+    latency = table(report, "inference_latency")
+    verdict = table(report, "verdict")
+    accuracy = table(report, "accuracy")
+    low, high = _interval(latency, "p50_ci95")
+    repeat_low, repeat_high = _repeat_interval(report, benchmark.target_uid, variation)
+    return shapes.ResultRow(
+        benchmark_id=benchmark.benchmark_id,
+        model=benchmark.description.model,
+        target=benchmark.description.family,
+        target_uid=benchmark.target_uid,
+        runtime=benchmark.description.runtime,
+        benchmark_type=benchmark.description.benchmark_type.value,
+        status=benchmark.status,
+        workload=msgspec.convert(workload(benchmark, report), shapes.Workload),
+        p50_ms=number(latency, "p50"),
+        p50_low_ms=low,
+        p50_high_ms=high,
+        p50_degrees=number(latency, "p50_ci95_degrees"),
+        p50_repeat_low_ms=repeat_low,
+        p50_repeat_high_ms=repeat_high,
+        between_runs=_between_runs(variation),
+        p90_ms=number(latency, "p90"),
+        p99_ms=number(latency, "p99"),
+        mean_ms=number(latency, "mean"),
+        throughput_per_s=number(report, "throughput_per_s"),
+        accuracy=number(accuracy, "top1"),
+        top5=number(accuracy, "top5"),
+        final_loss=number(table(report, "training"), "final_loss"),
+        ram_peak_bytes=number(report, "ram_peak"),
+        ram_model_bytes=number(report, "ram_model"),
+        verdict=text(verdict, "verdict"),
+        reasons=_reasons(verdict.get("reasons")),
+        ended_at=benchmark.ended_at,
+    )
 
 
 def _repeat_interval(
     report: Mapping[str, object], target_uid: str | None, variation: RunVariation | None
 ) -> tuple[float | None, float | None]:
-    """The 95 % interval of what another run of the same work on the same board would give."""
-    p50 = _number(_table(report, "inference_latency"), "p50")
-    number = measured_number(report, target_uid or "", variation)
-    if p50 is None or number is None or variation is None:
+    """Return the 95 % interval of another run of the same work on the same board."""
+    p50 = number(table(report, "inference_latency"), "p50")
+    measured = measured_number(report, target_uid or "", variation)
+    if p50 is None or measured is None or variation is None:
         return None, None
-    factor = number.repeat_factor()
+    factor = measured.repeat_factor()
     return (None, None) if factor is None else (p50 / factor, p50 * factor)
 
 
-def _pair(told: Mapping[str, object], key: str) -> tuple[object, object]:
-    value = told.get(key)
-    return (value[0], value[1]) if isinstance(value, list) and len(value) == 2 else (None, None)
+def _between_runs(variation: RunVariation | None) -> shapes.BetweenRuns | None:
+    if variation is None:
+        return None
+    return shapes.BetweenRuns(
+        share=variation.share,
+        degrees=variation.degrees,
+        source=variation.source.value,
+        numbers=variation.numbers,
+        sentence=variation.sentence,
+    )
 
 
-def _table(told: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = told.get(key)
+# --- reading reports, which boards write --------------------------------------------------------
+
+
+def table(report: Mapping[str, object], key: str) -> Mapping[str, object]:
+    """Return an object of a report; empty where there is none."""
+    value = report.get(key)
     return value if isinstance(value, Mapping) else {}
 
 
-def _number(told: Mapping[str, object], key: str) -> int | float | None:
-    value = told.get(key)
+def number(report: Mapping[str, object], key: str) -> int | float | None:
+    """Return a number of a report; None where there is none."""
+    value = report.get(key)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def text(report: Mapping[str, object], key: str) -> str | None:
+    """Return a text of a report; None where there is none."""
+    value = report.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _interval(report: Mapping[str, object], key: str) -> tuple[float | None, float | None]:
+    value = report.get(key)
+    if not isinstance(value, list) or len(value) != 2:
+        return None, None
+    ends = {"low": value[0], "high": value[1]}
+    return number(ends, "low"), number(ends, "high")
+
+
+def _reasons(reasons: object) -> list[shapes.Reason]:
+    given = reasons if isinstance(reasons, list) else []
+    return [
+        shapes.Reason(code=text(one, "code") or "", sentence=text(one, "sentence") or "")
+        for one in given
+        if isinstance(one, Mapping)
+    ]

@@ -1,32 +1,45 @@
-"""Shapes of answers, for ``/openapi.json`` and for programs that read it."""
+"""The answers of the API, each stated once.
+
+Routes build these models, ``/openapi.json`` is made from them, and the SDK reads answers as them.
+Times are aware and in UTC. A field that is there only sometimes has a default.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired
+from datetime import datetime
+from typing import Any, Literal
 
-# pydantic reads TypedDicts of Python 3.11 only from here.
-from typing_extensions import TypedDict
+from msgspec import UNSET, Struct, UnsetType
 
-StatusWord = Literal[
-    "pending", "scheduled", "running", "completed", "failed", "cancelled", "expired"
-]
+from edgeyard.scheduler.model.benchmark import Binding, Status
+
+JsonObject = dict[str, Any]
+"""An object whose keys are stated elsewhere, for example those of a report."""
+
+BoardState = Literal["idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"]
 
 
-class Reason(TypedDict):
-    """Why a benchmark waits."""
+class Reason(Struct, frozen=True, kw_only=True):
+    """A stable code and a sentence: why a benchmark waits, or what a verdict rests on."""
 
     code: str
     sentence: str
 
+    def __str__(self) -> str:
+        return ": ".join(filter(None, (self.code, self.sentence)))
 
-class Failure(TypedDict):
-    """Why something failed."""
+
+class Failure(Struct, frozen=True, kw_only=True):
+    """Why something failed: a stable category and a sentence."""
 
     category: str
     sentence: str
 
+    def __str__(self) -> str:
+        return f"{self.category}: {self.sentence}"
 
-class NamedFile(TypedDict):
+
+class NamedFile(Struct, frozen=True, kw_only=True):
     """A file that a benchmark needs; ``url`` is where it is fetched from."""
 
     role: str
@@ -37,7 +50,7 @@ class NamedFile(TypedDict):
     url: str | None
 
 
-class Attempt(TypedDict):
+class Attempt(Struct, frozen=True, kw_only=True):
     """One dispatch."""
 
     number: int
@@ -47,27 +60,28 @@ class Attempt(TypedDict):
     allowed_uids: list[str]
     binding: str
     priority: int
-    created_at: str
-    queued_at: str | None
-    started_at: str | None
-    task_ended_at: str | None
-    result_at: str | None
-    ended_at: str | None
+    created_at: datetime
+    queued_at: datetime | None
+    started_at: datetime | None
+    task_ended_at: datetime | None
+    result_at: datetime | None
+    ended_at: datetime | None
     phase: str | None
     progress: float | None
     time_limit_s: float | None
     counts: bool
     failure: Failure | None
+    stopping: Failure | None
     cluster_page: str | None
 
 
-class ListedBenchmark(TypedDict):
+class ListedBenchmark(Struct, frozen=True, kw_only=True):
     """A benchmark in a list."""
 
     benchmark_id: str
     user_id: str
     campaign_id: str | None
-    status: StatusWord
+    status: Status
     phase: str | None
     progress: float | None
     waiting_reason: Reason | None
@@ -76,63 +90,63 @@ class ListedBenchmark(TypedDict):
     target_uid: str | None
     held: bool
     unpinned: bool
-    description: dict[str, Any]
-    submit_time: str
-    started_at: str | None
-    ended_at: str | None
-    deadline: str | None
+    description: JsonObject
+    submit_time: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    deadline: datetime | None
     retry_of: str | None
     user_priority: int
     links: dict[str, str]
 
 
-class ForecastCoverage(TypedDict):
-    """Of the newest ``ended`` benchmarks, so many ended within the interval first told of them."""
+class ForecastCoverage(Struct, frozen=True, kw_only=True):
+    """How many (``held``) of the newest ``ended`` benchmarks ended in their first interval."""
 
     held: int
     ended: int
 
 
-class Forecast(TypedDict):
+class Forecast(Struct, frozen=True, kw_only=True):
     """When it is expected to start and end; meant to be between ``low`` and ``high`` 4 times in 5.
 
     ``age_s`` says how old the forecast is; ``place`` is the one in the queue, from 1, null while
     it runs; ``grounded`` is false where the past says nothing and times go by the bound alone.
     """
 
-    made_at: str
+    made_at: datetime
     age_s: float
     place: int | None
-    start: str
-    start_low: str
-    start_high: str
-    finish: str
-    finish_low: str
-    finish_high: str
+    start: datetime
+    start_low: datetime
+    start_high: datetime
+    finish: datetime
+    finish_low: datetime
+    finish_high: datetime
     deadline_chance: float | None
     grounded: bool
     coverage: ForecastCoverage
 
 
-class WhyWaiting(TypedDict):
+class WhyWaiting(Struct, frozen=True, kw_only=True):
     """Why a benchmark waits: a stable code and a sentence."""
 
     reason: str
     sentence: str
 
 
-class Placement(TypedDict):
+class Placement(Struct, frozen=True, kw_only=True):
     """Where a benchmark was placed, and how strictly its job is bound to that board."""
 
     benchmark_id: str
     target_uid: str
     family: str
-    binding: Literal["strict", "filtered", "loose"]
+    binding: Binding
     priority: int
     allowed_uids: list[str]
 
 
-class Verdict(TypedDict):
+class Verdict(Struct, frozen=True, kw_only=True):
     """What was found of one board.
 
     ``reason`` is null where it fits and is free; ``never``: waiting won't help. ``scores`` are the
@@ -149,7 +163,7 @@ class Verdict(TypedDict):
     weighted: dict[str, float | None]
 
 
-class ScorerPart(TypedDict):
+class ScorerPart(Struct, frozen=True, kw_only=True):
     """A scorer's part in a decision; ``absent`` says why it did not answer, if so."""
 
     scorer: str
@@ -173,7 +187,7 @@ ChangedField = Literal[
 ]
 
 
-class Change(TypedDict):
+class Change(Struct, frozen=True, kw_only=True):
     """A change of the job description and the start that it leads to.
 
     ``value`` is the field's new one, null: left out; of ``constraints`` the one to leave out.
@@ -182,11 +196,11 @@ class Change(TypedDict):
 
     field: ChangedField
     value: str | int | None
-    start: str
+    start: datetime
     gain_s: float | None
 
 
-class Changes(TypedDict):
+class Changes(Struct, frozen=True, kw_only=True):
     """The cheapest changes that let a benchmark start sooner, at most three.
 
     ``decided_at`` is of the cycle that was decided again, ``age_s`` ago. ``start`` is the expected
@@ -194,16 +208,16 @@ class Changes(TypedDict):
     in ten; ``untried`` are changes that there was no time to try.
     """
 
-    decided_at: str
+    decided_at: datetime
     age_s: float
-    start: str | None
+    start: datetime | None
     changes: list[Change]
-    deadline: str | None
-    reachable_deadline: str | None
+    deadline: datetime | None
+    reachable_deadline: datetime | None
     untried: list[ChangedField]
 
 
-class Explanation(TypedDict):
+class Explanation(Struct, frozen=True, kw_only=True):
     """Why a benchmark was placed, or waits: one of ``placement`` and ``waiting`` is null.
 
     ``rank`` is its place in the queue, from 0; ``priority_parts`` add up to ``priority``; with
@@ -213,7 +227,7 @@ class Explanation(TypedDict):
     """
 
     benchmark_id: str
-    decided_at: str
+    decided_at: datetime
     policy: str
     rank: int
     rank_reason: str
@@ -227,10 +241,10 @@ class Explanation(TypedDict):
     scorers: list[ScorerPart]
     ran_on: str | None
     forecast: Forecast | None
-    changes: NotRequired[Changes | None]
+    changes: Changes | UnsetType | None = UNSET
 
 
-class Benchmark(ListedBenchmark):
+class Benchmark(ListedBenchmark, frozen=True, kw_only=True):
     """All of one benchmark."""
 
     forecast: Forecast | None
@@ -239,15 +253,15 @@ class Benchmark(ListedBenchmark):
     attempts: list[Attempt]
 
 
-class BenchmarkPage(TypedDict):
+class BenchmarkPage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A page of benchmarks, newest first; ``total`` when asked for."""
 
     items: list[ListedBenchmark]
     next_cursor: str | None
-    total: NotRequired[int]
+    total: int | None = None
 
 
-class Accepted(TypedDict):
+class Accepted(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A submission was taken; with a cron, ``schedule_id`` says as what.
 
     ``forecast`` is as of the submission; null where no time can be told, or not at once: files are
@@ -259,11 +273,11 @@ class Accepted(TypedDict):
     forecast: Forecast | None
     links: dict[str, str]
     warnings: list[str]
-    schedule_id: NotRequired[str]
-    next_fire: NotRequired[str]
+    schedule_id: str | None = None
+    next_fire: datetime | None = None
 
 
-class BoardVerdict(TypedDict):
+class BoardVerdict(Struct, frozen=True, kw_only=True):
     """Whether one board could run a benchmark now."""
 
     target_uid: str
@@ -275,7 +289,7 @@ class BoardVerdict(TypedDict):
     sentence: str
 
 
-class DryRun(TypedDict):
+class DryRun(Struct, frozen=True, kw_only=True):
     """What would happen."""
 
     would: Literal["run", "wait", "never"]
@@ -285,18 +299,18 @@ class DryRun(TypedDict):
     priority_parts: dict[str, float]
     hcl: str
     forecast: Forecast | None
-    description: dict[str, Any]
+    description: JsonObject
     warnings: list[str]
 
 
-class CampaignMember(TypedDict):
+class CampaignMember(Struct, frozen=True, kw_only=True):
     """A benchmark of a new campaign."""
 
     benchmark_id: str
-    status: StatusWord
+    status: Status
 
 
-class AcceptedCampaign(TypedDict):
+class AcceptedCampaign(Struct, frozen=True, kw_only=True):
     """A matrix was taken."""
 
     campaign_id: str
@@ -305,46 +319,46 @@ class AcceptedCampaign(TypedDict):
     warnings: list[str]
 
 
-class Campaign(TypedDict):
+class Campaign(Struct, frozen=True, kw_only=True):
     """A campaign with its benchmarks."""
 
     campaign_id: str
     user_id: str
     name: str
-    created_at: str
+    created_at: datetime
     benchmarks: list[ListedBenchmark]
 
 
-class Event(TypedDict):
+class Event(Struct, frozen=True, kw_only=True):
     """One line of the log."""
 
     seq: int
-    at: str
+    at: datetime
     kind: str
     benchmark_id: str | None
     user_id: str | None
-    data: dict[str, Any]
+    data: JsonObject
 
 
-class Events(TypedDict):
+class Events(Struct, frozen=True, kw_only=True):
     """Events in order; ask again with ``after=next_after``."""
 
     items: list[Event]
     next_after: int
 
 
-class ResultFile(TypedDict):
+class ResultFile(Struct, frozen=True, kw_only=True):
     """An uploaded file."""
 
     attempt: int
     name: str
     sha256: str
     size_bytes: int
-    received_at: str
+    received_at: datetime
     url: str
 
 
-class Workload(TypedDict):
+class Workload(Struct, frozen=True, kw_only=True):
     """What was measured: latencies may be compared where all of it is equal."""
 
     model_sha256: str | None
@@ -352,14 +366,14 @@ class Workload(TypedDict):
     benchmark_type: str
     engine: str
     engine_version: str | None
-    parameters: dict[str, Any]
-    inputs: list[Any]
+    parameters: JsonObject
+    inputs: list[JsonObject]
     batch_size: float | None
-    training: dict[str, Any] | None
+    training: JsonObject | None
 
 
-class BetweenRuns(TypedDict):
-    """What numbers of this work vary by on this board, beyond what one run states of itself.
+class BetweenRuns(Struct, frozen=True, kw_only=True):
+    """How much numbers of this work vary on this board, beyond what one run states.
 
     ``share`` is the standard deviation relative to the number, ``degrees`` the degrees of freedom
     of its square, ``numbers`` the repeated numbers that it comes from.
@@ -372,7 +386,7 @@ class BetweenRuns(TypedDict):
     sentence: str
 
 
-class ResultRow(TypedDict):
+class ResultRow(Struct, frozen=True, kw_only=True):
     """One row of a comparison; what was not measured is null."""
 
     benchmark_id: str
@@ -381,7 +395,7 @@ class ResultRow(TypedDict):
     target_uid: str | None
     runtime: str
     benchmark_type: str
-    status: StatusWord
+    status: Status
     workload: Workload
     p50_ms: float | None
     p50_low_ms: float | None
@@ -400,35 +414,35 @@ class ResultRow(TypedDict):
     ram_peak_bytes: float | None
     ram_model_bytes: float | None
     verdict: str | None
-    reasons: list[Any]
-    ended_at: str | None
+    reasons: list[Reason]
+    ended_at: datetime | None
 
 
-class AttemptReport(TypedDict):
+class AttemptReport(Struct, frozen=True, kw_only=True):
     """The report of an attempt; its schema is ``docs/reference/result.schema.json``."""
 
     attempt: int
-    received_at: str
-    report: dict[str, Any]
+    received_at: datetime
+    report: JsonObject
 
 
-class Results(TypedDict):
+class Results(Struct, frozen=True, kw_only=True):
     """All that a benchmark led to."""
 
     benchmark_id: str
-    status: StatusWord
+    status: Status
     summary: ResultRow | None
     reports: list[AttemptReport]
     files: list[ResultFile]
 
 
-class ResultRows(TypedDict):
+class ResultRows(Struct, frozen=True, kw_only=True):
     """Rows of many benchmarks."""
 
     items: list[ResultRow]
 
 
-class UserFile(TypedDict):
+class UserFile(Struct, frozen=True, kw_only=True):
     """An uploaded file."""
 
     file_id: str
@@ -436,17 +450,17 @@ class UserFile(TypedDict):
     name: str
     sha256: str
     size: int
-    created_at: str
+    created_at: datetime
     url: str
 
 
-class UserFiles(TypedDict):
+class UserFiles(Struct, frozen=True, kw_only=True):
     """Files, newest first."""
 
     items: list[UserFile]
 
 
-class Engine(TypedDict):
+class Engine(Struct, frozen=True, kw_only=True):
     """A runtime of a board."""
 
     name: str
@@ -454,42 +468,42 @@ class Engine(TypedDict):
     supported_types: list[str]
 
 
-class Lease(TypedDict):
+class Lease(Struct, frozen=True, kw_only=True):
     """A board kept for somebody; whose it is, and by whom, only they and operators are told."""
 
     lease_id: str
     target_uid: str
-    since: str
-    until: str
+    since: datetime
+    until: datetime
     reason: str
     user_id: str | None
     by_user_id: str | None
 
 
-class Leases(TypedDict):
+class Leases(Struct, frozen=True, kw_only=True):
     """Present and future leases, the earliest first."""
 
     items: list[Lease]
 
 
-class Quarantine(TypedDict):
+class Quarantine(Struct, frozen=True, kw_only=True):
     """Why a board is set aside; ``by_user_id`` is null where its record did it."""
 
-    since: str
+    since: datetime
     reason: str
     by_user_id: str | None
     failure_rate: float | None
     probes: int
     probe_id: str | None
-    next_probe_at: str | None
+    next_probe_at: datetime | None
 
 
-class Board(TypedDict):
+class Board(Struct, frozen=True, kw_only=True):
     """A board as the twin knows it."""
 
     target_uid: str
     family: str
-    state: Literal["idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"]
+    state: BoardState
     reason: str
     engines: list[Engine]
     ram_bytes: int
@@ -504,19 +518,19 @@ class Board(TypedDict):
     leases: list[Lease]
 
 
-class Boards(TypedDict):
+class Boards(Struct, frozen=True, kw_only=True):
     """All boards; ``age_s`` is null before the cluster's first answer.
 
     ``cluster_problem``: why the cluster does not answer now; "" when it does.
     """
 
     items: list[Board]
-    taken_at: str | None
+    taken_at: datetime | None
     age_s: float | None
     cluster_problem: str
 
 
-class StrayJob(TypedDict):
+class StrayJob(Struct, frozen=True, kw_only=True):
     """A live job under our names that the database does not know; the board that it holds."""
 
     job_id: str
@@ -524,20 +538,43 @@ class StrayJob(TypedDict):
     page: str | None
 
 
-class StrayJobs(TypedDict):
+class StrayJobs(Struct, frozen=True, kw_only=True):
     """All of them."""
 
     items: list[StrayJob]
 
 
-class Inventory(TypedDict):
+class FamilyFacts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What Edgeyard knows about a family of boards; only ``family`` where it knows nothing."""
+
+    family: str
+    name: str | None = None
+    description: str | None = None
+    emulated: bool | None = None
+    devices: list[str] | None = None
+    paths: list[str] | None = None
+
+
+class ExpectedBoard(Struct, frozen=True, kw_only=True):
+    """A board of the inventory; ``shares_with`` are boards on the same cores."""
+
+    target_uid: str
+    family: str
+    engines: list[Engine]
+    ram_bytes: int
+    storage_bytes: int
+    emulated: bool
+    shares_with: list[str]
+
+
+class Inventory(Struct, frozen=True, kw_only=True):
     """Expected boards and the facts of their families."""
 
-    families: dict[str, Any]
-    boards: list[dict[str, Any]]
+    families: dict[str, FamilyFacts]
+    boards: list[ExpectedBoard]
 
 
-class Difference(TypedDict):
+class Difference(Struct, frozen=True, kw_only=True):
     """What a board reports otherwise than the inventory says; the stricter one counts."""
 
     what: str
@@ -545,7 +582,7 @@ class Difference(TypedDict):
     found: str
 
 
-class Finding(TypedDict):
+class Finding(Struct, frozen=True, kw_only=True):
     """One board of the inventory's check."""
 
     target_uid: str
@@ -554,7 +591,7 @@ class Finding(TypedDict):
     differences: list[Difference]
 
 
-class InventoryCheck(TypedDict):
+class InventoryCheck(Struct, frozen=True, kw_only=True):
     """The inventory against what hosts report; ``ok`` when there is nothing to do."""
 
     ok: bool
@@ -562,11 +599,11 @@ class InventoryCheck(TypedDict):
     missing: list[Finding]
     unknown: list[Finding]
     differing: list[Finding]
-    taken_at: str
+    taken_at: datetime
     age_s: float
 
 
-class QueueItem(TypedDict):
+class QueueItem(Struct, frozen=True, kw_only=True):
     """Who waits, and why; what names another user's benchmark is null for submitters.
 
     ``position`` counts from 0; null: it can't ever be placed as it is.
@@ -577,7 +614,7 @@ class QueueItem(TypedDict):
     user_id: str | None
     priority: int | None
     waiting_reason: Reason | None
-    submit_time: str
+    submit_time: datetime
     target: str
     runtime: str
     benchmark_type: str
@@ -585,7 +622,7 @@ class QueueItem(TypedDict):
     forecast: Forecast | None
 
 
-class Queue(TypedDict):
+class Queue(Struct, frozen=True, kw_only=True):
     """The queue, best first.
 
     ``age_s``: of what is known of the boards; null before the cluster's first answer.
@@ -593,30 +630,30 @@ class Queue(TypedDict):
     """
 
     items: list[QueueItem]
-    decided_at: str | None
+    decided_at: datetime | None
     policy: str
     age_s: float | None
     cluster_problem: str
 
 
-class Policy(TypedDict):
+class Policy(Struct, frozen=True, kw_only=True):
     """A policy; ``seats`` tells whether it decides (active), decides in the shadow, or neither."""
 
     name: str
     version: int
     source: str
     seats: list[str]
-    since: str | None
+    since: datetime | None
     by_user_id: str | None
 
 
-class PolicyText(Policy):
+class PolicyText(Policy, frozen=True, kw_only=True):
     """A policy with its TOML."""
 
     text: str
 
 
-class OtherBoard(TypedDict):
+class OtherBoard(Struct, frozen=True, kw_only=True):
     """A benchmark that went to another board: ``then`` really, ``now`` in the shadow."""
 
     benchmark_id: str
@@ -624,11 +661,11 @@ class OtherBoard(TypedDict):
     now: str | None
 
 
-class ComparedCycle(TypedDict):
+class ComparedCycle(Struct, frozen=True, kw_only=True):
     """A cycle and what the shadow ``policy`` decided in it."""
 
     seq: int
-    decided_at: str
+    decided_at: datetime
     policy: str
     pending: int
     placed_then: int
@@ -642,30 +679,30 @@ class ComparedCycle(TypedDict):
     expected_now_s: float
 
 
-class Comparison(TypedDict):
+class Comparison(Struct, frozen=True, kw_only=True):
     """Cycles in which a policy decided in the shadow, newest first."""
 
     cycles: list[ComparedCycle]
 
 
-class PolicyOverride(TypedDict):
+class PolicyOverride(Struct, frozen=True, kw_only=True):
     """A benchmark that waits, and the policy of its own that decides it."""
 
     benchmark_id: str
     policy: str
     version: int
-    since: str
+    since: datetime
     by_user_id: str
 
 
-class Policies(TypedDict):
+class Policies(Struct, frozen=True, kw_only=True):
     """All that the server knows."""
 
     items: list[Policy]
     overrides: list[PolicyOverride]
 
 
-class Scorer(TypedDict):
+class Scorer(Struct, frozen=True, kw_only=True):
     """A scorer of a policy; weights add up to 1, means are null before there was anything."""
 
     scorer: str
@@ -680,21 +717,21 @@ class Scorer(TypedDict):
     mean_outcome_reward: float | None
     faults: int
     last_fault: str
-    last_fault_at: str | None
-    benched_until: str | None
+    last_fault_at: datetime | None
+    benched_until: datetime | None
     bench_reason: str
 
 
-class RewardRound(TypedDict):
+class RewardRound(Struct, frozen=True, kw_only=True):
     """Rewards by scorer, and the weights that followed; ``after`` a cycle or an outcome."""
 
-    at: str
+    at: datetime
     after: str
     rewards: dict[str, float]
     weights: dict[str, float]
 
 
-class Scorers(TypedDict):
+class Scorers(Struct, frozen=True, kw_only=True):
     """Of the policy that decides; ``rounds`` newest first."""
 
     policy: str
@@ -702,12 +739,12 @@ class Scorers(TypedDict):
     rounds: list[RewardRound]
 
 
-class User(TypedDict):
+class User(Struct, frozen=True, kw_only=True):
     """An account."""
 
     user_id: str
     role: str
-    created_at: str
+    created_at: datetime
     max_priority: int
     max_budget: float | None
     max_running: int | None
@@ -725,7 +762,7 @@ class User(TypedDict):
     disabled: bool
 
 
-class Charge(TypedDict):
+class Charge(Struct, frozen=True, kw_only=True):
     """What an attempt cost; ``charged`` is null until it ended."""
 
     benchmark_id: str
@@ -734,14 +771,14 @@ class Charge(TypedDict):
     rate: float
     time_limit_s: float
     reserved: float
-    reserved_at: str
+    reserved_at: datetime
     charged: float | None
     board_s: float | None
     refunded: str
-    settled_at: str | None
+    settled_at: datetime | None
 
 
-class Account(TypedDict):
+class Account(Struct, frozen=True, kw_only=True):
     """What a user may have, has and used; null credits: no bound."""
 
     user_id: str
@@ -760,7 +797,10 @@ class Account(TypedDict):
     charges: list[Charge]
 
 
-class Limit(TypedDict):
+LimitSource = Literal["default", "setting", "account", "role"]
+
+
+class Limit(Struct, frozen=True, kw_only=True):
     """A limit, and how much of it is used now; null: not counted, or no bound."""
 
     name: str
@@ -768,20 +808,20 @@ class Limit(TypedDict):
     used: int | None
     unit: str
     whose: str
-    source: Literal["default", "setting", "account", "role"]
+    source: LimitSource
     setting: str
     status: int
     meaning: str
 
 
-class Limits(TypedDict):
+class Limits(Struct, frozen=True, kw_only=True):
     """The limits that hold for one user."""
 
     user_id: str
     items: list[Limit]
 
 
-class Use(TypedDict):
+class Use(Struct, frozen=True, kw_only=True):
     """What one user has, and may have; null: no bound."""
 
     user_id: str
@@ -799,36 +839,36 @@ class Use(TypedDict):
     max_tokens: int | None
 
 
-class Uses(TypedDict):
+class Uses(Struct, frozen=True, kw_only=True):
     """What every user has."""
 
     items: list[Use]
 
 
-class Rates(TypedDict):
+class Rates(Struct, frozen=True, kw_only=True):
     """Credits a board-second, by family; 1 where none was set."""
 
     rates: dict[str, float]
 
 
-class Webhook(TypedDict):
+class Webhook(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A user's webhook; ``secret`` is shown once, when it is set."""
 
     user_id: str
     url: str | None
-    created_at: str | None
+    created_at: datetime | None
     waiting: int
     trouble: str
-    secret: NotRequired[str]
+    secret: str | None = None
 
 
-class Users(TypedDict):
+class Users(Struct, frozen=True, kw_only=True):
     """All accounts."""
 
     items: list[User]
 
 
-class Token(TypedDict):
+class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A token; the token itself is only in the answer that made it."""
 
     token_id: str
@@ -837,46 +877,46 @@ class Token(TypedDict):
     label: str
     refreshes: bool
     session_id: str | None
-    created_at: str
-    expires_at: str | None
-    revoked_at: str | None
-    token: NotRequired[str]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    token: str | None = None
 
 
-class Tokens(TypedDict):
+class Tokens(Struct, frozen=True, kw_only=True):
     """Tokens, never the tokens themselves."""
 
     items: list[Token]
 
 
-class Me(TypedDict):
+class Me(Struct, frozen=True, kw_only=True):
     """Who you are."""
 
     user: User
     role: str
 
 
-class Schedule(TypedDict):
+class Schedule(Struct, frozen=True, kw_only=True):
     """A cron of a job description."""
 
     schedule_id: str
     user_id: str
     cron: str
-    description: dict[str, Any]
-    created_at: str
-    next_fire: str
+    description: JsonObject
+    created_at: datetime
+    next_fire: datetime
     active: bool
     last_benchmark_id: str | None
     skipped: int
 
 
-class Schedules(TypedDict):
+class Schedules(Struct, frozen=True, kw_only=True):
     """Schedules, newest first."""
 
     items: list[Schedule]
 
 
-class FieldProblem(TypedDict):
+class FieldProblem(Struct, frozen=True, kw_only=True):
     """One wrong field."""
 
     pointer: str
@@ -884,7 +924,7 @@ class FieldProblem(TypedDict):
     accepted: str
 
 
-class ProblemLimit(TypedDict):
+class ProblemLimit(Struct, frozen=True, kw_only=True):
     """The limit that a request met."""
 
     name: str
@@ -892,7 +932,7 @@ class ProblemLimit(TypedDict):
     whose: str
 
 
-class Problem(TypedDict):
+class Problem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An error (RFC 9457); ``limit`` with 413, 429 and 507, where one was met."""
 
     type: str
@@ -901,10 +941,10 @@ class Problem(TypedDict):
     detail: str
     code: str
     errors: list[FieldProblem]
-    limit: NotRequired[ProblemLimit]
+    limit: ProblemLimit | None = None
 
 
-class Version(TypedDict):
+class Version(Struct, frozen=True, kw_only=True):
     """Of the server."""
 
     version: str
@@ -912,7 +952,7 @@ class Version(TypedDict):
     public_url: str
 
 
-class Uploaded(TypedDict):
+class Uploaded(Struct, frozen=True, kw_only=True):
     """What was taken of an upload."""
 
     files: list[str]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from datetime import datetime
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict
-from typing_extensions import TypedDict
+
+from edgeyard.benchmark_api.schemas.answers import Failure, JsonObject, Reason
+
+PlatformObject = JsonObject
+"""An object of the platform; docs/reference/platform-client.md describes its keys."""
 
 
 class LoginIn(BaseModel):
@@ -25,27 +30,27 @@ class RefreshIn(BaseModel):
     refresh: str
 
 
-class Session(TypedDict):
+class Session(Struct, frozen=True, kw_only=True):
     """A session's tokens."""
 
     access_token: str
     refresh_token: str
 
 
-class Refreshed(TypedDict):
+class Refreshed(Struct, frozen=True, kw_only=True):
     """Another access token of a session."""
 
     access: str
 
 
-class ApiStatus(TypedDict):
+class ApiStatus(Struct, frozen=True, kw_only=True):
     """The version of the contract, and that it is served."""
 
     version: str
     status: str
 
 
-class Started(TypedDict):
+class Started(Struct, frozen=True, kw_only=True):
     """A benchmark that waits for a board."""
 
     id: str
@@ -53,39 +58,38 @@ class Started(TypedDict):
     warnings: list[str]
 
 
-class BenchmarkList(TypedDict):
+class BenchmarkList(Struct, frozen=True, kw_only=True):
     """One page of benchmarks."""
 
-    benchmarks: list[dict[str, Any]]
+    benchmarks: list[PlatformObject]
     page: int
     page_length: int
     pages: int
     total: int
 
 
-class State(TypedDict):
+class State(Struct, frozen=True, kw_only=True):
     """Where a benchmark is."""
 
     id: str
     status: str
     phase: str | None
     progress: float | None
-    waiting_reason: dict[str, str] | None
-    failure: dict[str, str] | None
+    waiting_reason: Reason | None
+    failure: Failure | None
 
 
-class Deleted(TypedDict):
+class Deleted(Struct, frozen=True, kw_only=True):
     """What is gone."""
 
     id: str
     deleted: bool
 
 
-class Model(TypedDict):
-    """A model's reference."""
+class Model(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A model's reference; the rest only where Edgeyard has the file."""
 
     model: str
-
-
-Anything = dict[str, Any]
-"""As docs/reference/platform-client.md describes it."""
+    size_bytes: int | None = None
+    sha256: str | None = None
+    created_at: datetime | None = None

@@ -81,6 +81,7 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
                     "time_limit_s": None,
                     "counts": True,
                     "failure": None,
+                    "stopping": None,
                     "cluster_page": None,
                 }
             ]

@@ -53,6 +53,7 @@ from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.joined import JoinedBoard
 from edgeyard.scheduler.twin.twin import BoardState, BoardView
+from tests.builders.contract import check_answer
 from tests.databases import open_store
 from tests.fakes.cluster import FakeCluster, board
 
@@ -307,12 +308,20 @@ class Api:
     _clients: dict[str | None, httpx.Client] = field(default_factory=dict)
 
     def as_(self, who: str | None = "alice") -> httpx.Client:
-        """A client with a token of ``alice``, ``bob``, ``operator`` or ``host``; None: without."""
+        """Return a client with the token of an account; None: without one.
+
+        It fails where an answer is not what its route documents.
+        """
         if who not in self._clients:
             headers = {"Authorization": f"Bearer {self.tokens[who]}"} if who else {}
             # `verify`: loading the system's certificates takes longer than most tests.
             self._clients[who] = httpx.Client(
-                base_url=self.url, headers=headers, timeout=20, trust_env=False, verify=False
+                base_url=self.url,
+                headers=headers,
+                timeout=20,
+                trust_env=False,
+                verify=False,
+                event_hooks={"response": [check_answer]},
             )
         return self._clients[who]
 

@@ -6,16 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import PlainTextResponse, Response
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.problems import client_problem
+from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import check
-from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, answer, visible
-from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, answers, content
+from edgeyard.benchmark_api.routes.context import Context, Ctx, Flag, visible
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import PROBLEMS, accepts_fields, content
 from edgeyard.benchmark_api.routes.files import removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.inspection import whole_log
 from edgeyard.benchmark_api.routes.platform import arrays, catalogue, translation
@@ -24,6 +26,7 @@ from edgeyard.benchmark_api.routes.results import drop_contents
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
+from edgeyard.benchmark_api.schemas.answers import Accepted
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import release
@@ -37,10 +40,9 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
-from edgeyard.scheduler.model.wire import JsonObject
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
-router = APIRouter(prefix="/api/benchmarks", tags=["platform"])
+router = Router(prefix="/api/benchmarks", tags=["platform"])
 
 API_VERSION = "1.2"
 """Of the contract: the client takes what begins with ``1.``."""
@@ -50,29 +52,68 @@ _OUTPUT, _LATENCIES = "raw_output.bin", "latencies.npy"
 _FL = "federated learning is not built: Edgeyard runs TYPE1, TYPE2 and TYPE3"
 _NOT_BUILT: dict[int | str, dict[str, Any]] = {501: PROBLEMS["5XX"] | {"description": _FL}}
 
-StatusWord = Annotated[str | None, Query(max_length=20)]
-Page = Annotated[int, Query(ge=1, le=1_000_000)]
-PageLength = Annotated[int, Query(ge=1, le=1000)]
+_Started = Answer[shapes.Started]
 
 
-@router.get("/status", responses=answers(200, shapes.ApiStatus))
-async def status() -> Response:
+class _Filters(BaseModel):
+    """The filters and the page of a list."""
+
+    engine: str | None = None
+    platform: str | None = None
+    benchmark_type: str | None = None
+    model: str | None = None
+    status: str | None = Field(None, max_length=20)
+    page: int = Field(1, ge=1, le=1_000_000)
+    page_length: int = Field(100, ge=1, le=1000)
+
+    def statuses(self) -> frozenset[Status] | None:
+        """Return the statuses that the client's word stands for; None: all.
+
+        Raises:
+            InvalidInput: It is no status.
+        """
+        if self.status is None:
+            return None
+        names = translation.STATUSES
+        found = frozenset(ours for ours, theirs in names.items() if theirs == self.status)
+        if not found:
+            raise InvalidInput.at(
+                "/status", "is no status", ", ".join(dict.fromkeys(names.values()))
+            )
+        return found
+
+    def type(self) -> str | None:
+        """Return the benchmark type; None: all.
+
+        Raises:
+            InvalidInput: It is no type.
+        """
+        known = [each.value for each in BenchmarkType]
+        if self.benchmark_type is not None and self.benchmark_type not in known:
+            raise InvalidInput.at("/benchmark_type", "is no type of benchmarks", ", ".join(known))
+        return self.benchmark_type
+
+
+Filters = Annotated[_Filters, Query()]
+
+
+@router.get("/status")
+async def status() -> Answer[shapes.ApiStatus]:
     """The version of this contract; needs no token."""
-    return answer({"version": API_VERSION, "status": "OK"})
+    return Answer(shapes.ApiStatus(version=API_VERSION, status="OK"))
 
 
-@router.get("/config", responses=answers(200, shapes.Anything))
-def config(caller: Submitter, context: Ctx, full: Flag = False) -> Response:
+@router.get("/config")
+def config(caller: Submitter, context: Ctx, full: Flag = False) -> Answer[shapes.PlatformObject]:
     """Families of boards with their engines, and what each engine takes."""
-    return answer(catalogue.configurations(context.services, full=full))
+    return Answer(catalogue.configurations(context.services, full=full))
 
 
 @router.post(
     "/run",
-    responses=answers(200, shapes.Started),
     openapi_extra=accepts_fields("device", "engine", files=("model",)),
 )
-async def run(request: Request, caller: Submitter, context: Ctx) -> Response:
+async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.Started]:
     """Start a TYPE1 benchmark, or with a dataset a TYPE2 one."""
     limits = {"model": context.services.settings.model_limit_bytes}
     budget = await run_in_threadpool(upload_budget, context, caller)
@@ -84,10 +125,9 @@ async def run(request: Request, caller: Submitter, context: Ctx) -> Response:
 
 @router.post(
     "/train",
-    responses=answers(200, shapes.Started),
     openapi_extra=accepts_fields("device", "engine", "config", files=("model",)),
 )
-async def train(request: Request, caller: Submitter, context: Ctx) -> Response:
+async def train(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.Started]:
     """Start an on-device training (TYPE3)."""
     limits = {"model": context.services.settings.model_limit_bytes}
     budget = await run_in_threadpool(upload_budget, context, caller)
@@ -98,19 +138,19 @@ async def train(request: Request, caller: Submitter, context: Ctx) -> Response:
 
 
 def _kept(
-    start: Callable[[Mapping[str, str], Mapping[str, ReceivedFile], Caller, Context], Response],
+    start: Callable[[Mapping[str, str], Mapping[str, ReceivedFile], Caller, Context], _Started],
     fields: Mapping[str, str],
     files: Mapping[str, ReceivedFile],
     caller: Caller,
     context: Context,
-) -> Response:
+) -> _Started:
     with removed_if_refused(context, files.values()):
         return start(fields, files, caller, context)
 
 
 def _run(
     fields: Mapping[str, str], files: Mapping[str, ReceivedFile], caller: Caller, context: Context
-) -> Response:
+) -> _Started:
     dataset = fields.get("dataset_name")
     tree = translation.description_of(fields, "TYPE2" if dataset else "TYPE1")
     if dataset:
@@ -124,7 +164,7 @@ def _run(
 
 def _train(
     fields: Mapping[str, str], files: Mapping[str, ReceivedFile], caller: Caller, context: Context
-) -> Response:
+) -> _Started:
     tree = translation.description_of(fields, "TYPE3")
     learning, sections = translation.training_of(fields.get("config", ""))
     found = {}
@@ -177,7 +217,7 @@ def _started(
     caller: Caller,
     context: Context,
     data: StoredFile | None = None,
-) -> Response:
+) -> _Started:
     _model_of(tree, fields, files)
     received = list(files.values())
     kept = [_file(FileRole.MODEL, each) for each in received]
@@ -188,12 +228,15 @@ def _started(
     now = services.clock.now()
     try:
         asked = check(tree, caller, services, context.offers.now(), now)
-        once = IdempotencyGuard(None, caller.user_id, None, "")
-        made = enqueue(asked, caller, context, now, once=once, kept=kept, received=received)
+        idempotency = IdempotencyGuard(Accepted, None, caller.user_id, None, "")
+        made = enqueue(
+            asked, caller, context, now, idempotency=idempotency, kept=kept, received=received
+        )
     except InvalidInput as error:
         raise translation.as_client(error) from None
-    assert isinstance(made, dict)
-    return answer({"id": made["benchmark_id"], "status": "queued", "warnings": made["warnings"]})
+    assert isinstance(made, Accepted)
+    assert made.benchmark_id is not None
+    return Answer(shapes.Started(id=made.benchmark_id, status="queued", warnings=made.warnings))
 
 
 def _file(role: FileRole, received: ReceivedFile) -> BenchmarkFile:
@@ -206,88 +249,58 @@ def _file(role: FileRole, received: ReceivedFile) -> BenchmarkFile:
     )
 
 
-@router.get("", responses=answers(200, shapes.BenchmarkList))
+@router.get("")
 def list_benchmarks(
-    caller: Submitter,
-    context: Ctx,
-    engine: str | None = None,
-    platform: str | None = None,
-    benchmark_type: str | None = None,
-    model: str | None = None,
-    status: StatusWord = None,
-    page: Page = 1,
-    page_length: PageLength = 100,
-) -> Response:
+    caller: Submitter, context: Ctx, filters: Filters
+) -> Answer[shapes.BenchmarkList] | ProblemAnswer:
     """Your benchmarks, newest first."""
     which = BenchmarkFilter(
         user_id=caller.user_id,
-        status=_statuses(status),
-        family=platform,
-        engine=engine,
-        benchmark_type=_type(benchmark_type),
-        model=model,
+        status=filters.statuses(),
+        family=filters.platform,
+        engine=filters.engine,
+        benchmark_type=filters.type(),
+        model=filters.model,
         include_deleted=False,
     )
+    page, page_length = filters.page, filters.page_length
     with context.services.store.read() as uow:
         total = uow.benchmarks.count(which)
         pages = max(1, -(-total // page_length))
         if page > pages:
-            return client_problem(
-                404, "not_found", f"page {page} does not exist: there are {pages}"
-            )
+            return _no_such_page(page, pages)
         skip = (page - 1) * page_length
         found, _ = uow.benchmarks.page(which, limit=page_length, cursor=None, skip=skip)
-    return answer(_listed(found, page, page_length, pages, total))
+    return Answer(_listed(found, page, page_length, pages, total))
 
 
-@router.get("/public", responses=answers(200, shapes.BenchmarkList))
+@router.get("/public")
 def list_public(
-    caller: Submitter,
-    context: Ctx,
-    engine: str | None = None,
-    platform: str | None = None,
-    benchmark_type: str | None = None,
-    model: str | None = None,
-    status: StatusWord = None,
-    page: Page = 1,
-    page_length: PageLength = 100,
-) -> Response:
+    caller: Submitter, filters: Filters
+) -> Answer[shapes.BenchmarkList] | ProblemAnswer:
     """Benchmarks that everybody may see: in Edgeyard there are none."""
-    _statuses(status)
-    _type(benchmark_type)
-    if page > 1:
-        return client_problem(404, "not_found", f"page {page} does not exist: there is 1")
-    return answer(_listed((), 1, page_length, 1, 0))
+    filters.statuses()
+    filters.type()
+    if filters.page > 1:
+        return _no_such_page(filters.page, 1)
+    return Answer(_listed((), 1, filters.page_length, 1, 0))
+
+
+def _no_such_page(page: int, pages: int) -> ProblemAnswer:
+    count = "there is 1" if pages == 1 else f"there are {pages}"
+    return client_problem(404, "not_found", f"page {page} does not exist: {count}")
 
 
 def _listed(
     found: Sequence[Benchmark], page: int, page_length: int, pages: int, total: int
-) -> JsonObject:
-    return {
-        "benchmarks": [translation.summary(each) for each in found],
-        "page": page,
-        "page_length": page_length,
-        "pages": pages,
-        "total": total,
-    }
-
-
-def _statuses(word: str | None) -> frozenset[Status] | None:
-    if word is None:
-        return None
-    found = frozenset(ours for ours, theirs in translation.STATUSES.items() if theirs == word)
-    if not found:
-        known = ", ".join(dict.fromkeys(translation.STATUSES.values()))
-        raise InvalidInput.at("/status", "is no status", known)
-    return found
-
-
-def _type(word: str | None) -> str | None:
-    """Return the type of a filter. Raises InvalidInput: no benchmark has it."""
-    known = [each.value for each in BenchmarkType]
-    if word is not None and word not in known:
-        raise InvalidInput.at("/benchmark_type", "is no type of benchmarks", ", ".join(known))
-    return word
+) -> shapes.BenchmarkList:
+    return shapes.BenchmarkList(
+        benchmarks=[translation.summary(each) for each in found],
+        page=page,
+        page_length=page_length,
+        pages=pages,
+        total=total,
+    )
 
 
 @router.api_route("/fl", methods=["GET"], responses=_NOT_BUILT)
@@ -308,22 +321,24 @@ def fl_experiment(experiment_id: str, part: str, caller: Submitter) -> Response:
     return client_problem(501, "not_implemented", _FL)
 
 
-@router.get("/{benchmark_id}", responses=answers(200, shapes.Anything))
-def info(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/{benchmark_id}")
+def info(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """One benchmark."""
     with context.services.store.read() as uow:
-        return answer(translation.summary(_visible(uow, benchmark_id, caller)))
+        return Answer(translation.summary(_visible(uow, benchmark_id, caller)))
 
 
-@router.get("/{benchmark_id}/status", responses=answers(200, shapes.State))
-def state(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/{benchmark_id}/status")
+def state(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.State]:
     """Where it is: queued, pending, running, success, failed or canceled."""
     with context.services.store.read() as uow:
-        return answer(translation.state(_visible(uow, benchmark_id, caller)))
+        return Answer(translation.state(_visible(uow, benchmark_id, caller)))
 
 
-@router.get("/{benchmark_id}/results", responses=answers(200, shapes.Anything))
-def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/{benchmark_id}/results")
+def results(
+    benchmark_id: str, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject] | ProblemAnswer:
     """The report, with the platform's keys."""
     with context.services.store.read() as uow:
         benchmark = _visible(uow, benchmark_id, caller)
@@ -332,15 +347,15 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     if benchmark.status in LIVE:
         return _not_yet(benchmark, "report")
     if report is None:
-        said = translation.error_log(benchmark, ()).strip() or "it was canceled before it ran"
-        return client_problem(404, "not_found", f"{benchmark_id} has no report: {said}")
+        why = translation.error_log(benchmark, ()).strip() or "it was canceled before it ran"
+        return client_problem(404, "not_found", f"{benchmark_id} has no report: {why}")
     path = None
     if file := _result(files, report, _LATENCIES):
         try:
             path = context.services.files.path(file.sha256)
         except NotFound:
             path = None
-    return answer(translation.report(benchmark, report, path))
+    return Answer(translation.report(benchmark, report, path))
 
 
 @router.get(
@@ -409,16 +424,16 @@ def _result_file(
         return _not_yet(benchmark, what)
     if name is None and report is not None:
         training = report.report.get("training")
-        told = training.get("model_file") if isinstance(training, Mapping) else None
-        name = told if isinstance(told, str) else None
+        written = training.get("model_file") if isinstance(training, Mapping) else None
+        name = written if isinstance(written, str) else None
     file = _result(files, report, name)
     if file is None:
         return Response(status_code=204)
     return stored_file(request, context.services, file.sha256, file.name)
 
 
-@router.delete("/{benchmark_id}", responses=answers(200, shapes.Deleted))
-def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.delete("/{benchmark_id}")
+def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Deleted]:
     """Delete a benchmark with its files, reports and logs, and cancel it if it is live.
 
     Where a run of it is still ending, its data go with the next garbage collection after that.
@@ -440,7 +455,7 @@ def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     dropped = services.store.transact(change, frees_space=True)
     services.engine.wake()
     release(services.store, services.files, dropped)
-    return answer({"id": benchmark_id, "deleted": True})
+    return Answer(shapes.Deleted(id=benchmark_id, deleted=True))
 
 
 def _visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:
@@ -462,7 +477,7 @@ def _result(
     return None
 
 
-def _not_yet(benchmark: Benchmark, what: str) -> Response:
+def _not_yet(benchmark: Benchmark, what: str) -> ProblemAnswer:
     word = translation.STATUSES[benchmark.status]
     return client_problem(
         428, "not_yet", f"there is no {what} yet: {benchmark.benchmark_id} is {word}"

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.problems import BadRequest, client_problem
-from edgeyard.benchmark_api.routes.context import Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts_fields, answers
+from edgeyard.benchmark_api.problems import BadRequest, ProblemAnswer, client_problem
+from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts_fields
 from edgeyard.benchmark_api.routes.files import name_file, removed_if_refused, upload_budget
 from edgeyard.benchmark_api.routes.platform import catalogue
 from edgeyard.benchmark_api.routes.receiving import ReceivedFile, receive_fields
@@ -26,8 +26,8 @@ from edgeyard.scheduler.model.files import UserFile
 from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
-datasets = APIRouter(prefix="/api/benchmarks/datasets", tags=["platform"])
-models = APIRouter(prefix="/api/models", tags=["platform"])
+datasets = Router(prefix="/api/benchmarks/datasets", tags=["platform"])
+models = Router(prefix="/api/models", tags=["platform"])
 
 PLATFORM = "user_models"
 """The one source of models: what users upload, or a URL."""
@@ -35,10 +35,10 @@ PLATFORM = "user_models"
 _REFERENCE = re.compile(r".+_([0-9a-f]{64})", re.DOTALL)
 
 
-@datasets.get("", responses=answers(200, shapes.Anything))
-def list_datasets(caller: Submitter, context: Ctx) -> Response:
+@datasets.get("")
+def list_datasets(caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Your datasets, by reference: file name, ``_`` and SHA-256."""
-    return answer(
+    return Answer(
         {each.name: _shown(each) for each in _files(context, caller) if _is_dataset(each)}
     )
 
@@ -46,10 +46,11 @@ def list_datasets(caller: Submitter, context: Ctx) -> Response:
 @datasets.post(
     "/upload",
     status_code=207,
-    responses=answers(207, shapes.Anything),
     openapi_extra=accepts_fields("hash", files=("dataset",)),
 )
-async def upload_dataset(request: Request, caller: Submitter, context: Ctx) -> Response:
+async def upload_dataset(
+    request: Request, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """Upload a dataset with its SHA-256."""
     limits = {"dataset": context.services.settings.dataset_limit_bytes}
     budget = await run_in_threadpool(upload_budget, context, caller)
@@ -60,7 +61,7 @@ async def upload_dataset(request: Request, caller: Submitter, context: Ctx) -> R
     if received is None:
         raise InvalidInput.at("/dataset", "is missing", "a file")
     file = await run_in_threadpool(_name_dataset, context, caller, received, stated)
-    return answer({"dataset": file.name} | _shown(file), 207)
+    return Answer({"dataset": file.name} | _shown(file), 207)
 
 
 def _name_dataset(
@@ -78,8 +79,8 @@ def _name_dataset(
         return name_file(context, caller, named, "/dataset")
 
 
-@datasets.delete("/{name}", responses=answers(200, shapes.Anything))
-def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
+@datasets.delete("/{name}")
+def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Delete a dataset; its content goes at once, unless live benchmarks or others have it too."""
 
     def forget(uow: UnitOfWork) -> dict[str, datetime]:
@@ -97,22 +98,23 @@ def delete_dataset(name: str, caller: Submitter, context: Ctx) -> Response:
     services = context.services
     forgotten = services.store.transact(forget, frees_space=True)
     remove_content(services.store, services.files, forgotten)
-    return answer({"dataset": name, "deleted": True})
+    return Answer({"dataset": name, "deleted": True})
 
 
-@models.get("/list", responses=answers(200, shapes.Anything))
-def list_models(caller: Submitter, context: Ctx, platform: str | None = None) -> Response:
+@models.get("/list")
+def list_models(
+    caller: Submitter, context: Ctx, platform: str | None = None
+) -> Answer[shapes.PlatformObject]:
     """Your models; a reference is what ``startBenchmark`` takes for a model."""
     _check_platform(platform)
     found = [each for each in _files(context, caller) if _is_model(each)]
     newest = {each.name: each for each in reversed(found)}
-    return answer({PLATFORM: [{"model": each.name} | _shown(each) for each in newest.values()]})
+    return Answer({PLATFORM: [{"model": each.name} | _shown(each) for each in newest.values()]})
 
 
 @models.post(
     "/download",
     status_code=201,
-    responses=answers(201, shapes.Model),
     openapi_extra=accepts_fields(files=("model",), required=False),
 )
 async def import_model(
@@ -121,7 +123,7 @@ async def import_model(
     context: Ctx,
     platform: str | None = None,
     resource_identifier: str | None = None,
-) -> Response:
+) -> Answer[shapes.Model]:
     """Upload a model, or name one by its reference or URL."""
     _check_platform(platform)
     files: Mapping[str, ReceivedFile] = {}
@@ -133,11 +135,11 @@ async def import_model(
         )
     if received := files.get("model"):
         file = await run_in_threadpool(name_file, context, caller, received, "/model")
-        return answer({"model": file.name} | _shown(file), 201)
+        return Answer(_model_answer(file), 201)
     return await run_in_threadpool(_named, context, caller, resource_identifier or "")
 
 
-@models.post("/convert", responses=answers(200, shapes.Model))
+@models.post("/convert")
 def convert(
     caller: Submitter,
     context: Ctx,
@@ -145,13 +147,13 @@ def convert(
     convert_to: str,
     platform: str | None = None,
     format: str | None = None,
-) -> Response:
+) -> Answer[shapes.Model] | ProblemAnswer:
     """Give a model that has the format already; no engine of Edgeyard converts models."""
     _check_platform(platform)
     file = _model(context, caller, resource_identifier)
     has = file.name.rpartition(".")[2].lower()
     if has == convert_to.lower().lstrip("."):
-        return answer({"model": file.name} | _shown(file))
+        return Answer(_model_answer(file))
     return client_problem(
         501,
         "not_implemented",
@@ -160,14 +162,14 @@ def convert(
     )
 
 
-def _named(context: Context, caller: Caller, identifier: str) -> Response:
+def _named(context: Context, caller: Caller, identifier: str) -> Answer[shapes.Model]:
     if is_url(identifier):
         if len(identifier) > MAX_URL:
             raise InvalidInput.at("/resource_identifier", "is too long", f"{MAX_URL} characters")
         context.services.rules.check(identifier, "/resource_identifier")
-        return answer({"model": identifier}, 201)  # fetched by each benchmark that uses it
+        return Answer(shapes.Model(model=identifier), 201)  # fetched by each benchmark that uses it
     file = _model(context, caller, identifier)
-    return answer({"model": file.name} | _shown(file), 201)
+    return Answer(_model_answer(file), 201)
 
 
 def _model(context: Context, caller: Caller, name: str) -> UserFile:
@@ -198,6 +200,15 @@ def _shown(file: UserFile) -> JsonObject:
         "sha256": file.sha256,
         "created_at": time_to_json(file.created_at),
     }
+
+
+def _model_answer(file: UserFile) -> shapes.Model:
+    return shapes.Model(
+        model=file.name,
+        size_bytes=file.size_bytes,
+        sha256=file.sha256,
+        created_at=file.created_at,
+    )
 
 
 def _check_platform(platform: str | None) -> None:

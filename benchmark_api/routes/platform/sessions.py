@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from anyio import CapacityLimiter, to_thread
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import Request
 
 from edgeyard.benchmark_api.auth import new_token, present_role, token_hash
 from edgeyard.benchmark_api.rate_limits import RateLimits
-from edgeyard.benchmark_api.routes.context import Context, Ctx, answer, read_small
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.context import Context, Ctx, read_small
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.fields import MAX_PASSWORD, normalized_email
 from edgeyard.errors import InvalidInput, NotAuthenticated, NotFound, TooManyLogins
@@ -22,7 +22,7 @@ from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/api/users", tags=["platform"])
+router = Router(prefix="/api/users", tags=["platform"])
 
 MAX_BODY_BYTES = 16 * 1024
 MAX_HASHES = 4
@@ -40,8 +40,8 @@ class _Session:
     refresh: str
 
 
-@router.post("/login", responses=answers(200, shapes.Session), openapi_extra=accepts("LoginIn"))
-async def login(request: Request, context: Ctx) -> Response:
+@router.post("/login", openapi_extra=accepts("LoginIn"))
+async def login(request: Request, context: Ctx) -> Answer[shapes.Session]:
     """Log in; the access token is good at ``/v1`` too."""
     tree = (await read_small(request, MAX_BODY_BYTES)).tree()
     email, password = tree.get("email"), tree.get("password")
@@ -52,21 +52,21 @@ async def login(request: Request, context: Ctx) -> Response:
     opened = await to_thread.run_sync(
         partial(_log_in, context, email, password, address), limiter=_hashes(context)
     )
-    return answer({"access_token": opened.access, "refresh_token": opened.refresh})
+    return Answer(shapes.Session(access_token=opened.access, refresh_token=opened.refresh))
 
 
 @router.post(
     "/token/refresh",
-    responses=answers(200, shapes.Refreshed),
     openapi_extra=accepts("RefreshIn"),
 )
-async def refresh(request: Request, context: Ctx) -> Response:
+async def refresh(request: Request, context: Ctx) -> Answer[shapes.Refreshed]:
     """Get another access token; the refresh token stays good until it expires or is revoked."""
     tree = (await read_small(request, MAX_BODY_BYTES)).tree()
     token = tree.get("refresh")
     if not isinstance(token, str):
         raise NotAuthenticated("no refresh token was sent: log in again")
-    return answer({"access": await to_thread.run_sync(_refreshed, context, token)})
+    access = await to_thread.run_sync(_refreshed, context, token)
+    return Answer(shapes.Refreshed(access=access))
 
 
 def _hashes(context: Context) -> CapacityLimiter:

@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Literal
 
-from fastapi import APIRouter
-from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
-from edgeyard.benchmark_api.routes.context import Body, Context, Ctx, answer
-from edgeyard.benchmark_api.routes.documented import accepts, answers
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
+from edgeyard.benchmark_api.routes.contract import Answer, Router
+from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.routes.platform import catalogue, parameters, translation
 from edgeyard.benchmark_api.schemas import platform as shapes
+from edgeyard.benchmark_api.schemas.answers import JsonObject
 from edgeyard.benchmark_api.schemas.fields import EngineName, Family, LongText, Text, pattern
 from edgeyard.benchmark_api.schemas.requests import parse
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.model.registration import Registration, RegistrationKind
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json
+from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
-router = APIRouter(prefix="/api/targets", tags=["platform"])
+router = Router(prefix="/api/targets", tags=["platform"])
 
 MAX_ENGINES_PER_PARAMETER = 10
 """The list of engines, which needs no token, repeats a parameter for each engine that takes it."""
@@ -99,28 +99,27 @@ class ParameterChange(ParameterIn):
 BODIES = (FamilyIn, EngineIn, BoardIn, ParameterIn, ParameterChange)
 
 
-@router.get("/status", responses=answers(200, shapes.Anything))
-async def status() -> Response:
+@router.get("/status")
+async def status() -> Answer[shapes.PlatformObject]:
     """That these doors are served; needs no token."""
-    return answer({"status": "ok"})
+    return Answer({"status": "ok"})
 
 
 # --- families -----------------------------------------------------------------------------------
 
 
-@router.get("/hardware-types/all", responses=answers(200, list[shapes.Anything]))
-def list_families(context: Ctx) -> Response:
+@router.get("/hardware-types/all")
+def list_families(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     """All families, those of the lab's boards first; needs no token."""
-    return answer(list(_families(context).values()))
+    return Answer(list(_families(context).values()))
 
 
 @router.post(
     "/hardware-types",
     status_code=201,
-    responses=answers(201, shapes.Anything),
     openapi_extra=accepts("FamilyIn"),
 )
-def create_family(body: Body, caller: Submitter, context: Ctx) -> Response:
+def create_family(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a family of boards."""
     asked = parse(FamilyIn, body.tree())
     if asked.name in catalogue.families(context.services):
@@ -129,8 +128,8 @@ def create_family(body: Body, caller: Submitter, context: Ctx) -> Response:
     return _registered(context, caller, _FAMILY, asked.name, told)
 
 
-@router.delete("/hardware-types/{name}", responses=answers(200, shapes.Anything))
-def delete_family(name: str, caller: Submitter, context: Ctx) -> Response:
+@router.delete("/hardware-types/{name}")
+def delete_family(name: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Forget a family that has no boards."""
     if name in catalogue.families(context.services):
         raise Conflict(f"the lab has boards of {name}: its inventory names them")
@@ -153,19 +152,18 @@ def _families(context: Context) -> dict[str, JsonObject]:
 # --- engines ------------------------------------------------------------------------------------
 
 
-@router.get("/engines/all", responses=answers(200, list[shapes.Anything]))
-def list_engines(context: Ctx) -> Response:
+@router.get("/engines/all")
+def list_engines(context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     """All engines, those of the lab's boards first; needs no token."""
-    return answer(list(_engines(context).values()))
+    return Answer(list(_engines(context).values()))
 
 
 @router.post(
     "/engines",
     status_code=201,
-    responses=answers(201, shapes.Anything),
     openapi_extra=accepts("EngineIn"),
 )
-def create_engine(body: Body, caller: Submitter, context: Ctx) -> Response:
+def create_engine(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register an engine."""
     asked = parse(EngineIn, body.tree())
     if asked.name in catalogue.engines(context.services):
@@ -174,8 +172,8 @@ def create_engine(body: Body, caller: Submitter, context: Ctx) -> Response:
     return _registered(context, caller, _ENGINE, asked.name, told)
 
 
-@router.delete("/engines/{name}", responses=answers(200, shapes.Anything))
-def delete_engine(name: str, caller: Submitter, context: Ctx) -> Response:
+@router.delete("/engines/{name}")
+def delete_engine(name: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Forget an engine that no board has."""
     if name in catalogue.engines(context.services):
         raise Conflict(f"the lab has boards with {name}: its inventory names them")
@@ -206,22 +204,21 @@ def _engines(context: Context) -> dict[str, JsonObject]:
 # --- boards -------------------------------------------------------------------------------------
 
 
-@router.get("/hardware-instances", responses=answers(200, list[shapes.Anything]))
-def list_boards(caller: Submitter, context: Ctx) -> Response:
+@router.get("/hardware-instances")
+def list_boards(caller: Submitter, context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     """Boards that you registered."""
     known = {each.target_uid for each in catalogue.boards(context.services)}
     with context.services.store.read() as uow:
         found = uow.registrations.of_kind(_BOARD)
-    return answer([_shown(each, known) for each in found if each.user_id == caller.user_id])
+    return Answer([_shown(each, known) for each in found if each.user_id == caller.user_id])
 
 
 @router.post(
     "/hardware-instances",
     status_code=201,
-    responses=answers(201, shapes.Anything),
     openapi_extra=accepts("BoardIn"),
 )
-def create_board(body: Body, caller: Submitter, context: Ctx) -> Response:
+def create_board(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a board: it gets the ``target_uid`` that its host has to announce."""
     asked = parse(BoardIn, body.tree())
     family = asked.hardware_type_id
@@ -246,19 +243,21 @@ def create_board(body: Body, caller: Submitter, context: Ctx) -> Response:
         _add(uow, made, caller, context.services)
         return made
 
-    return answer(_shown(context.services.store.transact(add), taken), 201)
+    return Answer(_shown(context.services.store.transact(add), taken), 201)
 
 
-@router.delete("/hardware-instances/{inventory_id}", responses=answers(200, shapes.Anything))
-def delete_board(inventory_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.delete("/hardware-instances/{inventory_id}")
+def delete_board(
+    inventory_id: str, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """Forget a board; one that the inventory names stays in the lab."""
     return _unregistered(context, caller, _BOARD, inventory_id, None)
 
 
-@router.get(
-    "/hardware-instances/{inventory_id}/default-config", responses=answers(200, shapes.Anything)
-)
-def default_config(inventory_id: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/hardware-instances/{inventory_id}/default-config")
+def default_config(
+    inventory_id: str, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """An entry of the boards file for a board that you registered, to be filled in."""
     with context.services.store.read() as uow:
         found = uow.registrations.get(_BOARD, inventory_id)
@@ -273,7 +272,7 @@ def default_config(inventory_id: str, caller: Submitter, context: Ctx) -> Respon
             for each in (engines if isinstance(engines, list) else [])
         },
     }
-    return answer({str(found.body["hardware_type_id"]): [entry]})
+    return Answer({str(found.body["hardware_type_id"]): [entry]})
 
 
 def _free_uid(family: str, taken: set[str]) -> str:
@@ -297,38 +296,37 @@ def _shown(board: Registration, known: set[str]) -> JsonObject:
 # --- parameters ---------------------------------------------------------------------------------
 
 
-@router.get("/engine-parameter-types", responses=answers(200, list[str]))
-def parameter_types(caller: Submitter) -> Response:
+@router.get("/engine-parameter-types")
+def parameter_types(caller: Submitter) -> Answer[list[str]]:
     """Types that a parameter may have."""
-    return answer(list(parameters.TYPES))
+    return Answer(list(parameters.TYPES))
 
 
-@router.get("/engine-parameters/all", responses=answers(200, list[shapes.Anything]))
-def list_parameters(caller: Submitter, context: Ctx) -> Response:
+@router.get("/engine-parameters/all")
+def list_parameters(caller: Submitter, context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     """All parameters, the built-in engines' first."""
     with context.services.store.read() as uow:
         found = uow.registrations.of_kind(_PARAMETER)
-    return answer([each.as_json() for each in parameters.BUILT_IN] + [*map(_parameter, found)])
+    return Answer([each.as_json() for each in parameters.BUILT_IN] + [*map(_parameter, found)])
 
 
-@router.get("/engine-parameters", responses=answers(200, list[shapes.Anything]))
-def own_parameters(caller: Submitter, context: Ctx) -> Response:
+@router.get("/engine-parameters")
+def own_parameters(caller: Submitter, context: Ctx) -> Answer[list[shapes.PlatformObject]]:
     """Parameters that you registered; 404 where there are none: the client can't print no rows."""
     with context.services.store.read() as uow:
         found = uow.registrations.of_kind(_PARAMETER)
     own = [_parameter(each) for each in found if each.user_id == caller.user_id]
     if not own:
         raise NotFound("parameter of", caller.user_id)
-    return answer(own)
+    return Answer(own)
 
 
 @router.post(
     "/engine-parameters",
     status_code=201,
-    responses=answers(201, shapes.Anything),
     openapi_extra=accepts("ParameterIn"),
 )
-def create_parameter(body: Body, caller: Submitter, context: Ctx) -> Response:
+def create_parameter(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Register a parameter."""
     return _create_parameter(parse(ParameterIn, body.tree()), caller, context, None)
 
@@ -336,30 +334,32 @@ def create_parameter(body: Body, caller: Submitter, context: Ctx) -> Response:
 @router.post(
     "/engines/{engine}/parameters",
     status_code=201,
-    responses=answers(201, shapes.Anything),
     openapi_extra=accepts("ParameterIn"),
 )
-def create_engine_parameter(engine: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+def create_engine_parameter(
+    engine: str, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """Register a parameter of an engine that you registered."""
     return _create_parameter(parse(ParameterIn, body.tree()), caller, context, engine)
 
 
-@router.get("/engine-parameters/{key}", responses=answers(200, shapes.Anything))
-def show_parameter(key: str, caller: Submitter, context: Ctx) -> Response:
+@router.get("/engine-parameters/{key}")
+def show_parameter(key: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """One parameter."""
     for each in parameters.BUILT_IN:
         if each.key == key:
-            return answer(each.as_json())
+            return Answer(each.as_json())
     with context.services.store.read() as uow:
-        return answer(_parameter(uow.registrations.get(_PARAMETER, key)))
+        return Answer(_parameter(uow.registrations.get(_PARAMETER, key)))
 
 
 @router.patch(
     "/engine-parameters/{key}",
-    responses=answers(200, shapes.Anything),
     openapi_extra=accepts("ParameterChange"),
 )
-def change_parameter(key: str, body: Body, caller: Submitter, context: Ctx) -> Response:
+def change_parameter(
+    key: str, body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """Replace what is said of a parameter; its key stays."""
     _refuse_built_in(key)
     asked = parse(ParameterChange, body.tree())
@@ -372,24 +372,28 @@ def change_parameter(key: str, body: Body, caller: Submitter, context: Ctx) -> R
         uow.registrations.save(saved)
         return saved
 
-    return answer(_parameter(context.services.store.transact(change)))
+    return Answer(_parameter(context.services.store.transact(change)))
 
 
-@router.delete("/engine-parameters/{key}", responses=answers(200, shapes.Anything))
-def delete_parameter(key: str, caller: Submitter, context: Ctx) -> Response:
+@router.delete("/engine-parameters/{key}")
+def delete_parameter(key: str, caller: Submitter, context: Ctx) -> Answer[shapes.PlatformObject]:
     """Forget a parameter."""
     _refuse_built_in(key)
     return _unregistered(context, caller, _PARAMETER, key, None)
 
 
-@router.post("/engines/{engine}/parameters/{key}", responses=answers(200, shapes.Anything))
-def add_parameter(engine: str, key: str, caller: Submitter, context: Ctx) -> Response:
+@router.post("/engines/{engine}/parameters/{key}")
+def add_parameter(
+    engine: str, key: str, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """Say that an engine that you registered takes a parameter of yours."""
     return _linked(engine, key, caller, context, lambda engines: sorted({*engines, engine}))
 
 
-@router.delete("/engines/{engine}/parameters/{key}", responses=answers(200, shapes.Anything))
-def remove_parameter(engine: str, key: str, caller: Submitter, context: Ctx) -> Response:
+@router.delete("/engines/{engine}/parameters/{key}")
+def remove_parameter(
+    engine: str, key: str, caller: Submitter, context: Ctx
+) -> Answer[shapes.PlatformObject]:
     """Say that an engine does not take a parameter any more."""
 
     def without(engines: list[str]) -> list[str]:
@@ -406,7 +410,7 @@ def _linked(
     caller: Caller,
     context: Context,
     change: Callable[[list[str]], list[str]],
-) -> Response:
+) -> Answer[JsonObject]:
     _refuse_built_in(key)
     _refuse_built_in_engine(engine, context.services)
 
@@ -423,12 +427,12 @@ def _linked(
         uow.registrations.save(saved)
         return saved
 
-    return answer(_parameter(context.services.store.transact(work)))
+    return Answer(_parameter(context.services.store.transact(work)))
 
 
 def _create_parameter(
     asked: ParameterIn, caller: Caller, context: Context, engine: str | None
-) -> Response:
+) -> Answer[JsonObject]:
     _refuse_built_in(asked.key)
     if engine is not None:
         _refuse_built_in_engine(engine, context.services)
@@ -469,7 +473,7 @@ def _refuse_built_in_engine(engine: str, services: Services) -> None:
 
 def _registered(
     context: Context, caller: Caller, kind: RegistrationKind, name: str, body: Mapping[str, object]
-) -> Response:
+) -> Answer[JsonObject]:
     now = context.services.clock.now()
     made = Registration(kind=kind, name=name, user_id=caller.user_id, body=body, created_at=now)
 
@@ -479,7 +483,7 @@ def _registered(
 
     context.services.store.transact(add)
     told = {"id": name, "name": name, **body}
-    return answer(_parameter(made) if kind is _PARAMETER else told, 201)
+    return Answer(_parameter(made) if kind is _PARAMETER else told, 201)
 
 
 def _unregistered(
@@ -488,7 +492,7 @@ def _unregistered(
     kind: RegistrationKind,
     name: str,
     check: Callable[[UnitOfWork], None] | None,
-) -> Response:
+) -> Answer[JsonObject]:
     def work(uow: UnitOfWork) -> None:
         _owned(uow, kind, name, caller)
         if check is not None:
@@ -496,7 +500,7 @@ def _unregistered(
         uow.registrations.remove(kind, name)
 
     context.services.store.transact(work)
-    return answer({"id": name, "deleted": True})
+    return Answer({"id": name, "deleted": True})
 
 
 def _owned(uow: UnitOfWork, kind: RegistrationKind, name: str, caller: Caller) -> Registration:

@@ -9,14 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import asdict
 
+from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.platform import parameters
+from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.files import Report
-from edgeyard.scheduler.model.wire import JsonObject, failure_to_json, time_to_json, waiting_to_json
+from edgeyard.scheduler.model.wire import JsonObject, time_to_json
 
 STATUSES: Mapping[Status, str] = {
     Status.PENDING: "queued",
@@ -184,20 +187,20 @@ def summary(benchmark: Benchmark) -> JsonObject:
         "created_at": time_to_json(benchmark.submit_time),
         "started_at": time_to_json(benchmark.started_at),
         "ended_at": time_to_json(benchmark.ended_at),
-        **state(benchmark),
+        **asdict(state(benchmark)),
     }
 
 
-def state(benchmark: Benchmark) -> JsonObject:
-    """Where a benchmark is, with why it waits or failed."""
-    return {
-        "id": benchmark.benchmark_id,
-        "status": STATUSES[benchmark.status],
-        "phase": benchmark.phase,
-        "progress": benchmark.progress,
-        "waiting_reason": waiting_to_json(benchmark.waiting),
-        "failure": failure_to_json(benchmark.failure),
-    }
+def state(benchmark: Benchmark) -> shapes.State:
+    """Return the status of a benchmark, with why it waits or failed."""
+    return shapes.State(
+        id=benchmark.benchmark_id,
+        status=STATUSES[benchmark.status],
+        phase=benchmark.phase,
+        progress=benchmark.progress,
+        waiting_reason=views.waiting_reason(benchmark.waiting),
+        failure=views.failure(benchmark.failure),
+    )
 
 
 def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> JsonObject:
@@ -205,22 +208,22 @@ def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> Json
 
     Times are in seconds and shares in per cent there; ``edgeyard`` holds our own report.
     """
-    told = stored.report
-    board, training = _table(told, "board"), _table(told, "training")
-    load = _table(told, "load")
-    ram, peak = _number(board, "ram_bytes"), _number(told, "ram_peak")
+    own = stored.report
+    board, training = views.table(own, "board"), views.table(own, "training")
+    load = views.table(own, "load")
+    ram, peak = views.number(board, "ram_bytes"), views.number(own, "ram_peak")
     share = 100.0 * peak / ram if ram and peak is not None else None
-    engine, count = told.get("inference_engine"), told.get("nb_inference")
+    engine, count = own.get("inference_engine"), own.get("nb_inference")
     found: JsonObject = {
         "version": "1",
-        "date": _date(told.get("date")),
-        "target": told.get("target"),
-        "target_id": told.get("target_id"),
-        "version_tag": told.get("version_tag"),
+        "date": _date(own.get("date")),
+        "target": own.get("target"),
+        "target_id": own.get("target_id"),
+        "version_tag": own.get("version_tag"),
         "inference_engine": engine,
         "train_engine": engine if training else None,
         "model_file_name": benchmark.description.model,
-        "benchmark_type": told.get("benchmark_type"),
+        "benchmark_type": own.get("benchmark_type"),
         "nb_infernece": count,
         "nb_inference": count,
         "ram_size": ram,
@@ -228,37 +231,37 @@ def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> Json
         "ram_peak_usage": share,
         "flash_size": None,
         "flash_usage": None,
-        "load_cpu": told.get("load_cpu"),
+        "load_cpu": own.get("load_cpu"),
         "load_accelerator": None,
-        "temperature": told.get("temperature"),
+        "temperature": own.get("temperature"),
         "ambiant_temperature": None,
-        "power_consumption": told.get("power_consumption"),
+        "power_consumption": own.get("power_consumption"),
         "enery_efficiency": None,
         "FLOPs": None,
-        "inference_latency": _latency(_table(told, "inference_latency"), latencies),
-        "load_time": _seconds(_number(load, "cold_ms")),
-        "throughput": told.get("throughput_per_s"),
-        "model_size": _table(told, "model").get("size_bytes"),
+        "inference_latency": _latency(views.table(own, "inference_latency"), latencies),
+        "load_time": _seconds(views.number(load, "cold_ms")),
+        "throughput": own.get("throughput_per_s"),
+        "model_size": views.table(own, "model").get("size_bytes"),
         "nb_parameters_model": None,
-        "accuracy": _number(_table(told, "accuracy"), "top1"),
+        "accuracy": views.number(views.table(own, "accuracy"), "top1"),
         "loss_train": _curve(training.get("epoch_losses")),
         "loss_test": _curve(training.get("validation_losses")),
         "accuracy_test": _curve(training.get("validation_accuracy")),
         "trained": training.get("trained"),
         "status": STATUSES[benchmark.status],
-        "failure": failure_to_json(benchmark.failure),
-        "verdict": told.get("verdict"),
-        "edgeyard": dict(told),
+        "failure": views.failure(benchmark.failure),
+        "verdict": own.get("verdict"),
+        "edgeyard": dict(own),
     }
     return found
 
 
-def _latency(told: Mapping[str, object], file: Path | None) -> JsonObject | None:
-    if not told:
+def _latency(latency: Mapping[str, object], file: Path | None) -> JsonObject | None:
+    if not latency:
         return None
     names = ("mean", "std", "min", "max", "p50", "p90", "p99")
-    found: JsonObject = {name: _seconds(_number(told, name)) for name in names}
-    return found | {"unit": "s", "count": told.get("count"), "values": _values(file)}
+    found: JsonObject = {name: _seconds(views.number(latency, name)) for name in names}
+    return found | {"unit": "s", "count": latency.get("count"), "values": _values(file)}
 
 
 def _values(file: Path | None) -> list[float] | None:
@@ -292,16 +295,6 @@ def _date(text: object) -> str | None:
 
 def _seconds(milliseconds: float | None) -> float | None:
     return None if milliseconds is None else milliseconds / 1e3
-
-
-def _table(told: Mapping[str, object], key: str) -> Mapping[str, object]:
-    value = told.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _number(told: Mapping[str, object], key: str) -> int | float | None:
-    value = told.get(key)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def error_log(benchmark: Benchmark, failures: Sequence[str]) -> str:
