@@ -27,7 +27,6 @@ from edgeyard.scheduler.store.rows import (
 from edgeyard.scheduler.store.tables import IS_REPEATABLE, LIVE_STATES, attempts, outcomes
 from edgeyard.scheduler.store.transaction import Transaction, among
 
-_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 _KEY = ("benchmark_id", "number")
 _STATE = (
     select(attempts.c.state, attempts.c.version, attempts.c.job_id)
@@ -176,21 +175,16 @@ class SqlAttempts(Attempts):
         return [self._read(row) for row in self._tx.rows(_OF, {"id": benchmark_id})]
 
     def last_numbers(self, benchmark_ids: Sequence[str]) -> Mapping[str, int]:
-        found: dict[str, int] = {}
-        for start in range(0, len(benchmark_ids), _CHUNK):
-            ids = list(benchmark_ids[start : start + _CHUNK])
-            for row in self._tx.rows(_LAST_NUMBERS, {"ids": ids}):
-                found[cast(str, row["benchmark_id"])] = cast(int, row["last"])
-        return found
+        return {
+            cast(str, row["benchmark_id"]): cast(int, row["last"])
+            for row in self._tx.rows_of(_LAST_NUMBERS, benchmark_ids)
+        }
 
     def live(self, job_ids: Sequence[str] | None = None) -> Sequence[Attempt]:
         if job_ids is None:
             return [self._read(row) for row in self._tx.rows(_LIVE)]
         self._lock_owners(job_ids)
-        found: list[Attempt] = []
-        for start in range(0, len(job_ids), _CHUNK):
-            ids = list(job_ids[start : start + _CHUNK])
-            found += [self._read(row) for row in self._tx.rows(_LIVE_OF, {"ids": ids})]
+        found = [self._read(row) for row in self._tx.rows_of(_LIVE_OF, job_ids)]
         return sorted(found, key=lambda attempt: attempt.created_at)
 
     def live_versions(self) -> Mapping[str, int]:
@@ -215,11 +209,8 @@ class SqlAttempts(Attempts):
     def _lock_owners(self, job_ids: Sequence[str]) -> None:
         if not self._tx.locks:
             return
-        owners: list[str] = []
-        for start in range(0, len(job_ids), _CHUNK):
-            rows = self._tx.rows(_OWNERS, {"ids": list(job_ids[start : start + _CHUNK])})
-            owners += [cast(str, row["benchmark_id"]) for row in rows]
-        self._tx.lock(owners)
+        owners = self._tx.rows_of(_OWNERS, job_ids)
+        self._tx.lock(cast(str, row["benchmark_id"]) for row in owners)
 
     def is_empty(self) -> bool:
         return self._tx.row(_ANY) is None

@@ -54,8 +54,6 @@ from edgeyard.scheduler.store.tables import (
 )
 from edgeyard.scheduler.store.transaction import Transaction, among
 
-_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
-
 _WITH_BODY = select(benchmarks, tables.descriptions.c.body).join(tables.descriptions)
 _GET = _WITH_BODY.where(benchmarks.c.benchmark_id == bindparam("id"))
 _FILES = (
@@ -244,13 +242,10 @@ class SqlBenchmarks(Benchmarks):
 
     def unchanged(self, seen: Sequence[Benchmark]) -> frozenset[str]:
         self._tx.lock(benchmark.benchmark_id for benchmark in seen)
-        found: set[str] = set()
-        for start in range(0, len(seen), _CHUNK):
-            version_by_id = {each.benchmark_id: each.version for each in seen[start:][:_CHUNK]}
-            rows = self._tx.rows(_VERSIONS, {"ids": list(version_by_id)})
-            stored = {cast(str, row["benchmark_id"]): row["version"] for row in rows}
-            found |= {key for key, version in stored.items() if version_by_id[key] == version}
-        return frozenset(found)
+        version_by_id = {each.benchmark_id: each.version for each in seen}
+        rows = self._tx.rows_of(_VERSIONS, list(version_by_id))
+        stored = {cast(str, row["benchmark_id"]): row["version"] for row in rows}
+        return frozenset(key for key, version in stored.items() if version_by_id[key] == version)
 
     def live_versions(self) -> Mapping[str, int]:
         return {
@@ -268,11 +263,7 @@ class SqlBenchmarks(Benchmarks):
 
     def get_many(self, benchmark_ids: Sequence[str]) -> Sequence[Benchmark]:
         self._tx.lock(benchmark_ids)
-        found: list[Benchmark] = []
-        for start in range(0, len(benchmark_ids), _CHUNK):
-            ids = benchmark_ids[start : start + _CHUNK]
-            found += self._with_files(self._tx.rows(_GET_MANY, {"ids": list(ids)}))
-        return found
+        return self._with_files(self._tx.rows_of(_GET_MANY, benchmark_ids))
 
     def page(
         self, which: BenchmarkFilter, *, limit: int, cursor: str | None, skip: int = 0
@@ -343,9 +334,8 @@ class SqlBenchmarks(Benchmarks):
 
     def _with_files(self, rows: Sequence[Row]) -> list[Benchmark]:
         files: dict[object, list[BenchmarkFile]] = {row["benchmark_id"]: [] for row in rows}
-        if files:
-            for row in self._tx.rows(_FILES_OF_MANY, {"ids": list(files)}):
-                files[row["benchmark_id"]].append(file_of(row))
+        for row in self._tx.rows_of(_FILES_OF_MANY, list(files)):
+            files[row["benchmark_id"]].append(file_of(row))
         return [
             self._progress.on_benchmark(benchmark_of(row, files[row["benchmark_id"]]))
             for row in rows

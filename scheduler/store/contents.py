@@ -26,7 +26,7 @@ from edgeyard.scheduler.store.tables import (
     schedules,
     user_files,
 )
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.transaction import Transaction, among
 
 _GRANT = (
     select(grants)
@@ -95,9 +95,8 @@ _DROP_RESULTS = (
     .where(result_files.c.benchmark_id == bindparam("id"))
     .returning(result_files)
 )
+_REPORTS_OF_MANY = select(reports).where(among(reports.c.benchmark_id))
 _OWNER = select(benchmarks.c.user_id).where(benchmarks.c.benchmark_id == bindparam("id"))
-
-_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
 
 
 class SqlFiles(Files):
@@ -238,12 +237,7 @@ class SqlFiles(Files):
         return [report_of(row) for row in self._tx.rows(query)]
 
     def reports_of_many(self, benchmark_ids: Sequence[str]) -> Sequence[Report]:
-        found: list[Report] = []
-        for start in range(0, len(benchmark_ids), _CHUNK):
-            ids = benchmark_ids[start : start + _CHUNK]
-            query = select(reports).where(reports.c.benchmark_id.in_(ids))
-            found += [report_of(row) for row in self._tx.rows(query)]
-        return found
+        return [report_of(row) for row in self._tx.rows_of(_REPORTS_OF_MANY, benchmark_ids)]
 
     def referenced(self, sha256: str) -> bool:
         self._tx.lock_names(exclusively=True)

@@ -149,13 +149,14 @@ class SqlStore(Store):
         self._runs = RunCache()
         self._progress = ProgressBuffer(self._write_ticks)
         parsed = _parsed(url)
+        path = Path(parsed.database or "db")
         self._turns = WriteQueue(wait_s) if parsed.get_backend_name() == "sqlite" else None
-        self._ballast = Ballast(Path(parsed.database or "db").with_suffix(".ballast"), 0)
+        self._ballast = Ballast(
+            path.with_suffix(".ballast"), 0 if self._turns is None else ballast_bytes
+        )
         if self._turns is not None:
-            path = Path(parsed.database or "").with_suffix(".ballast")
-            self._ballast = Ballast(path, ballast_bytes)
             self._ballast.release_where_full()
-            _close_to_others(Path(parsed.database or ""))
+            _restrict_access(path)
             self._reader = _sqlite(parsed, wait_s, writes=False)
             self._writer = _sqlite(parsed, wait_s, writes=True)
         else:
@@ -389,15 +390,15 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
     return engine
 
 
-def _close_to_others(path: Path) -> None:
-    """Let nobody but its owner read the file; SQLite gives its logs the same rights."""
+def _restrict_access(path: Path) -> None:
+    """Let only the owner read the file; SQLite gives its logs the same permissions."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         if stat.S_IMODE(path.stat().st_mode) != 0o600:
             path.chmod(0o600)
-    except OSError as error:  # where it can't be used at all, SQLite says so in a moment
+    except OSError as error:  # SQLite reports a file that cannot be used at all
         logger.warning(
-            "the database's rights can't be set",
+            "the permissions of the database could not be set",
             extra={"event": "store.rights", "cause": error.strerror},
         )
 

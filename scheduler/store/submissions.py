@@ -14,16 +14,15 @@ from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 from edgeyard.scheduler.ports import Campaigns, Schedules
 from edgeyard.scheduler.store.rows import flat_row, schedule_of, schedule_row
 from edgeyard.scheduler.store.tables import benchmarks, campaigns, schedules
-from edgeyard.scheduler.store.transaction import Transaction
-
-_CHUNK = 5_000  # ids in one statement; SQLite takes 32,766 values at most
+from edgeyard.scheduler.store.transaction import Transaction, among
 
 _STARTED = select(campaigns.c.campaign_id).where(
     # a list, not "<> pending", so that each campaign is a few steps in its index
     exists().where(
         benchmarks.c.campaign_id == campaigns.c.campaign_id,
         benchmarks.c.status.in_([status.value for status in Status if status != Status.PENDING]),
-    )
+    ),
+    among(campaigns.c.campaign_id),
 )
 
 
@@ -44,14 +43,8 @@ class SqlCampaigns(Campaigns):
         return Campaign(**cast("dict[str, Any]", dict(row)))
 
     def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:
-        found: set[str] = set()
-        for start in range(0, len(campaign_ids), _CHUNK):
-            ids = campaign_ids[start : start + _CHUNK]
-            found.update(
-                cast(str, row["campaign_id"])
-                for row in self._tx.rows(_STARTED.where(campaigns.c.campaign_id.in_(ids)))
-            )
-        return frozenset(found)
+        rows = self._tx.rows_of(_STARTED, campaign_ids)
+        return frozenset(cast(str, row["campaign_id"]) for row in rows)
 
 
 class SqlSchedules(Schedules):

@@ -65,7 +65,7 @@ _POSTGRES_DISK_FULL = "53100"
 _POSTGRES_RETRIED = frozenset({"40001", "40P01"})
 """Serialization failure and deadlock: the transaction is undone, and another try helps."""
 
-_LOCKED_TOGETHER = 5_000  # ids in one statement
+_IDS_AT_ONCE = 5_000  # in one statement; SQLite accepts 32,766 values
 _NAMES_LOCK = 0x65647966
 _FLUSH_LOCK = 0x65647965  # any number that nothing else locks in our database
 
@@ -227,8 +227,7 @@ class Transaction:
         if not self.locks:
             return
         new = sorted(set(benchmark_ids) - self._locked)
-        for start in range(0, len(new), _LOCKED_TOGETHER):
-            self.rows(_LOCK, {"ids": new[start : start + _LOCKED_TOGETHER]})
+        self.rows_of(_LOCK, new)
         self._locked.update(new)
 
     def lock_names(self, *, exclusively: bool = False) -> None:
@@ -274,6 +273,13 @@ class Transaction:
             return cast(
                 "Sequence[Row]", self._connection.execute(statement, values).mappings().all()
             )
+
+    def rows_of(self, statement: Executable, ids: Sequence[object]) -> list[Row]:
+        """Return the rows of a statement with a condition `among`, for any number of ids."""
+        found: list[Row] = []
+        for start in range(0, len(ids), _IDS_AT_ONCE):
+            found += self.rows(statement, {"ids": list(ids[start : start + _IDS_AT_ONCE])})
+        return found
 
     def columns(self, statement: Executable, values: Row | None = None) -> list[list[Any]]:
         """All rows as columns of what the driver returns; none where there are no rows."""
