@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def preview(
     session: Session, description: Mapping[str, object], upload: Callable[[Path], UploadedFile]
 ) -> None:
-    """Show what would happen; exit with 2 if a benchmark could never be placed."""
+    """Show what would happen; exit with 2 if a benchmark is infeasible."""
     answers = session.client.preview(description, upload=upload)
     for warning in dict.fromkeys(plain(text) for one in answers for text in _warnings(one)):
         session.report(f"warning: {warning}")

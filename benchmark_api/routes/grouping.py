@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from edgeyard.errors import EdgeyardError, Unavailable
 from edgeyard.scheduler.ports import Store, UnitOfWork
 
-MOST = 64
+MAX_GROUP = 64
 """Changes of one transaction: the first waits for the last of them."""
 
 _View = TypeVar("_View")
@@ -69,7 +69,7 @@ class GroupCommit(Generic[_View]):
 
     def _lead(self) -> None:
         with self._lock:
-            group = [self._waiting.popleft() for _ in range(min(MOST, len(self._waiting)))]
+            group = [self._waiting.popleft() for _ in range(min(MAX_GROUP, len(self._waiting)))]
         try:
             self._commit(group)
         finally:

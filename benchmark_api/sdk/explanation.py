@@ -25,7 +25,7 @@ class BoardVerdict:
 
     Attributes:
         reason: None where the board fits and is free.
-        never: It can't ever run it as it is described.
+        never: It can never run the benchmark as described.
         score: In [0, 1]; None where it was filtered out.
         scores: By scorer; None where a scorer abstained.
         weighted: What each makes of it; None as before.
@@ -46,7 +46,7 @@ class Explanation:
 
     Attributes:
         rank: Place in the queue, from 0.
-        never_ahead: How many before it can't ever run as they are: they hold nobody up.
+        never_ahead: Number of benchmarks ahead of it that no board can run; they delay no others.
         priority_parts: Terms of the priority, in points.
         chosen_uid: The board; None when it waits.
         binding: How strictly the job was bound to it; None when it waits.

@@ -159,7 +159,7 @@ def _run(client: Client, networks: Sequence[str]) -> list[str]:
 
 
 class _Ends:
-    """Progress for who reads a log: a line for each benchmark that ended."""
+    """Show progress in a log: one line for each benchmark that has ended."""
 
     def __init__(self) -> None:
         self._ended: set[str] = set()
@@ -208,7 +208,7 @@ def _report_latency(client: Client, submitted: Mapping[tuple[str, str], Benchmar
     out.print(table)
     out.print(
         "Boards are [bold]emulated[/]: slices of this machine by threads and CPU affinity; every "
-        "number is measured.\n~ suspect, ! invalid: how far to trust the number, told with it"
+        "number is measured.\n~ suspect, ! invalid: how far to trust the number"
         + (":" if notes else ".")
     )
     for note in list(notes)[:4]:
@@ -222,7 +222,7 @@ def _report_accuracy(client: Client, submitted: Benchmark) -> list[str]:
     if found.accuracy is None:
         return [f"the TYPE2 benchmark is {found.status}: {_why(client, submitted)}"]
     out.print(
-        f"TYPE2: [bold]{found.accuracy:.1%}[/] of {_rows(found)} handwritten digits told right by "
+        f"TYPE2: [bold]{found.accuracy:.1%}[/] of {_rows(found)} handwritten digits recognised by "
         f"digits.onnx ({_p50(found)} each) on {client.benchmark(submitted).target_uid}\n"
     )
     return [] if found.accuracy > 0.8 else [f"an accuracy of {found.accuracy:.1%} is too low"]

@@ -1,4 +1,4 @@
-"""Boards that are set aside for their bad record."""
+"""Boards that are not in quarantine."""
 
 from __future__ import annotations
 
