@@ -242,6 +242,7 @@ def build(settings: Settings, port: int) -> System:
                 refresher=refresher,
                 render=render,
                 cycle=cycle,
+                past=past,
                 explanations=Explanations(its_store, plugins, clock, lambda: cycle.latest),
                 forecaster=Forecaster(cycle, its_store, clock, metrics.observe),
                 dispatcher=dispatcher,

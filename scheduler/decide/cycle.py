@@ -19,6 +19,7 @@ from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
+from edgeyard.scheduler.decide.pins import PinVerdict
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
 from edgeyard.scheduler.decide.queue import build_queue, order_queue
@@ -62,7 +63,8 @@ class CycleResult:
     def __init__(self, decided: Decisions) -> None:
         self.decided = decided
         self._explainer = Explainer(decided)
-        self.waiting: Mapping[str, WaitReason] = WaitingReasons(decided)
+        self._reasons = WaitingReasons(decided)
+        self.waiting: Mapping[str, WaitReason] = self._reasons
         self.placements: tuple[Placement, ...] = _placements(decided)
         self.preemptions: tuple[Preemption, ...] = decided.preempted.preemptions
         self.faults: tuple[Fault, ...] = tuple(decided.runner.faults)
@@ -95,6 +97,14 @@ class CycleResult:
             KeyError: It is none of this cycle's.
         """
         return int(self.decided.priorities.values[self.decided.row_of_id[benchmark_id]])
+
+    def pin_verdict(self, benchmark_id: str) -> PinVerdict | None:
+        """Judge a benchmark that waits; None: it is not pinned, or no board could ever run it.
+
+        Raises:
+            KeyError: It does not wait in this cycle.
+        """
+        return self._reasons.pin_verdict(benchmark_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """Everything about one benchmark.

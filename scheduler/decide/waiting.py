@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.decisions import Decisions
+from edgeyard.scheduler.decide.pins import PinVerdict, explained, pin_verdict
 from edgeyard.scheduler.framework.batch import NOBODY
 from edgeyard.scheduler.model import waiting_reasons
 from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
@@ -34,10 +35,32 @@ class WaitingReasons(Mapping[str, WaitReason]):
             yield decided.pending[job].benchmark_id
 
     def __getitem__(self, benchmark_id: str) -> WaitReason:
+        job = self._job(benchmark_id)
+        verdict = self._pin_verdict(job)
+        pin = self._decided.pending[job].pin
+        if verdict is None or pin is None:
+            return self._of(job)
+        return explained(pin, verdict)
+
+    def pin_verdict(self, benchmark_id: str) -> PinVerdict | None:
+        """Judge a benchmark that waits; None: it is not pinned, or no board could ever run it.
+
+        Raises:
+            KeyError: It does not wait in this cycle.
+        """
+        return self._pin_verdict(self._job(benchmark_id))
+
+    def _job(self, benchmark_id: str) -> int:
         job = self._decided.row_of_id[benchmark_id]
         if self._decided.placed(job):
             raise KeyError(benchmark_id)
-        return self._of(job)
+        return job
+
+    def _pin_verdict(self, job: int) -> PinVerdict | None:
+        pin = self._decided.pending[job].pin
+        if pin is None or self._decided.never[int(self._decided.batch.class_of_job[job])]:
+            return None
+        return pin_verdict(pin, self._of(job))
 
     def _of(self, job: int) -> WaitReason:
         decided = self._decided

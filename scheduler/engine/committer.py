@@ -10,16 +10,17 @@ from functools import partial
 from typing import TypeVar
 
 from edgeyard.errors import ConcurrentUpdate, Conflict
+from edgeyard.scheduler.decide.pins import PinnedBoard, PinVerdict
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.cycle_outcome import PolicyTurn
 from edgeyard.scheduler.engine.decider import Decision, PolicySeats
-from edgeyard.scheduler.engine.pins import Pins, PinView
+from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.queue_cache import QueueCache
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
 from edgeyard.scheduler.model.benchmark import Benchmark, Status, WaitReason
-from edgeyard.scheduler.model.cycle_record import CycleRecord, ExplainingCycle
+from edgeyard.scheduler.model.cycle_record import CycleRecord
 from edgeyard.scheduler.model.decision import CycleInput, Placement, Preemption
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork
 
@@ -53,7 +54,7 @@ class Committer:
         store: Store,
         cache: QueueCache,
         scorekeeper: Scorekeeper,
-        pins: Pins,
+        pins: PinTimers,
         clock: Clock,
         max_run_s: float,
     ) -> None:
@@ -133,18 +134,16 @@ class Committer:
             if seats.own and not seats.decides(decision.policy, benchmark_id):
                 continue
             benchmark = live[benchmark_id].benchmark
-            pin = PinView(waiting=found)
-            if benchmark_id not in result.never:
-                pin = self._pins.look(benchmark, found)
-            if pin.over:
-                timeouts[benchmark_id] = found
-            if pin.since != benchmark.unavailable_since:
-                since[benchmark_id] = pin.since
-            waiting[benchmark_id] = pin.waiting
-            reason = (pin.waiting, result.priority(benchmark_id))
+            verdict = result.pin_verdict(benchmark_id)
+            unavailable_since = self._unavailable_since(benchmark, verdict)
+            if verdict is not None and verdict.timed_out:
+                timeouts[benchmark_id] = verdict.reason
+            if unavailable_since != benchmark.unavailable_since:
+                since[benchmark_id] = unavailable_since
+            waiting[benchmark_id] = found
+            reason = (found, result.priority(benchmark_id))
             if self._explained.get(benchmark_id) != reason or benchmark_id in since:
                 new_reasons[benchmark_id] = reason
-        self._pins.forget_all_but(live)
         return PolicyTurn(
             policy=decision.policy,
             given=decision.given,
@@ -154,6 +153,19 @@ class Committer:
             pin_timeouts=timeouts,
             unavailable_since=since,
         )
+
+    def _unavailable_since(
+        self, benchmark: Benchmark, verdict: PinVerdict | None
+    ) -> datetime | None:
+        """Return since when the board that a benchmark names is unavailable; None: it is not."""
+        if verdict is None:
+            return None
+        if verdict.board is PinnedBoard.AVAILABLE:
+            self._pins.available(benchmark.benchmark_id)
+            return None
+        if verdict.board is PinnedBoard.UNKNOWN:
+            return benchmark.unavailable_since
+        return benchmark.unavailable_since or self._clock.now()
 
     def _has_news(self, turn: PolicyTurn, decision: Decision) -> bool:
         result = decision.result
@@ -261,10 +273,7 @@ class Committer:
             waits.append((replace(known, unavailable_since=since), waiting, priority))
         waiting_now = lifecycle.wait(uow, waits, now)
         for benchmark in waiting_now:
-            waiting, _ = part[benchmark.benchmark_id]
-            own = waiting == turn.result.waiting[benchmark.benchmark_id]
-            explained = ExplainingCycle(seq=turn.seq, waiting=None if own else waiting)
-            uow.cycles.explain(benchmark.benchmark_id, explained)
+            uow.cycles.explain(benchmark.benchmark_id, turn.seq)
         for benchmark_id, waiting in turn.pin_timeouts.items() if first else ():
             current = uow.benchmarks.get(benchmark_id)
             if current.status is Status.PENDING and not current.unpinned:
@@ -283,7 +292,7 @@ class Committer:
             wanted.append((benchmark, _attempt(benchmark, placement, number, now)))
         prepared = lifecycle.prepare(uow, wanted, now, max_run_s=self._max_run_s)
         for _, attempt in prepared:
-            uow.cycles.explain(attempt.benchmark_id, ExplainingCycle(seq=seq))
+            uow.cycles.explain(attempt.benchmark_id, seq)
             logger.info(
                 "benchmark placed",
                 extra={

@@ -10,7 +10,7 @@ from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.engine.committer import Committer
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyTurn, QueueView
 from edgeyard.scheduler.engine.decider import Decider, PolicySeats
-from edgeyard.scheduler.engine.pins import Pins
+from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.plugin_lock import with_lock
 from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
 from edgeyard.scheduler.engine.queue_cache import QueueCache
@@ -66,7 +66,8 @@ class Cycle:
         self._policies = policies
         self._seats = PolicySeats(active=LoadedPolicy(policy=policy, plugins=with_lock(plugins)))
         self._scorekeeper = Scorekeeper()
-        self._cache = QueueCache(clock, start_lead_s)
+        pins = PinTimers(pin_grace_s, clock)
+        self._cache = QueueCache(clock, pins, start_lead_s)
         self._decider = Decider(
             store,
             refresher.twin,
@@ -76,9 +77,7 @@ class Cycle:
             clock,
             max_run_s,
         )
-        self._committer = Committer(
-            store, self._cache, self._scorekeeper, Pins(pin_grace_s, clock), clock, max_run_s
-        )
+        self._committer = Committer(store, self._cache, self._scorekeeper, pins, clock, max_run_s)
         self.latest: CycleOutcome | None = None
 
     def run(self) -> CycleOutcome:

@@ -62,10 +62,9 @@ class Explanations:
             ConfigError: A plugin of the cycle's policy is no longer installed.
         """
         with self._store.read() as uow:
-            explained = uow.cycles.explanation(benchmark_id)
+            seq = uow.cycles.explaining_cycle(benchmark_id)
         with self._lock:
-            found = self._result(explained.seq).explanation(benchmark_id)
-        return found if explained.waiting is None else replace(found, waiting=explained.waiting)
+            return self._result(seq).explanation(benchmark_id)
 
     def _result(self, seq: int) -> CycleResult:
         """A recorded cycle; whoever asks holds the lock."""
@@ -123,7 +122,7 @@ class Explanations:
         """
         until_s = self._clock.monotonic_s() + CHANGES_S
         with self._store.read() as uow:
-            since = uow.cycles.explanation(benchmark_id).seq
+            since = uow.cycles.explaining_cycle(benchmark_id)
             if uow.benchmarks.get(benchmark_id).status is not Status.PENDING:
                 return None
         then = self._waiting_in(benchmark_id, since)

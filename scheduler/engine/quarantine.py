@@ -64,20 +64,20 @@ class QuarantineController:
         boards: Callable[[], Sequence[BoardView]],
         clock: Clock,
         observe: Observe,
-        past: PastRuns | None = None,
+        past: PastRuns,
     ) -> None:
         """Nothing is read before `run`.
 
         Args:
             boards: Every board as the twin knows it now.
-            past: Ended attempts; None: within the usual bounds.
+            past: Ended attempts, which it shares with the cycle.
         """
         self._store = store
         self._files = files
         self._boards = boards
         self._clock = clock
         self._observe = observe
-        self._past = past or PastRuns()
+        self._past = past
         self._judged: object = None
 
     def run(self) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from edgeyard.scheduler.clock import Stopwatches
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.engine.downloads import Download
+from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.retry import FREE_LOSSES, past_decisions
 from edgeyard.scheduler.framework.batch_builder import kind_of
 from edgeyard.scheduler.model import waiting_reasons
@@ -60,14 +61,16 @@ class QueueCache:
         live: Benchmarks that wait or run, by id; replaced as a whole.
     """
 
-    def __init__(self, clock: Clock, start_lead_s: float = 0.0) -> None:
+    def __init__(self, clock: Clock, pins: PinTimers, start_lead_s: float = 0.0) -> None:
         """Read nothing before `reload`.
 
         Args:
             clock: Tells what is due.
+            pins: Measures the grace times of pinned benchmarks.
             start_lead_s: How long before its start time a benchmark may be handed to the cluster.
         """
         self._clock = clock
+        self._pins = pins
         self._start_lead = timedelta(seconds=start_lead_s)
         self._attempts: Mapping[str, Attempt] = {}
         self._waits: Stopwatches[str] = Stopwatches(clock)
@@ -85,7 +88,13 @@ class QueueCache:
         for benchmark in uow.benchmarks.get_many(changed):
             earlier = _earlier_attempts(uow, benchmark)
             live[benchmark.benchmark_id] = self._live_benchmark(benchmark, earlier)
+        for benchmark_id, known in live.items():
+            if known.pending.target_uid is not None:
+                pin = self._pins.grace_of(known.benchmark)
+                if pin != known.pending.pin:
+                    live[benchmark_id] = replace(known, pending=replace(known.pending, pin=pin))
         self.live = live  # one assignment: previews read it on other threads
+        self._pins.retain(live)
         self._waits.retain(live.__contains__)
 
     def update(self, benchmarks: Sequence[Benchmark]) -> None:

@@ -62,6 +62,7 @@ from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
 from edgeyard.scheduler.model.quotas import Quotas
 from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UrlFetcher
+from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.comparison import Comparison
 from edgeyard.scheduler.twin.twin import BoardView
 
@@ -115,6 +116,7 @@ class EngineParts:
     refresher: TwinRefresher
     render: RenderSettings
     cycle: Cycle
+    past: PastRuns
     explanations: Explanations
     forecaster: Forecaster
     dispatcher: Dispatcher
@@ -150,7 +152,7 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._event_metrics = EventMetrics(parts.store, parts.observe)
         self._warden = QuarantineController(
-            parts.store, parts.files, self.boards, parts.clock, parts.observe
+            parts.store, parts.files, self.boards, parts.clock, parts.observe, parts.past
         )
         self._submission_forecaster = SubmissionForecaster(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scale

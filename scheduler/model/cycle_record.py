@@ -8,7 +8,6 @@ from datetime import datetime
 
 import zstandard
 
-from edgeyard.scheduler.model.benchmark import WaitReason
 from edgeyard.scheduler.model.history import History
 
 OUTCOME = "outcome"
@@ -53,15 +52,3 @@ class CycleHead:
     digest: str
     shadow_of: int | None
     size_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainingCycle:
-    """Which cycle explains a benchmark.
-
-    Attributes:
-        waiting: Reason that was shown instead of the cycle's own; None: the cycle's own.
-    """
-
-    seq: int
-    waiting: WaitReason | None = None

@@ -14,10 +14,30 @@ from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
     Binding,
     Constraint,
+    IfUnavailable,
     WaitingReason,
     WaitReason,
 )
 from edgeyard.scheduler.model.knowledge import Knowledge, RunKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinGrace:
+    """What happens to a benchmark that names a board while that one is unavailable.
+
+    Attributes:
+        if_unavailable: What its owner wants after the grace time.
+        grace_s: The grace time, seconds.
+        is_due: Its stated start has come: from then on a busy board counts as unavailable too.
+        is_over: The grace time has passed since the board became unavailable.
+        is_notified: The event of that has been recorded already.
+    """
+
+    if_unavailable: IfUnavailable
+    grace_s: float
+    is_due: bool = False
+    is_over: bool = False
+    is_notified: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +58,8 @@ class PendingBenchmark:
         budget: Maximum cost in credits; None: no limit of its own.
         probe: Edgeyard submitted it to test a board in quarantine.
         model_bytes: Size of its model file; None until it is known.
+        pin: Of a benchmark that runs on ``target_uid`` alone; None: it is not pinned, or nobody
+            waits for it yet.
     """
 
     benchmark_id: str
@@ -67,6 +89,7 @@ class PendingBenchmark:
     budget: float | None = None
     probe: bool = False
     model_bytes: int | None = None
+    pin: PinGrace | None = None
 
     @property
     def has_own_policy(self) -> bool:
@@ -93,6 +116,7 @@ PER_BENCHMARK = frozenset(
         "resting",
         "job_completion_threshold",
         "model_bytes",
+        "pin",
     }
 )
 """Fields of `PendingBenchmark` that do not separate classes: filters and scorers do not depend on

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Protocol
 
-from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, ExplainingCycle
+from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
 
 
 class Cycles(Protocol):
@@ -50,12 +50,12 @@ class Cycles(Protocol):
         """Return cycles that took effect, with numbers from ``since`` on, newest first."""
         ...
 
-    def explain(self, benchmark_id: str, explained: ExplainingCycle) -> None:
+    def explain(self, benchmark_id: str, seq: int) -> None:
         """Record that a cycle explains a benchmark from now on."""
         ...
 
-    def explanation(self, benchmark_id: str) -> ExplainingCycle:
-        """Return which cycle explains a benchmark.
+    def explaining_cycle(self, benchmark_id: str) -> int:
+        """Return the number of the cycle that explains a benchmark.
 
         Raises:
             NotFound: No cycle has considered it yet.

@@ -11,8 +11,7 @@ from typing import cast
 from sqlalchemy import Select, bindparam, func, insert, select
 
 from edgeyard.errors import NotFound
-from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
-from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord, ExplainingCycle
+from edgeyard.scheduler.model.cycle_record import CycleHead, CycleRecord
 from edgeyard.scheduler.model.history import History, PastRunColumns
 from edgeyard.scheduler.ports import Cycles
 from edgeyard.scheduler.store.rows import PAST_RUN_COLUMNS, past_runs_of
@@ -155,27 +154,14 @@ class SqlCycles(Cycles):
         rows = self._tx.rows(wanted.order_by(cycles.c.seq.desc()).limit(limit))
         return [CycleHead(**row) for row in rows]  # type: ignore[arg-type]
 
-    def explain(self, benchmark_id: str, explained: ExplainingCycle) -> None:
-        waiting = explained.waiting
-        self._tx.add_explanation(
-            {
-                "benchmark_id": benchmark_id,
-                "seq": explained.seq,
-                "reason": None if waiting is None else waiting.reason.value,
-                "sentence": None if waiting is None else waiting.sentence,
-            }
-        )
+    def explain(self, benchmark_id: str, seq: int) -> None:
+        self._tx.add_explanation({"benchmark_id": benchmark_id, "seq": seq})
 
-    def explanation(self, benchmark_id: str) -> ExplainingCycle:
+    def explaining_cycle(self, benchmark_id: str) -> int:
         row = self._tx.row(select(explanations).where(explanations.c.benchmark_id == benchmark_id))
         if row is None:
             raise NotFound("explanation", benchmark_id)
-        waiting = None
-        if row["reason"] is not None:
-            waiting = WaitReason(
-                reason=WaitingReason(cast(str, row["reason"])), sentence=cast(str, row["sentence"])
-            )
-        return ExplainingCycle(seq=cast(int, row["seq"]), waiting=waiting)
+        return cast(int, row["seq"])
 
 
 def _within(since: datetime | None, until: datetime | None) -> Select[tuple[object, ...]]:

@@ -570,8 +570,6 @@ explanations = Table(
     metadata,
     _of_benchmark(primary_key=True),
     Column("seq", BigInteger, nullable=False, index=True),
-    Column("reason", Text),
-    Column("sentence", Text),
 )
 
 cycles = Table(

@@ -24,7 +24,6 @@ from edgeyard.scheduler.model.benchmark import (
     FileRole,
     Status,
 )
-from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.policies import StoredPolicy
 from edgeyard.scheduler.model.rating import PlacementRating, RewardRound, ScorerState
 from edgeyard.scheduler.model.retention import RetentionClass
@@ -118,7 +117,7 @@ def test_what_is_not_there_is_not_found(store: SqlStore) -> None:
             lambda: uow.accounts.save_user(make.a_user("nope")),
             lambda: uow.accounts.token_by_hash("nope"),
             lambda: uow.accounts.save_token(make.a_token("nope")),
-            lambda: uow.cycles.explanation("nope"),
+            lambda: uow.cycles.explaining_cycle("nope"),
             lambda: uow.cycles.get(99),
             lambda: uow.campaigns.get("nope"),
             lambda: uow.schedules.get("nope"),
@@ -671,16 +670,14 @@ def test_the_newest_explanation_of_a_benchmark_is_kept(store: SqlStore) -> None:
     _add(store, make.a_benchmark("b-1"), make.a_benchmark("b-2"))
     with store.write() as uow:
         first, second = uow.cycles.add(make.a_record()), uow.cycles.add(make.a_record())
-        uow.cycles.explain("b-1", ExplainingCycle(seq=first))
-        uow.cycles.explain("b-2", ExplainingCycle(seq=first))
-        uow.cycles.explain("b-1", ExplainingCycle(seq=second))
+        uow.cycles.explain("b-1", first)
+        uow.cycles.explain("b-2", first)
+        uow.cycles.explain("b-1", second)
     with store.write() as uow:
-        uow.cycles.explain("b-2", ExplainingCycle(seq=second, waiting=make.a_waiting()))
+        uow.cycles.explain("b-2", second)
     with store.read() as uow:
-        assert uow.cycles.explanation("b-1") == ExplainingCycle(seq=second)
-        assert uow.cycles.explanation("b-2") == ExplainingCycle(
-            seq=second, waiting=make.a_waiting()
-        )
+        assert uow.cycles.explaining_cycle("b-1") == second
+        assert uow.cycles.explaining_cycle("b-2") == second
 
 
 def test_cycles_come_back_whole_in_their_order(store: SqlStore) -> None:
@@ -855,7 +852,7 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
             record = make.a_record(
                 decided_at=make.at(-200), parts=(("snapshot", b"s"),), outcome=name.encode()
             )
-            uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.add(record)))
+            uow.cycles.explain(name, uow.cycles.add(record))
         uow.log.append(make.an_event("board", benchmark_id=None, at=make.at(-200)))
         for name in ("done", "fresh", "live"):
             uow.log.append(make.an_event(name, benchmark_id=name, at=make.at(200)))
@@ -878,12 +875,12 @@ def test_pruning_drops_what_is_old_and_at_its_end(store: SqlStore) -> None:
         ]  # fmt: skip
         assert uow.log.last_seq() == 7
         for name in ("fresh", "live"):
-            record = uow.cycles.get(uow.cycles.explanation(name).seq)
+            record = uow.cycles.get(uow.cycles.explaining_cycle(name))
             assert record.digest == make.a_record(outcome=name.encode()).digest
             assert dict(record.parts)["snapshot"] == b"s"
         assert len(uow.cycles.page(limit=9)) == 2
         with pytest.raises(NotFound):
-            uow.cycles.explanation("done")
+            uow.cycles.explaining_cycle("done")
         assert uow.files.grant("open")
 
 

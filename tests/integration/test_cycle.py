@@ -85,7 +85,7 @@ def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
     assert sum(told) == len(ids)
     assert max(told) <= MAX_REASONS_PER_COMMIT
     with lab.store.read() as uow:
-        assert all(uow.cycles.explanation(each) is not None for each in ids)
+        assert all(uow.cycles.explaining_cycle(each) is not None for each in ids)
     lab.store.close()
 
 

@@ -276,7 +276,7 @@ def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None
     assert [attempt.binding for attempt in lab.attempts(first)] != [Binding.LOOSE]
     with lab.store.read() as uow:
         policies = {
-            each: uow.cycles.get(uow.cycles.explanation(each).seq).policy
+            each: uow.cycles.get(uow.cycles.explaining_cycle(each)).policy
             for each in (first, second)
         }
         assert policies == {first: "default/1", second: "own/1"}

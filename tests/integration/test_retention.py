@@ -22,7 +22,6 @@ from edgeyard.scheduler.engine.housekeeping import collect_garbage
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory, Status
-from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.history import History, past_run
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.ports import BenchmarkFilter, Store
@@ -61,7 +60,7 @@ def add(store: Store, name: str, *, age_s: float, live: bool = False, **changes:
         uow.log.append(make.an_event("benchmark.status", benchmark_id=name, at=ended))
         uow.log.put_answer(f"key-{name}", "ada", "hash", {})
         record = make.a_record(decided_at=ended, outcome=name.encode())
-        uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.add(record)))
+        uow.cycles.explain(name, uow.cycles.add(record))
 
 
 def test_a_class_goes_when_its_time_is_over_and_no_other(store: Store) -> None:
@@ -122,7 +121,7 @@ def test_what_a_live_benchmark_needs_stays(store: Store) -> None:
             assert uow.benchmarks.get(name)
         assert uow.files.grant("grant-running")
         for name in ("running", "again"):
-            assert uow.cycles.get(uow.cycles.explanation(name).seq)
+            assert uow.cycles.get(uow.cycles.explaining_cycle(name))
         with pytest.raises(NotFound):
             uow.benchmarks.get("over")
         assert uow.campaigns.get("c-live")

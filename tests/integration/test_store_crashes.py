@@ -22,7 +22,6 @@ import itertools, os, sys
 from pathlib import Path
 from edgeyard import failpoints
 from edgeyard.scheduler.files import ContentFiles
-from edgeyard.scheduler.model.cycle_record import ExplainingCycle
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.store import SqlStore
 from tests.builders import records as make
@@ -34,7 +33,7 @@ def serve(folder):
         with store.write() as uow:
             uow.benchmarks.add(make.a_benchmark(name))
             uow.log.append(make.an_event(benchmark_id=name))
-            uow.cycles.explain(name, ExplainingCycle(seq=uow.cycles.add(make.a_record())))
+            uow.cycles.explain(name, uow.cycles.add(make.a_record()))
             uow.attempts.add_all([make.an_attempt(name)])
         os.write(1, f"submitted {name}\\n".encode())
         writer = files.writer(10**6)
@@ -78,7 +77,7 @@ def _check(folder: Path, told: list[tuple[str, str]]) -> None:
         assert {event.benchmark_id for event in events} == ids
         assert [event.seq for event in events] == list(range(1, len(ids) + 1))
         for name in ids:
-            assert uow.cycles.get(uow.cycles.explanation(name).seq) == make.a_record()
+            assert uow.cycles.get(uow.cycles.explaining_cycle(name)) == make.a_record()
             assert len(uow.attempts.of(name)) == 1
             results = uow.files.results(name)
             assert results or ("uploaded", name) not in told

@@ -15,10 +15,11 @@ from edgeyard.scheduler.model.benchmark import (
     Binding,
     Constraint,
     FileRole,
+    IfUnavailable,
     WaitingReason,
     WaitReason,
 )
-from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.model.decision import PendingBenchmark, PinGrace
 from edgeyard.scheduler.prediction.history import variant_of
 from tests.builders import records as make
 
@@ -54,6 +55,7 @@ OF_THE_BENCHMARK: dict[str, object] = {
     "resting": (("rpi4b-0001-0001", NOW + timedelta(hours=1)),),
     "job_completion_threshold": 50,
     "model_bytes": 12345,
+    "pin": PinGrace(if_unavailable=IfUnavailable.NOTIFY, grace_s=300.0),
 }
 
 

@@ -19,6 +19,7 @@ from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Failure, FailureCategory, Status
 from edgeyard.scheduler.model.history import PastRun, RunKind
+from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.twin.twin import BoardState, BoardView, Twin
 from tests.builders.engine import A, B, Lab
 
@@ -124,6 +125,7 @@ class Watched(Lab):
             self.views,
             self.clock,
             lambda name, value, labels: self.counted.append((name, labels["cause"])),
+            PastRuns(),
         )
         self.twin = Twin(self.cluster.boards)
 

@@ -12,8 +12,7 @@ from edgeyard.scheduler.model.benchmark import WaitingReason, WaitReason
 ROOT = Path(next(iter(edgeyard.__path__)))
 MAKERS = {
     "scheduler/model/waiting_reasons.py",
-    "scheduler/store/cycles.py",  # as they were stored
-    "scheduler/store/rows.py",
+    "scheduler/store/rows.py",  # as they were stored
 }
 
 
