@@ -96,7 +96,7 @@ def registry(
     isolated: OutOfProcessFactory | None = None,
     remote: OutOfProcessFactory | None = None,
 ) -> Registry:
-    """All built-in plugins and, unless told not to, those of installed distributions.
+    """Return a registry of all built-in plugins and, by default, those of installed distributions.
 
     Args:
         entry_points: Look for those of installed distributions.

@@ -39,7 +39,7 @@ from edgeyard.scheduler.framework.protocols import (
     UserFilter,
 )
 from edgeyard.scheduler.framework.registry import Seat
-from edgeyard.scheduler.framework.runner import PluginRunner, worth_of
+from edgeyard.scheduler.framework.runner import PluginRunner, normalize_scores
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint
 from edgeyard.scheduler.model.decision import PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.history import History, PastRun
@@ -57,7 +57,7 @@ def board(
     engines: Mapping[str, Iterable[str]] | None = None,
     **more: object,
 ) -> Board:
-    """A board of the family that its name tells, idle and healthy; ``more`` as in `Board`."""
+    """Return a board of the family in its name, idle and healthy; ``more`` as in `Board`."""
     offered = {"ort": ("TYPE1", "TYPE2")} if engines is None else engines
     return Board(
         target_uid=target_uid,
@@ -137,7 +137,7 @@ def snapshot_of(
         unknown: Boards that are not on the inventory.
         offline: Boards that no ready host reports.
         drained: Boards that an operator took out.
-        reasons: Words by board, where a board's own don't tell enough.
+        reasons: By board, why it is not usable, in place of the board's own reason.
         age_s: inf for a cluster that never answered.
         now: What the age is counted from.
     """
@@ -145,7 +145,7 @@ def snapshot_of(
     engines = sorted({engine.name for each in boards for engine in each.engines})
     pairs = {(e.name, kind) for each in boards for e in each.engines for kind in e.supported_types}
     conflicts = np.array([[other in each.shares_with for other in uids] for each in boards], bool)
-    told = reasons or {}
+    reason_of = reasons or {}
 
     def holds(names: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         wanted = set(names)
@@ -182,7 +182,8 @@ def snapshot_of(
         supports={(engine, kind): offers(engine, kind) for engine, kind in sorted(pairs)},
         engines={engine: offers(engine, None) for engine in engines},
         reasons=tuple(
-            told.get(each.target_uid, each.health_reason or each.busy_reason) for each in boards
+            reason_of.get(each.target_uid, each.health_reason or each.busy_reason)
+            for each in boards
         ),
         attributes=tuple(attributes_of(each) for each in boards),
         conflicts=conflicts if conflicts.any() else None,
@@ -460,7 +461,7 @@ class UserFilterContract(FilterContract):
                 assert all(ledger.refusal(each) is not None for each in stopped)
 
     def test_each_cycle_has_a_ledger_of_its_own(self) -> None:
-        """What one gave out the next does not know of: the knowledge tells what is held."""
+        """Ledgers are independent: what one gave out the next does not know of."""
         for batch in sample_batches():
             first, second = self.plugin().ledger(batch), self.plugin().ledger(batch)
             if first is None or second is None:
@@ -564,14 +565,14 @@ class AggregatorContract:
             runner = PluginRunner()
             combined = runner.combine(self.plugin(), batch, pairs, proposals)
             assert combined is not None, runner.faults
-            worths = np.array([each.worth for each in proposals])
-            silent = np.isnan(worths).all(axis=0)
+            scores = np.array([each.normalized_scores for each in proposals])
+            silent = np.isnan(scores).all(axis=0)
             assert np.array_equal(np.isnan(combined), silent)
-            best = np.where(np.isnan(worths), -1.0, worths).max(axis=0)
-            worst = np.where(np.isnan(worths), 2.0, worths).min(axis=0)
-            told = ~silent
-            assert (combined[told] <= best[told] + 1e-6).all()
-            assert (combined[told] >= worst[told] - 1e-6).all()
+            best = np.where(np.isnan(scores), -1.0, scores).max(axis=0)
+            worst = np.where(np.isnan(scores), 2.0, scores).min(axis=0)
+            scored = ~silent
+            assert (combined[scored] <= best[scored] + 1e-6).all()
+            assert (combined[scored] >= worst[scored] - 1e-6).all()
 
     def test_learning_gives_weights_to_all_and_to_no_one_else(self) -> None:
         """None below 0, whoever was rewarded; a scorer without weight gets none."""
@@ -593,7 +594,7 @@ class AggregatorContract:
             for k in range(3)
         ]
         combined = self.plugin().combine(batch, pairs, proposals)
-        assert np.allclose(combined, proposals[0].worth)
+        assert np.allclose(combined, proposals[0].normalized_scores)
 
 
 def all_pairs(batch: Batch) -> Pairs:
@@ -616,7 +617,7 @@ def proposal(
         kind=kind,
         weight=weight,
         scores=scores,
-        worth=worth_of(pairs, scores),
+        normalized_scores=normalize_scores(pairs, scores),
     )
 
 

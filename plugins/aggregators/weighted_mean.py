@@ -13,7 +13,7 @@ from edgeyard.scheduler.framework.protocols import Proposal
 
 
 class WeightedMean:
-    """The mean over the scorers that didn't abstain, by their weights."""
+    """Averages the scorers that did not abstain, by their weights."""
 
     name = "weighted_mean"
 
@@ -23,14 +23,14 @@ class WeightedMean:
         """See `Aggregator.combine`."""
         counted = [each for each in proposals if each.weight > 0.0]
         if len(counted) == 1:
-            return counted[0].worth
+            return counted[0].normalized_scores
         points = np.zeros(len(pairs), dtype=np.float32)
         weights = np.zeros(len(pairs), dtype=np.float32)
         for each in counted:
-            told = ~np.isnan(each.worth)
+            answered = ~np.isnan(each.normalized_scores)
             weight = np.float32(each.weight)
-            np.add(points, weight * each.worth, out=points, where=told)
-            np.add(weights, weight, out=weights, where=told)
+            np.add(points, weight * each.normalized_scores, out=points, where=answered)
+            np.add(weights, weight, out=weights, where=answered)
         nothing = np.full(len(pairs), np.nan, dtype=np.float32)
         mean = np.divide(points, weights, out=nothing, where=weights > 0)
         return np.clip(mean, 0.0, 1.0)  # rounding may end a hair above 1
@@ -41,7 +41,7 @@ class WeightedMean:
         weights: Mapping[str, float],
         rewards: Mapping[str, float],
     ) -> Mapping[str, float]:
-        """Nothing: the policy's weights hold."""
+        """Learn nothing: keep the policy's weights."""
         return dict(prior)
 
 

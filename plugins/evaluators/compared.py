@@ -2,15 +2,15 @@
 
 ::
 
-    rating(s, r, c)  mean of r's worth over the boards that s likes best for class c
+    rating(s, r, c)  mean of r's normalized scores over the boards that s likes best for class c
     reward(s)        mean over classes, by their benchmarks, of the mean over s's references r
 
 The references of an answer are, class by class, the ILP answers other than itself; for an AI answer
 where there is none, the heuristic answers. So an AI scorer is measured on each ILP's own objective:
 1 where its favourite is the ILP's, 0 where it is what the ILP likes least; an ILP on the others'
 objectives; and the heuristic both stands in for a missing ILP and is measured where AI is missing.
-A class counts where both answered and the reference tells its boards apart. Who has no such class
-gets no reward: nothing was learned of it.
+A class counts where both answered and the reference distinguishes its boards. A scorer without such
+a class gets no reward: nothing was learned of it.
 
 After the evaluator of DECICE (steps 11 and 12 of its pipeline): regret on the objective of the
 reference, rather than a distance between rankings, since a wrong order among bad boards costs
@@ -29,7 +29,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
 
 _ALIKE = 0.5
-"""Worth of every board of a class that a scorer doesn't tell apart."""
+"""Normalized score of every board of a class whose boards a scorer finds all alike."""
 
 
 class Compared:
@@ -60,46 +60,49 @@ class Compared:
 
 
 def _favourites(proposal: Proposal, pairs: Pairs) -> NDArray[np.intp]:
-    """The pairs that a scorer likes best; all of a class that it does not tell apart."""
-    best = proposal.worth == 1.0
-    apart = _told_apart(proposal, pairs)
+    """Return the pairs that a scorer likes best; all pairs of a class that it finds all alike."""
+    best = proposal.normalized_scores == 1.0
+    apart = _distinguished(proposal, pairs)
     if not apart[pairs.filled].all():
-        best |= (proposal.worth == _ALIKE) & ~apart[pairs.rows]
+        best |= (proposal.normalized_scores == _ALIKE) & ~apart[pairs.rows]
     return np.flatnonzero(best)
 
 
-def _told_apart(proposal: Proposal, pairs: Pairs) -> NDArray[np.bool_]:
-    """Shape (classes,): those whose boards a scorer does not find all alike."""
-    told = np.zeros(len(pairs.starts) - 1, dtype=np.bool_)
-    told[pairs.rows[proposal.worth == 1.0]] = True
-    return told
+def _distinguished(proposal: Proposal, pairs: Pairs) -> NDArray[np.bool_]:
+    """Return the classes whose boards a scorer does not find all alike, shape (classes,)."""
+    distinguished = np.zeros(len(pairs.starts) - 1, dtype=np.bool_)
+    distinguished[pairs.rows[proposal.normalized_scores == 1.0]] = True
+    return distinguished
 
 
 def _rating(
     favourites: NDArray[np.intp], reference: Proposal, pairs: Pairs, classes: int
 ) -> NDArray[np.float64]:
-    """Shape (classes,): the reference's mean worth of the favourites; NaN where it says nothing."""
-    tells = _told_apart(reference, pairs)
-    worth = reference.worth[favourites]
+    """Return the reference's mean normalized score of the favourites, shape (classes,).
+
+    It is NaN where the reference distinguishes no boards.
+    """
+    distinguished = _distinguished(reference, pairs)
+    scores = reference.normalized_scores[favourites]
     row = pairs.rows[favourites]
-    counted = ~np.isnan(worth) & tells[row]
+    counted = ~np.isnan(scores) & distinguished[row]
     count = np.bincount(row[counted], minlength=classes)
-    total = np.bincount(row[counted], weights=worth[counted], minlength=classes)
+    total = np.bincount(row[counted], weights=scores[counted], minlength=classes)
     return _ratio(total.astype(np.float64), count.astype(np.float64))
 
 
 def _mean(ratings: Sequence[NDArray[np.float64]], classes: int) -> NDArray[np.float64]:
-    """Class by class, over those that are not NaN."""
+    """Return the mean class by class, over the ratings that are not NaN."""
     total, count = np.zeros(classes), np.zeros(classes)
     for each in ratings:
-        told = ~np.isnan(each)
-        total[told] += each[told]
-        count += told
+        rated = ~np.isnan(each)
+        total[rated] += each[rated]
+        count += rated
     return _ratio(total, count)
 
 
 def _ratio(total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np.float64]:
-    """NaN where nothing was counted."""
+    """Return the ratio; NaN where nothing was counted."""
     ratio = np.full(len(total), np.nan)
     np.divide(total, count, out=ratio, where=count > 0)
     return ratio

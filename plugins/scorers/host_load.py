@@ -14,7 +14,7 @@ from edgeyard.scheduler.framework.protocols import ScorerKind
 class HostLoad:
     """The least busy host first: its other work disturbs what is measured.
 
-    ``1 - max(cpu, memory)``, 0-1 each. Abstains for hosts that don't tell.
+    ``1 - max(cpu, memory)``, 0-1 each. Abstains for hosts that do not report it.
     """
 
     name = "host_load"

@@ -73,13 +73,13 @@ class Ilp:
         return self.answer(batch, pairs)[0]
 
     def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
-        """Scores, and what there is to tell: see `DiagnosticScorer.answer`."""
+        """Return scores and diagnostics; see `DiagnosticScorer.answer`."""
         window = window_of(batch, pairs, self.objective, self._window, MAX_CELLS)
         plan = self._plan(window, pairs.budget_s)
-        told = {"planned": float((plan.board >= 0).sum()), "seconds": plan.solver_s}
+        facts = {"planned": float((plan.board >= 0).sum()), "seconds": plan.solver_s}
         if not np.isnan(plan.gap):
-            told["gap"] = plan.gap
-        return plan_scores(window, plan, pairs), told
+            facts["gap"] = plan.gap
+        return plan_scores(window, plan, pairs), facts
 
     def _plan(self, window: Window, budget_s: float) -> Plan:
         time_s = min(self._limits.time_s, budget_s * _SHARE_OF_BUDGET)

@@ -47,7 +47,7 @@ class Assignment:
     Attributes:
         board_of_job: Shape (jobs,): row of the board, `NOBODY` for none.
         job_of_board: Shape (boards,): row of the benchmark that got it, `NOBODY` for none.
-        blocked_by: Shape (boards,): row of the first board given out that it must not run beside,
+        blocked_by: Shape (boards,): row of the first board given out that it must not run next to,
             `NOBODY` for none.
         withheld: By row of the benchmark, why it got none although a board was free: its user may
             have no more, or the board is reserved.
@@ -79,7 +79,7 @@ def assign(
         ready: Shape (jobs,): may be placed at all.
         pairs: Which class may use which board.
         scores: Shape (pairs,).
-        ledgers: What users may still have; asked and told in the order of the queue.
+        ledgers: What users may still have; they are asked and updated in the order of the queue.
         timeline: Which boards are reserved for whom, and who might not be over in time.
         max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
     """
@@ -269,19 +269,19 @@ def _jointly(
 
     jobs, boards = len(queue), batch.shape[1]
     step = 2.0 * jobs + 2.0  # more than all scores, and all that trying again costs, can add up to
-    worth = np.zeros((jobs, boards))
+    weights = np.zeros((jobs, boards))
     luck = np.empty(boards)
     luck[batch.board_order] = np.linspace(1e-6, 0.0, boards)
     for number, job in enumerate(queue.tolist()):
         its = pairs.of(int(batch.class_of_job[job]))
         there = pairs.boards[its]
-        worth[number, there] = step * (jobs - number) + scores[its] + luck[there]
+        weights[number, there] = step * (jobs - number) + scores[its] + luck[there]
         tried = _rows_of(batch, pending[job].tried_uids)
-        worth[number, tried] = np.maximum(worth[number, tried] - 1.0, 0.0)
-        worth[number, _rows_of(batch, pending[job].resting_uids(batch.now))] = 0.0
-    chosen, given = linear_sum_assignment(worth, maximize=True)
+        weights[number, tried] = np.maximum(weights[number, tried] - 1.0, 0.0)
+        weights[number, _rows_of(batch, pending[job].resting_uids(batch.now))] = 0.0
+    chosen, given = linear_sum_assignment(weights, maximize=True)
     return {
         int(queue[number]): int(board)
         for number, board in zip(chosen.tolist(), given.tolist(), strict=True)
-        if worth[number, board] > 0.0
+        if weights[number, board] > 0.0
     }

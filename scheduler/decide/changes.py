@@ -1,7 +1,7 @@
-"""What would let a benchmark start sooner: a cycle decided again, with one thing changed at a time.
+"""Find what would let a benchmark start sooner: decide a cycle again with one thing changed.
 
 Pure, and within a second: of queue and boards only those families are decided again that compete
-with the one in question, filters are asked, and scorers repeat what they said in the cycle. A pair
+with the one in question, filters are asked, and scorers repeat their answers of the cycle. A pair
 of which they were not asked then counts as neutral: no programme is solved for this, and no other
 machine is asked.
 """
@@ -111,7 +111,7 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Expected:
+class _ExpectedTimes:
     placed: bool
     start: datetime
     finish_high: datetime
@@ -123,7 +123,7 @@ def what_would_change(
     *,
     bounds: Bounds | None = None,
     now: datetime | None = None,
-    foretold: Forecast | None = None,
+    forecast: Forecast | None = None,
     interval_scale: IntervalScale | None = None,
     left_s: Callable[[], float] | None = None,
 ) -> Changes:
@@ -133,37 +133,37 @@ def what_would_change(
         then: A cycle with the benchmark among its pending ones.
         benchmark_id: Of the benchmark.
         bounds: Of its user; None: those of everybody.
-        now: No start is told before; None: the cycle's own time.
-        foretold: The newest forecast of the benchmark, from which gains are counted; None: the
+        now: No start before it is reported; None: the cycle's own time.
+        forecast: The newest forecast of the benchmark, from which gains are counted; None: the
             cycle's own.
         interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`.
-        left_s: How much time is left; who is not tried for want of it is told. None: any.
+        left_s: Returns how much time is left; what there was no time to try is reported. None: any.
 
     Raises:
         KeyError: It is not pending in that cycle.
     """
     bounds, now = bounds or Bounds(), max(now or then.now, then.now)
     own = then.pending[then.row_of_id[benchmark_id]]
-    again = _Again(then, own, interval_scale)
-    base = again.expected(own)
-    told = _Told(own, base, now, foretold)
-    reachable = None if told.in_time(base) else _reachable(own, base, again, told)
+    rerun = _CycleRerun(then, own, interval_scale)
+    base = rerun.expected(own)
+    aligned = _AlignedForecast(own, base, now, forecast)
+    reachable = None if aligned.in_time(base) else _reachable(own, base, rerun, aligned)
     found: list[Change] = []
     untried: list[ChangeKind] = []
-    watch = _Watch(left_s)
+    budget = _TimeBudget(left_s)
     for kind, candidates in _candidates(then, own, bounds, reachable):
         if len(found) == _MAX_CHANGES:
             break
-        if not watch.has_time:
+        if not budget.has_time:
             untried.append(kind)
             continue
-        change = _first_that_gains(kind, candidates, again, told)
-        watch.look()
+        change = _first_that_gains(kind, candidates, rerun, aligned)
+        budget.update()
         if change is not None:
             found.append(change)
     return Changes(
         decided_at=then.now,
-        start=told.start,
+        start=aligned.start,
         changes=tuple(found),
         deadline=own.deadline,
         reachable_deadline=reachable,
@@ -171,72 +171,75 @@ def what_would_change(
     )
 
 
-class _Watch:
-    """Whether there is time for one more."""
+class _TimeBudget:
+    """The time that is left for further tries."""
 
     def __init__(self, left_s: Callable[[], float] | None) -> None:
-        self._look = left_s or (lambda: math.inf)
-        self._left_s, self._max_s = self._look(), 0.0
+        self._clock = left_s or (lambda: math.inf)
+        self._left_s, self._max_s = self._clock(), 0.0
 
     @property
     def has_time(self) -> bool:
-        """The next one is expected to take as long as the longest so far."""
+        """Whether there is time for one more, which may take as long as the longest so far."""
         return self._left_s > self._max_s
 
-    def look(self) -> None:
-        """One has ended."""
-        before_s, self._left_s = self._left_s, self._look()
+    def update(self) -> None:
+        """Note that a try has ended."""
+        before_s, self._left_s = self._left_s, self._clock()
         if math.isfinite(before_s):
             self._max_s = max(self._max_s, before_s - self._left_s)
 
 
-class _Told:
-    """Moments as they are told: none that has passed, and in line with the newest forecast."""
+class _AlignedForecast:
+    """Expected moments in line with the newest forecast, and none that has passed."""
 
     def __init__(
         self,
         own: PendingBenchmark,
-        base: _Expected | None,
+        base: _ExpectedTimes | None,
         now: datetime,
-        foretold: Forecast | None,
+        forecast: Forecast | None,
     ) -> None:
         self._own, self._now = own, now
-        self._foretold = None if foretold is None or foretold.place is None else foretold
+        self._forecast = None if forecast is None or forecast.place is None else forecast
         self._later = self._ends_later = timedelta()
-        if base is not None and self._foretold is not None and not base.placed:
-            self._later = self._foretold.start - base.start
-            self._ends_later = self._foretold.finish_high - base.finish_high
+        if base is not None and self._forecast is not None and not base.placed:
+            self._later = self._forecast.start - base.start
+            self._ends_later = self._forecast.finish_high - base.finish_high
         self.start: datetime | None = None
-        if self._foretold is not None:
-            self.start = max(self._foretold.start, now)
+        if self._forecast is not None:
+            self.start = max(self._forecast.start, now)
         elif base is not None:
             self.start = self.start_of(base, own)
 
-    def start_of(self, expected: _Expected, changed: PendingBenchmark) -> datetime:
-        """When a changed one starts."""
+    def start_of(self, expected: _ExpectedTimes, changed: PendingBenchmark) -> datetime:
+        """Return when the changed benchmark starts."""
         if expected.placed:
             return self._now
         later = self._later if changed.family == self._own.family else timedelta()
         return max(expected.start + later, self._now)
 
-    def in_time(self, base: _Expected | None) -> bool:
-        """Whether its deadline is met nine times in ten, or it has none."""
+    def in_time(self, base: _ExpectedTimes | None) -> bool:
+        """Return whether its deadline is met nine times in ten, or it has none."""
         deadline = self._own.deadline
         if deadline is None:
             return True
-        if self._foretold is not None:
-            return self._foretold.finish_high <= deadline
+        if self._forecast is not None:
+            return self._forecast.finish_high <= deadline
         return base is not None and base.finish_high <= deadline
 
-    def end_of(self, expected: _Expected) -> datetime:
-        """When one of the same family has ended, nine times in ten."""
+    def end_of(self, expected: _ExpectedTimes) -> datetime:
+        """Return by when one of the same family has ended, nine times in ten."""
         return max(expected.finish_high + self._ends_later, self._now)
 
 
 def _reachable(
-    own: PendingBenchmark, base: _Expected | None, again: _Again, told: _Told
+    own: PendingBenchmark,
+    base: _ExpectedTimes | None,
+    rerun: _CycleRerun,
+    aligned: _AlignedForecast,
 ) -> datetime | None:
-    """The nearest deadline, to the minute, that is met nine times in ten; None: none is in sight.
+    """Return the nearest deadline, to the minute, that is met nine times in ten; None: none.
 
     A later one may cost it its place in the queue: so it is looked for step by step.
     """
@@ -244,12 +247,12 @@ def _reachable(
     for _ in range(_FEW):
         if found is None:
             break
-        deadline = _next_minute(told.end_of(found))
-        found = again.expected(replace(own, deadline=deadline))
-        if found is not None and told.end_of(found) <= deadline:
+        deadline = _next_minute(aligned.end_of(found))
+        found = rerun.expected(replace(own, deadline=deadline))
+        if found is not None and aligned.end_of(found) <= deadline:
             return deadline
-    free = again.expected(replace(own, deadline=None))
-    return None if free is None else _next_minute(told.end_of(free))
+    free = rerun.expected(replace(own, deadline=None))
+    return None if free is None else _next_minute(aligned.end_of(free))
 
 
 _Candidate = tuple[str | int | None, PendingBenchmark]
@@ -258,7 +261,7 @@ _Candidate = tuple[str | int | None, PendingBenchmark]
 def _candidates(
     then: Decisions, own: PendingBenchmark, bounds: Bounds, reachable: datetime | None
 ) -> Iterator[tuple[ChangeKind, Sequence[_Candidate]]]:
-    """By kind, each kind's smallest change first."""
+    """Yield the values to try by kind, each kind's smallest change first."""
     raised = range(own.user_priority + 1, bounds.priority + 1)
     if raised:
         yield ChangeKind.PRIORITY, [(value, replace(own, user_priority=value)) for value in raised]
@@ -311,7 +314,7 @@ def _candidates(
 
 
 def _refusing(then: Decisions, own: PendingBenchmark, row: int) -> Mapping[str, NDArray[np.intp]]:
-    """Boards of its family by the filter that refuses them."""
+    """Return the boards of its family by the filter that refuses them."""
     boards = np.flatnonzero(np.equal(then.batch.board_families, own.family))
     codes = then.feasibility.codes[row, boards]
     found: dict[str, NDArray[np.intp]] = {}
@@ -326,7 +329,7 @@ def _refusing(then: Decisions, own: PendingBenchmark, row: int) -> Mapping[str, 
 def _times(
     then: Decisions, own: PendingBenchmark, row: int, refusing: Mapping[str, NDArray[np.intp]]
 ) -> list[int]:
-    """Other bounds on its run time: longer where runs would be stopped, else shorter.
+    """Return other bounds on its run time: longer where runs would be stopped, otherwise shorter.
 
     A shorter one reserves fewer credits, and is surely through before a board is needed again.
     """
@@ -343,7 +346,7 @@ def _times(
 
 
 def _through(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
-    """Seconds within which nine of ten runs end on the quickest of these boards; NaN: unknown."""
+    """Return within how many seconds nine of ten runs end on the quickest board; NaN: unknown."""
     rows = np.full(len(boards), row, dtype=np.intp)
     if not len(boards) or not len(then.batch.knowledge.runs):
         return math.nan
@@ -351,7 +354,7 @@ def _through(then: Decisions, row: int, boards: NDArray[np.intp]) -> float:
 
 
 def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
-    """Those with boards that could run it: the ones with most boards free come first."""
+    """Return the families whose boards could run it, those with the most free boards first."""
     snapshot = then.snapshot
     supports = snapshot.supports.get((own.engine, own.benchmark_type.value))
     if supports is None:
@@ -363,17 +366,20 @@ def _other_families(then: Decisions, own: PendingBenchmark) -> list[str]:
 
 
 def _first_that_gains(
-    kind: ChangeKind, candidates: Sequence[_Candidate], again: _Again, told: _Told
+    kind: ChangeKind,
+    candidates: Sequence[_Candidate],
+    rerun: _CycleRerun,
+    aligned: _AlignedForecast,
 ) -> Change | None:
     if kind is not ChangeKind.PRIORITY:
-        found = (_change(kind, candidate, again, told) for candidate in candidates)
+        found = (_change(kind, candidate, rerun, aligned) for candidate in candidates)
         return next((change for change in found if change is not None), None)
     # Mostly not even the highest helps: asked first. What helps, all above it do too.
-    best = _change(kind, candidates[-1], again, told)
+    best = _change(kind, candidates[-1], rerun, aligned)
     low, high = 0, len(candidates) - 1
     while best is not None and low < high:
         middle = (low + high) // 2
-        change = _change(kind, candidates[middle], again, told)
+        change = _change(kind, candidates[middle], rerun, aligned)
         if change is None:
             low = middle + 1
         else:
@@ -381,13 +387,15 @@ def _first_that_gains(
     return best
 
 
-def _change(kind: ChangeKind, candidate: _Candidate, again: _Again, told: _Told) -> Change | None:
+def _change(
+    kind: ChangeKind, candidate: _Candidate, rerun: _CycleRerun, aligned: _AlignedForecast
+) -> Change | None:
     value, changed = candidate
-    found = again.expected(changed)
+    found = rerun.expected(changed)
     if found is None:
         return None
-    start = told.start_of(found, changed)
-    gain_s = None if told.start is None else (told.start - start).total_seconds()
+    start = aligned.start_of(found, changed)
+    gain_s = None if aligned.start is None else (aligned.start - start).total_seconds()
     if gain_s is not None and gain_s < _MIN_GAIN_S and kind is not ChangeKind.DEADLINE:
         return None
     return Change(kind=kind, value=value, start=start, gain_s=gain_s)
@@ -399,7 +407,7 @@ def _next_minute(when: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Part:
-    """What competes with one family.
+    """The part of a cycle that competes with one family.
 
     Attributes:
         boards: Rows of its boards.
@@ -412,8 +420,8 @@ class _Part:
     given: CycleInput
 
 
-class _Again:
-    """A cycle, to be decided again with one benchmark changed."""
+class _CycleRerun:
+    """Decides a cycle again with one benchmark changed."""
 
     def __init__(
         self, then: Decisions, own: PendingBenchmark, interval_scale: IntervalScale | None
@@ -422,25 +430,28 @@ class _Again:
         self._interval_scale = interval_scale
         self._own = then.row_of_id[own.benchmark_id]
         self._parts: dict[frozenset[str], _Part] = {}
-        self._known: dict[PendingBenchmark, _Expected | None] = {}
+        self._known: dict[PendingBenchmark, _ExpectedTimes | None] = {}
         queued = int(np.count_nonzero(then.ready))
         # The part may be as short as a queue that gets its boards jointly: it still is no such.
         jointly = then.policy.max_joint_jobs if queued <= then.policy.max_joint_jobs else 0
         self._policy = replace(then.policy, max_joint_jobs=jointly)
 
-    def expected(self, changed: PendingBenchmark) -> _Expected | None:
-        """When it starts and ends, so changed; None: not in sight."""
+    def expected(self, changed: PendingBenchmark) -> _ExpectedTimes | None:
+        """Return when the changed benchmark starts and ends; None: not in sight."""
         if changed not in self._known:
             self._known[changed] = self._expected(changed)
         return self._known[changed]
 
-    def _expected(self, changed: PendingBenchmark) -> _Expected | None:
+    def _expected(self, changed: PendingBenchmark) -> _ExpectedTimes | None:
         then, part = self._then, self._part(changed.family)
         classes = np.append(then.batch.class_of_job[part.jobs], then.batch.class_of_job[self._own])
         plugins = replace(
             then.plugins,
             scorers=tuple(
-                Seat(scorer=_Repeated(each, self._cells, part.boards, classes), weight=each.weight)
+                Seat(
+                    scorer=_RecordedScorer(each, self._cells, part.boards, classes),
+                    weight=each.weight,
+                )
                 for each in then.scores.proposals
             ),
             fallback=None,
@@ -457,11 +468,11 @@ class _Again:
         if found is None:
             return None
         placed = result.decided.placed(len(part.jobs))
-        return _Expected(placed, given.now if placed else found.start, found.finish_high)
+        return _ExpectedTimes(placed, given.now if placed else found.start, found.finish_high)
 
     @cached_property
     def _cells(self) -> _Cells:
-        """Where the cycle's scores are."""
+        """The pairs of the cycle's scores."""
         pairs, width = self._then.scores.pairs, self._then.batch.shape[1]
         return _Cells(pairs.rows * width + pairs.boards, width)
 
@@ -472,7 +483,7 @@ class _Again:
         return self._parts[families]
 
     def _competing(self, family: str) -> frozenset[str]:
-        """Families whose benchmarks may take its boards, or the cores of these; "" for all."""
+        """Return the families that compete for its boards, or for their cores; "" for all."""
         then = self._then
         if all(each.name != "family" for each in then.plugins.filters):
             return frozenset(("",))
@@ -522,7 +533,7 @@ class _Again:
     def _entitlements(
         self, users: set[str], left_out: NDArray[np.bool_]
     ) -> Mapping[str, Entitlement]:
-        """What users may still have beside what the cycle gave to those that are left out."""
+        """Return what users may still have, without what the cycle gave to those left out."""
         then, known = self._then, self._then.batch.knowledge
         found = {user: known.entitlements[user] for user in users & known.entitlements.keys()}
         rows, limits_s = then.batch.class_of_job, then.batch.time_limits_s
@@ -550,7 +561,7 @@ class _Cells:
     width: int
 
     def find(self, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Index of each pair; -1 where it is none."""
+        """Return the index of each pair; -1 where there is none."""
         wanted = rows * self.width + boards
         at = np.searchsorted(self.numbers, wanted)
         at[at == len(self.numbers)] = 0
@@ -558,8 +569,8 @@ class _Cells:
         return np.where(there, at, -1)
 
 
-class _Repeated:
-    """Says what a scorer said in the cycle; abstains where it was not asked."""
+class _RecordedScorer:
+    """Repeats a scorer's answers of the cycle; abstains where it was not asked."""
 
     def __init__(
         self,
@@ -568,13 +579,13 @@ class _Repeated:
         boards: NDArray[np.intp],
         classes: NDArray[np.intp],
     ) -> None:
-        """Of the cycle.
+        """Take the scorer's answers.
 
         Args:
-            answer: What it said.
-            cells: Of which pairs.
-            boards: Rows of the boards that are looked at again.
-            classes: By benchmark that is looked at again, its class; the changed one comes last.
+            answer: Its proposal in the cycle.
+            cells: The pairs of that proposal.
+            boards: Rows of the boards that are decided again.
+            classes: By benchmark that is decided again, its class; the changed one comes last.
         """
         self.name, self.objective, self.kind = answer.scorer, answer.objective, answer.kind
         self._scores = np.append(answer.scores, np.float32(np.nan))
@@ -591,7 +602,7 @@ class _Repeated:
 
 
 def _rows_of(snapshot: Snapshot, boards: NDArray[np.intp]) -> Snapshot:
-    """Some of the boards."""
+    """Return the snapshot with these boards only."""
     if len(boards) == len(snapshot.uids):
         return snapshot
     rows = boards.tolist()

@@ -136,11 +136,14 @@ class Explainer:
             reason=None,
             sentence=f"{uid} fits and is free",
             score=None if pair is None else float(scores.combined[pair]),
-            scores={each.scorer: _told(each.scores, pair) for each in proposals},
-            weighted={each.scorer: _told(each.worth, pair, each.weight) for each in proposals},
+            scores={each.scorer: _score_of(each.scores, pair) for each in proposals},
+            weighted={
+                each.scorer: _score_of(each.normalized_scores, pair, each.weight)
+                for each in proposals
+            },
         )
 
 
-def _told(values: NDArray[np.float32], pair: int | None, weight: float = 1.0) -> float | None:
+def _score_of(values: NDArray[np.float32], pair: int | None, weight: float = 1.0) -> float | None:
     value = math.nan if pair is None else float(values[pair])
     return None if math.isnan(value) else value * weight

@@ -1,6 +1,6 @@
 """Which boards have a record so bad that they should be set aside.
 
-A run fails because of the board or because of what it runs; the same model on other boards tells
+A run fails because of the board or because of what it runs; the same model on other boards shows
 which. Of a failure on board b of a model that had s good and f failed runs on other boards, ::
 
     w = (s + 1) / (s + f + 2)                  Beta(1, 1): how sure it is that b is to blame
@@ -71,7 +71,7 @@ class BoardRecord:
     def sentence(self) -> str:
         """Why, for people."""
         return (
-            f"failed {self.failed} of its last {self.runs} runs that tell of the board; "
+            f"failed {self.failed} of its last {self.runs} runs that say something of the board; "
             f"failure rate about {100 * self.failure_rate:.0f} %"
         )
 

@@ -33,7 +33,7 @@ from edgeyard.scheduler.framework.batch_builder import build_batch
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.framework.protocols import Proposal, Refusal, ScorerKind
 from edgeyard.scheduler.framework.registry import Plugins
-from edgeyard.scheduler.framework.runner import Fault, PluginRunner, worth_of
+from edgeyard.scheduler.framework.runner import Fault, PluginRunner, normalize_scores
 from edgeyard.scheduler.model.benchmark import Binding, WaitingReason
 from edgeyard.scheduler.model.cycle_record import OUTCOME, CycleRecord
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
@@ -58,7 +58,7 @@ class _Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Answer:
-    """A proposal without its worth, which follows from its scores."""
+    """A proposal without its normalized scores, which follow from its scores."""
 
     scorer: str
     objective: str
@@ -259,7 +259,7 @@ def _proposals(found: _Outcome, pairs: Pairs) -> tuple[Proposal, ...]:
             kind=each.kind,
             weight=each.weight,
             scores=each.scores,
-            worth=worth_of(pairs, each.scores),
+            normalized_scores=normalize_scores(pairs, each.scores),
             facts=each.facts,
         )
         for each in found.answers

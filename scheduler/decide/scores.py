@@ -108,5 +108,7 @@ def _filled(
     unsaid = np.isnan(combined)
     if not unsaid.any():
         return combined
-    otherwise = np.full(count, NEUTRAL, dtype=np.float32) if last is None else last.worth
+    otherwise = (
+        np.full(count, NEUTRAL, dtype=np.float32) if last is None else last.normalized_scores
+    )
     return np.nan_to_num(np.where(unsaid, otherwise, combined), nan=NEUTRAL)

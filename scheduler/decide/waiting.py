@@ -86,7 +86,7 @@ class WaitingReasons(Mapping[str, WaitReason]):
         return self._others_first(row, self._ahead(job, of_waiting=False), busy=False)
 
     def _boards(self, row: int) -> WaitReason:
-        """What the class's boards lack; told of the ones that came furthest."""
+        """Return what the class's boards lack, from those that came furthest."""
         if row not in self._by_class:
             self._by_class[row] = _boards_reason(self._decided, row)
         return self._by_class[row]

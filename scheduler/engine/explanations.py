@@ -101,7 +101,7 @@ class Explanations:
         self,
         benchmark_id: str,
         bounds: Bounds | None = None,
-        foretold: Forecast | None = None,
+        forecast: Forecast | None = None,
         interval_scale: IntervalScale | None = None,
     ) -> Changes | None:
         """What would let it start sooner, by deciding again the newest cycle in which it waits.
@@ -109,7 +109,7 @@ class Explanations:
         Args:
             benchmark_id: Of the benchmark.
             bounds: What its user may ask for.
-            foretold: Its newest forecast, with which the answer agrees.
+            forecast: Its newest forecast, with which the answer agrees.
             interval_scale: The one that forecast was made with.
 
         Returns:
@@ -134,7 +134,7 @@ class Explanations:
             benchmark_id,
             bounds=bounds,
             now=self._clock.now(),
-            foretold=foretold,
+            forecast=forecast,
             interval_scale=interval_scale,
             left_s=lambda: until_s - self._clock.monotonic_s(),
         )

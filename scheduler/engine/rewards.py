@@ -241,7 +241,7 @@ def _ratings(key: str, result: CycleResult, placed: Mapping[str, int]) -> Sequen
             continue
         if row not in expected:
             expected[row] = _expected_s(result, row)
-        worths = {each.scorer: float(each.worth[pair]) for each in scores.proposals}
+        worths = {each.scorer: float(each.normalized_scores[pair]) for each in scores.proposals}
         ratings.append(
             PlacementRating(
                 benchmark_id=benchmark_id,

@@ -1,7 +1,7 @@
 """What plugins are handed: pending benchmarks and boards in columns.
 
-A *class* is what no filter and no scorer can tell apart: benchmarks with equal requirements, that
-run the same thing, with the same deadline.
+A *class* holds the benchmarks that no filter and no scorer can distinguish: those with equal
+requirements that run the same thing, with the same deadline.
 Filters answer in tables of (classes, boards), scorers for the pairs that all filters let pass: so
 10,000 benchmarks on 10,000 boards stay small.
 """
@@ -63,7 +63,7 @@ class Batch:
         model_bytes: Sizes of the model files; NaN until known.
         job_users: Shape (jobs,): user ids.
         queue: Shape (ready,): rows of the benchmarks that may be placed now, first to last.
-        knowledge: What is known beside the boards' state.
+        knowledge: What is known besides the boards' state.
         twin_max_age_s: Age of the snapshot past which its policy calls it stale; inf: never.
         prediction_wait_s: Longest wait that follows from a prediction alone, seconds.
         board_order: Shape (boards,): rows of boards in a random order that depends on the seed

@@ -186,7 +186,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class DiagnosticScorer(Scorer, Protocol):
-    """A scorer that has more to tell than scores: an optimality gap, what it planned."""
+    """A scorer that returns diagnostics with its scores: an optimality gap, what it planned."""
 
     def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
         """What `score` gives, and figures by name (``gap``, ``seconds``, ...); no decision
@@ -201,9 +201,9 @@ class Proposal:
     Attributes:
         weight: How much it counts in this cycle.
         scores: Shape (pairs,), as it gave them.
-        worth: Shape (pairs,): spread over 0 to 1 within each class; a half where all are equal,
-            NaN where it abstained.
-        facts: What a `DiagnosticScorer` told beside its scores.
+        normalized_scores: Shape (pairs,): spread over 0 to 1 within each class; a half where all
+            are equal, NaN where it abstained.
+        facts: Diagnostics of a `DiagnosticScorer`.
     """
 
     scorer: str
@@ -211,7 +211,7 @@ class Proposal:
     kind: ScorerKind
     weight: float
     scores: NDArray[np.float32]
-    worth: NDArray[np.float32]
+    normalized_scores: NDArray[np.float32]
     facts: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -241,7 +241,10 @@ class Aggregator(Protocol):
     def combine(
         self, batch: Batch, pairs: Pairs, proposals: Sequence[Proposal]
     ) -> NDArray[np.float32]:
-        """Shape (pairs,), in [0, 1], out of their ``worth``; NaN where all abstained."""
+        """Return scores from their ``normalized_scores``, shape (pairs,), in [0, 1].
+
+        They are NaN where all abstained.
+        """
         ...
 
     def learn(

@@ -152,8 +152,8 @@ class PluginRunner:
         def ask() -> NDArray[np.float32]:
             if not hasattr(scorer, "answer") or not isinstance(scorer, DiagnosticScorer):
                 return scorer.score(batch, asked)
-            scores, told = scorer.answer(batch, asked)
-            facts.update(told)
+            scores, diagnostics = scorer.answer(batch, asked)
+            facts.update(diagnostics)
             return scores
 
         scores = self._run(scorer.name, ask, check)
@@ -170,7 +170,7 @@ class PluginRunner:
             kind=scorer.kind,
             weight=weight,
             scores=scores,
-            worth=worth_of(pairs, scores),
+            normalized_scores=normalize_scores(pairs, scores),
             facts=facts,
         )
 
@@ -278,19 +278,19 @@ def _in_range(scores: NDArray[np.float32]) -> None:
         raise _NonsenseError("scores outside 0..1")
 
 
-def worth_of(pairs: Pairs, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Scores spread over 0 to 1 within each class; see `Proposal`.
+def normalize_scores(pairs: Pairs, scores: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the scores spread over 0 to 1 within each class; see `Proposal`.
 
-    ``(score - least) / (most - least)``: neither the scale of a scorer's answers nor what it adds
-    to all of them changes what follows from them.
+    ``(score - minimum) / (maximum - minimum)``: neither the scale of a scorer's answers nor what it
+    adds to all of them changes the result.
     """
-    least = by_class(pairs, scores, np.fmin, 0.0)
-    span = by_class(pairs, scores, np.fmax, 0.0) - least
-    flat = ~(span > 0.0)  # also where it is NaN: nobody is told apart
+    minimum = by_class(pairs, scores, np.fmin, 0.0)
+    span = by_class(pairs, scores, np.fmax, 0.0) - minimum
+    flat = ~(span > 0.0)  # also where it is NaN: all boards are alike
     span[flat] = 1.0
-    worth = scores - least[pairs.rows]
-    worth /= span[pairs.rows]
+    normalized = scores - minimum[pairs.rows]
+    normalized /= span[pairs.rows]
     if flat[pairs.filled].any():
         alike = flat[pairs.rows]
-        worth[alike] += np.float32(0.5)  # 0 + a half; NaN stays NaN
-    return worth
+        normalized[alike] += np.float32(0.5)  # 0 + a half; NaN stays NaN
+    return normalized

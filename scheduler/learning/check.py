@@ -97,13 +97,13 @@ def check_model(data: bytes, inputs: int, outputs: int) -> CheckedModel:
             raise _refused(f"operator {name!r} is not allowed in a scorer")
         for domain in sorted(facts.opsets.keys() - DOMAINS):
             raise _refused(f"it uses operators of {domain!r}; only ONNX's own are allowed")
-        told = _try(file.name, inputs, outputs)
+        found = _try(file.name, inputs, outputs)
     return CheckedModel(
-        input_name=str(told["input"]),
-        output_name=str(told["output"]),
+        input_name=str(found["input"]),
+        output_name=str(found["output"]),
         nodes=facts.nodes,
         parameters=facts.parameters,
-        trial_bytes=int(str(told["peak_bytes"])),
+        trial_bytes=int(str(found["peak_bytes"])),
     )
 
 
@@ -119,13 +119,13 @@ def _try(path: str, inputs: int, outputs: int) -> dict[str, object]:
     except subprocess.TimeoutExpired as error:
         raise _refused(f"it did not answer within {TRIAL_S:g} s") from error
     try:
-        told = json.loads(done.stdout[-65536:].splitlines()[-1])
+        found = json.loads(done.stdout[-65536:].splitlines()[-1])
     except (ValueError, IndexError) as error:
         ended = f"signal {-done.returncode}" if done.returncode < 0 else f"code {done.returncode}"
         raise _refused(f"trying it out ended with {ended}: memory, time or a crash") from error
-    if "refused" in told:
-        raise _refused(str(told["refused"])[:500])
-    return dict(told)
+    if "refused" in found:
+        raise _refused(str(found["refused"])[:500])
+    return dict(found)
 
 
 def _refused(why: str) -> ConfigError:

@@ -167,12 +167,12 @@ COLUMNS: Mapping[str, Column] = {
     ),
     "log_board_threads": Column(
         ColumnAxis.BOARD,
-        "log2 of the attribute cpu.threads; missing where it is not told",
+        "log2 of the attribute cpu.threads; missing where it is not known",
         _threads,
     ),
     "host_cpu": Column(
         ColumnAxis.BOARD,
-        "load of the host's CPUs, 0-1; missing where it told none lately",
+        "load of the host's CPUs, 0-1; missing where it reported none lately",
         _host_load("cpu"),
     ),
     "host_memory": Column(

@@ -25,14 +25,14 @@ def main() -> None:
     """See the module."""
     path, inputs, outputs, rows = sys.argv[1], *(int(each) for each in sys.argv[2:5])
     try:
-        told = _try(path, inputs, outputs, rows)
+        found = _try(path, inputs, outputs, rows)
     except MemoryError:
-        told = {"refused": f"it needs more than {MEMORY_BYTES >> 20} MiB for {rows} pairs"}
+        found = {"refused": f"it needs more than {MEMORY_BYTES >> 20} MiB for {rows} pairs"}
     except _Refused as error:
-        told = {"refused": str(error)}
+        found = {"refused": str(error)}
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
-        told = {"refused": " ".join(str(error).split())[:400]}
-    sys.stdout.write(json.dumps(told) + "\n")
+        found = {"refused": " ".join(str(error).split())[:400]}
+    sys.stdout.write(json.dumps(found) + "\n")
 
 
 class _Refused(Exception):

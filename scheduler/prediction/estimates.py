@@ -50,7 +50,7 @@ FADE_S = 7 * 86400.0
 """After this time a failure, or a success, counts half: boards are repaired within days."""
 
 _LOOSE = 1.0
-"""Variance of groups about their parent, and of runs, where nothing tells it: a factor of e."""
+"""Variance of groups about their parent, and of runs, where it is unknown: a factor of e."""
 
 _CLOSE = 0.01
 """As `_LOOSE`, for boards of one family and for runs of one kind on one board: 10 %."""
@@ -198,20 +198,20 @@ class PastPairs:
         self.board: Codes = batch.derived(_board_codes)
 
     def run_time_law(self) -> tuple[Floats, Floats, Floats]:
-        """As the function."""
+        """Return the same as the function of that name."""
         law = self.run_time_parts()
         return law.location, np.sqrt(law.noise + law.error), law.freedom
 
     def run_time_parts(self) -> RunTimeParts:
-        """As the function."""
+        """Return the same as the function of that name."""
         return self._history.derived(_RunTimes).law(self)
 
     def run_counts(self) -> Floats:
-        """As the function."""
+        """Return the same as the function of that name."""
         return self._history.derived(_RunTimes).counts(self)
 
     def failure_rates(self) -> Floats:
-        """As the function."""
+        """Return the same as the function of that name."""
         return self._history.derived(_Failures).rates(self)
 
 
@@ -529,14 +529,14 @@ class _Effect:
         self.spread = min(max(shared, 0.0), spread)
         weight = 1.0 / (errors + spread - self.spread + 1e-9)
         precision = np.bincount(names, weights=weight, minlength=size)
-        told = np.bincount(names, weights=weight * residuals, minlength=size)
+        weighted = np.bincount(names, weights=weight * residuals, minlength=size)
         given = 1.0 / self.spread if self.spread > 0 else np.inf
-        self._means = np.append(told / (precision + given), 0.0)
+        self._means = np.append(weighted / (precision + given), 0.0)
         self._variances = np.append(1.0 / (precision + given), self.spread)
 
     @classmethod
     def none(cls) -> _Effect:
-        """Of nobody."""
+        """Return the effect of no name."""
         nobody = cls.__new__(cls)
         nobody.spread, nobody._means, nobody._variances = 0.0, np.zeros(1), np.zeros(1)
         return nobody
@@ -621,7 +621,7 @@ class _Failures:
         self._by_board = _Chain((family, board), weight, (cause == 2) * weight)
 
     def rates(self, pairs: PastPairs) -> Floats:
-        """See `failure_rates`."""
+        """Return `failure_rates` of the pairs."""
         of_model = self._by_model.rates(
             (_key(pairs.family, pairs.base), _key(pairs.family, pairs.stem))
         )[pairs.combination]

@@ -250,8 +250,8 @@ def check_plan(document: Document, plan: Plan) -> None:
         raise ValueError("a job is planned where it may not run, or at no time")
     order = np.lexsort((start, where))
     where, start, took = where[order], start[order], took[order]
-    beside = where[1:] == where[:-1]
-    if (beside & (start[1:] < start[:-1] + took[:-1] - 1e-6)).any():
+    same_board = where[1:] == where[:-1]
+    if (same_board & (start[1:] < start[:-1] + took[:-1] - 1e-6)).any():
         raise ValueError("a board is planned for two jobs at a time")
 
 

@@ -1,4 +1,4 @@
-"""Hands a programme to CBC or HiGHS, with limits, and tells how good the answer is."""
+"""Hand a programme to CBC or HiGHS, with limits, and state how good the answer is."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SolverResult:
         found: There are values.
         optimal: They are within the gap that was asked for.
         value: Of the objective.
-        gap: ``|value - bound| / |value|``; NaN where the solver told no bound.
+        gap: ``|value - bound| / |value|``; NaN where the solver reported no bound.
     """
 
     found: bool
@@ -79,7 +79,7 @@ def ready(solver: str) -> str:
 def run(problem: pulp.LpProblem, limits: Limits) -> SolverResult:
     """Solve; the values are in the problem's variables.
 
-    PuLP's status says Optimal when a time limit stopped the solver: ``sol_status`` tells.
+    PuLP's status says Optimal even when a time limit stopped the solver; ``sol_status`` shows that.
 
     Raises:
         RuntimeError: The solver is missing, or failed.
@@ -107,7 +107,7 @@ def run(problem: pulp.LpProblem, limits: Limits) -> SolverResult:
 
 
 def _cbc(problem: pulp.LpProblem, limits: Limits) -> float | None:
-    """The bound that its log tells; None: it proved its answer."""
+    """Return the bound in the solver's log; None: it proved its answer."""
     import pulp
     from pulp.apis.coin_api import pulp_cbc_path  # the CBC that PuLP brings
 

@@ -37,7 +37,7 @@ def asked(
     busy: tuple[str, ...] = (),
     ram_bytes: int = 4 * GIB,
     runs: Sequence[PastRun] = (),
-    foretold: Forecast | None = None,
+    forecast: Forecast | None = None,
     **more: Any,
 ) -> Changes:
     found = snapshot_of([board(uid, ram_bytes=ram_bytes, busy=uid in busy) for uid in boards])
@@ -49,7 +49,7 @@ def asked(
     ]
     known = Knowledge(runs=History(sorted(runs, key=lambda run: run.ended_at)))
     result = cycle(found, queue, holders=holders, knowledge=known)
-    return what_would_change(result.decided, queue[0].benchmark_id, foretold=foretold, **more)
+    return what_would_change(result.decided, queue[0].benchmark_id, forecast=forecast, **more)
 
 
 def kinds(changes: Changes) -> dict[ChangeKind, str | int | None]:
@@ -141,18 +141,18 @@ def test_no_start_is_told_that_has_passed() -> None:
 
 def test_gains_are_counted_from_the_newest_forecast() -> None:
     start = NOW + timedelta(seconds=500)
-    foretold = make.a_forecast(NOW, start, start, start)
+    forecast = make.a_forecast(NOW, start, start, start)
     found = asked(
         pending(user_time_s=100.0),
         boards=("rpi4b-0001-0001", "x86-0001-0001"),
         busy=("rpi4b-0001-0001",),
-        foretold=foretold,
+        forecast=forecast,
     )
     assert found.start == start
     assert only(found, ChangeKind.FAMILY).gain_s == 500.0
-    in_time = replace(foretold, finish_high=NOW)
+    in_time = replace(forecast, finish_high=NOW)
     soon = pending(user_time_s=100.0, deadline=NOW + timedelta(seconds=5))
-    assert asked(soon, busy=("rpi4b-0001-0001",), foretold=in_time).reachable_deadline is None
+    assert asked(soon, busy=("rpi4b-0001-0001",), forecast=in_time).reachable_deadline is None
 
 
 RUNS = [past_run("rpi4b-0001-0001", run_s=60.0, ago_s=100.0 * k) for k in range(1, 20)]
