@@ -47,7 +47,7 @@ def wait_for_threads():
             thread.join(120)
 
 {body}
-with open({told!r}, "w") as file:
+with open({answers!r}, "w") as file:
     json.dump(results, file, default=lambda value: value.decode("latin-1"))
 """
 
@@ -68,10 +68,10 @@ class PlatformClient:
 
     def run(self, script: str, *, timeout_s: float = 240.0) -> tuple[dict[str, Any], str]:
         """Run a script that fills ``results``; those, and all that was printed and logged."""
-        told = self.folder / f"results-{len(list(self.folder.iterdir()))}.json"
+        answers = self.folder / f"results-{len(list(self.folder.iterdir()))}.json"
         body, names = textwrap.dedent(script), json.dumps(self.names)
         done = subprocess.run(
-            [str(self.python), "-c", _AROUND.format(body=body, told=str(told), names=names)],
+            [str(self.python), "-c", _AROUND.format(body=body, answers=str(answers), names=names)],
             cwd=self.folder,
             timeout=timeout_s,
             stdout=subprocess.PIPE,
@@ -80,7 +80,7 @@ class PlatformClient:
             env={"PATH": os.environ["PATH"], "HOME": str(self.folder)},
         )
         assert done.returncode == 0, done.stdout
-        found = json.loads(told.read_text())
+        found = json.loads(answers.read_text())
         assert isinstance(found, dict)
         return found, done.stdout
 

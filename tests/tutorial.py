@@ -78,11 +78,11 @@ def follow(
         # What it left in the background must not outlive it.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(shell.pid, signal.SIGKILL)
-    printed, told = out.split(_MARK), errors.split(_MARK)
+    printed, reported = out.split(_MARK), errors.split(_MARK)
     if shell.returncode:
         failed = found[len(printed) - 1].typed
-        raise AssertionError(f"{failed}exited with {shell.returncode}\n{printed[-1]}{told[-1]}")
-    for each, first, second in zip(found, printed, told, strict=False):
+        raise AssertionError(f"{failed}exited with {shell.returncode}\n{printed[-1]}{reported[-1]}")
+    for each, first, second in zip(found, printed, reported, strict=False):
         lines = {_masked(line) for line in f"{first}\n{second}".splitlines()}
         for line in each.shown:
             assert _masked(line) in lines, f"{each.typed}shows {line!r}, but printed:\n{first}"

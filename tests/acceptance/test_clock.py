@@ -122,11 +122,11 @@ def test_a_server_that_starts_again_while_the_clock_is_wrong_expires_nothing(
 def clock_check(server: Server) -> str:
     """What the server says of its clock, once it is ready."""
     try:
-        told = server.call("GET", "/readyz?verbose=1")
+        reported = server.call("GET", "/readyz?verbose=1")
     except RuntimeError:
         return "not ready"
-    assert isinstance(told, dict)
-    return str(told["checks"].get("clock", ""))
+    assert isinstance(reported, dict)
+    return str(reported["checks"].get("clock", ""))
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:

@@ -55,7 +55,7 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(
         assert server.stdout.readline().strip() == f"Edgeyard is ready at http://127.0.0.1:{port}"
         token_file = data_dir / "admin.token"
         assert token_file.stat().st_mode & 0o777 == 0o600
-        told = subprocess.run(
+        output = subprocess.run(
             [
                 *(str(environment / "bin/edgeyard"), "submit", "--model", str(squeezenet)),
                 *("--runtime", "ort", "--type", "TYPE1", "--target", "emumid"),
@@ -71,8 +71,8 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(
             text=True,
             timeout=120,
         )
-        assert told.returncode == 0, told.stderr
-        assert '"completed"' in told.stdout
+        assert output.returncode == 0, output.stderr
+        assert '"completed"' in output.stdout
     finally:
         server.terminate()
         server.communicate(timeout=20)
@@ -114,9 +114,9 @@ def test_the_demo_runs_on_a_real_nomad_and_leaves_nothing(
     clone: Path, clean_environment: dict[str, str]
 ) -> None:
     nomad_binary()
-    told = _demo(clone, clean_environment, "NOMAD=1", "QUICK=1")
-    assert "on a real Nomad cluster" in told
-    folder = told.split("data in ")[1].split("/data\n")[0]
+    output = _demo(clone, clean_environment, "NOMAD=1", "QUICK=1")
+    assert "on a real Nomad cluster" in output
+    folder = output.split("data in ")[1].split("/data\n")[0]
     assert not Path(folder).exists()
     left = [words for _, words in command_lines() if any(folder.encode() in word for word in words)]
     assert not left

@@ -110,19 +110,19 @@ def test_nobody_reads_of_anothers_benchmark_anywhere(server: Server, squeezenet:
     server.wait(held, ("running",))
     job_ids = [each["job_id"] for each in server.show(held)["attempts"]]  # type: ignore[attr-defined]
     waiting = []
-    told: list[object] = []
+    reports: list[object] = []
     for uid in uids:
         asked = description(
             str(stored["name"]), target=uid.split("-")[0], target_uid=uid, nb_inference=1_000_000
         )
-        told.append(other.call("POST", "/v1/benchmarks?dry_run=true", asked))
+        reports.append(other.call("POST", "/v1/benchmarks?dry_run=true", asked))
     own = description(str(stored["name"]), target_uid="emumid-0001-0001", nb_inference=5)
     waiting.append(submit(other, own))
     limit = time.monotonic() + 60
     while other.show(waiting[0])["waiting_reason"] is None and time.monotonic() < limit:
         time.sleep(0.05)
-    told.append(other.show(waiting[0]))
-    told += [
+    reports.append(other.show(waiting[0]))
+    reports += [
         other.call("GET", path)
         for path in (
             "/v1/boards",
@@ -134,7 +134,7 @@ def test_nobody_reads_of_anothers_benchmark_anywhere(server: Server, squeezenet:
             f"/v1/benchmarks/{waiting[0]}/events",
         )
     ]
-    text = json.dumps(told)
+    text = json.dumps(reports)
     assert "is busy" in text
     for foreign in (held, *job_ids):
         assert str(foreign) not in text

@@ -269,16 +269,16 @@ def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
     )
     benchmark_id = submit(server, model, target="x86", binding="loose")
 
-    def told() -> Mapping[str, Any]:
+    def reported() -> Mapping[str, Any]:
         reason = server.show(benchmark_id)["waiting_reason"]
         return reason if isinstance(reason, dict) else {}
 
     try:
         # At first it may be the late news of the last task's progress: on a busy machine for long.
         eventually(
-            lambda: "1 host: no memory left" in told().get("sentence", ""), "it is told", 90.0
+            lambda: "1 host: no memory left" in reported().get("sentence", ""), "it is told", 90.0
         )
-        assert told()["code"] == "cluster_constraint"
+        assert reported()["code"] == "cluster_constraint"
         assert server.show(benchmark_id)["status"] == "scheduled"
     finally:
         nomad_cluster.call("DELETE", f"/v1/job/hog?purge=true&{where}")

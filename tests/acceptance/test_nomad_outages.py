@@ -239,11 +239,11 @@ def test_a_host_that_dies_before_a_task_began_costs_no_try(lab: Lab) -> None:
     client.kill()
     benchmark_id = lab.submit(target_uid=SECOND, max_retries=0, nb_inference=5)
 
-    def told() -> bool:
+    def reported() -> bool:
         found = lab.attempts(benchmark_id)
         return bool(found) and found[0]["state"] == "ended"
 
-    lab.eventually(told, "Nomad gives the host up")
+    lab.eventually(reported, "Nomad gives the host up")
     assert "was lost before it began" in lab.attempts(benchmark_id)[0]["failure"]["sentence"]
     assert lab.server.show(benchmark_id)["status"] == "pending"
     client.start()

@@ -30,8 +30,8 @@ def board() -> Iterator[BehindHost]:
 @pytest.fixture
 def server(nomad_cluster: LoopbackNomad, board: BehindHost, tmp_path: Path) -> Iterator[Server]:
     clear(nomad_cluster)
-    told = tmp_path / "hook"
-    hook = {"when": "before", "run": ["sh", "-c", f"id -u > {told}"], "on": "host"}
+    reported = tmp_path / "hook"
+    hook = {"when": "before", "run": ["sh", "-c", f"id -u > {reported}"], "on": "host"}
     there = {"when": "before", "run": ["sh", "-c", f"id -u > {board.tmp}/hook"], "on": "board"}
     facts = {**entry(BOARD), "ssh": asdict(board.sshd.address), "hooks": [hook, there]}
     inventory = tmp_path / "inventory.json"

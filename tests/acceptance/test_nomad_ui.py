@@ -62,7 +62,7 @@ def test_nomad_s_ui_shows_the_job_that_edgeyard_links_to(
         assert PICTURE.read_bytes().startswith(b"\x89PNG")
         server.call("POST", f"/v1/benchmarks/{benchmark_id}/cancel")
         eventually(
-            lambda: told(browser, "Stopped", "1 complete"),
+            lambda: has_words(browser, "Stopped", "1 complete"),
             "it shows the end without a reload",
             UI_PATIENCE_S,
         )
@@ -74,12 +74,12 @@ def shows(browser: Browser, page: str, *words: str) -> None:
     for _ in range(LOADS):
         browser.open(page)
         with contextlib.suppress(AssertionError):
-            eventually(lambda: told(browser, *words), "it shows them", UI_PATIENCE_S / LOADS)
+            eventually(lambda: has_words(browser, *words), "it shows them", UI_PATIENCE_S / LOADS)
             return
     raise AssertionError(f"not all of {words} are on the page:\n{browser.text()}")
 
 
-def told(browser: Browser, *words: str) -> bool:
+def has_words(browser: Browser, *words: str) -> bool:
     """Whether the page shows them all; badges are capitals by style or by text."""
     text = browser.text().upper()
     return all(word.upper() in text for word in words)

@@ -66,8 +66,8 @@ def _servers(folder: Path, settings: Mapping[str, str]) -> Iterator[Start]:
 def _leader_seen_by(server: Server) -> str:
     ready = server.call("GET", "/readyz?verbose=1")
     assert isinstance(ready, dict)
-    told = ready["checks"]["leader"]
-    return str(told["detail"]) if isinstance(told, dict) else str(told)
+    reported = ready["checks"]["leader"]
+    return str(reported["detail"]) if isinstance(reported, dict) else str(reported)
 
 
 def _epoch_seen_by(server: Server) -> int:

@@ -69,8 +69,8 @@ def test_the_example_package_is_installed_tested_and_decides(
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    told = run("pytest", "--quiet", "-p", "no:cacheprovider", str(EXAMPLE / "tests"))
-    assert "10 passed" in told
+    output = run("pytest", "--quiet", "-p", "no:cacheprovider", str(EXAMPLE / "tests"))
+    assert "10 passed" in output
 
     with edgeyard(
         tmp_path / "data",

@@ -97,7 +97,7 @@ def device(
     uid: str = UID, further: Mapping[str, object] | None = None, *, healthy: bool = True
 ) -> Json:
     """A device group of our plugin: one board."""
-    told: Mapping[str, object] = {
+    content: Mapping[str, object] = {
         "target_uid": uid,
         "family": uid.split("-")[0],
         "engines": "ort",
@@ -112,7 +112,7 @@ def device(
         "Vendor": "daiedge",
         "Type": "edgedevice",
         "Name": uid,
-        "Attributes": {name: _attribute(value) for name, value in told.items()},
+        "Attributes": {name: _attribute(value) for name, value in content.items()},
         "Instances": [
             {
                 "ID": uid,

@@ -66,7 +66,7 @@ def scores(session: Session, x: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def told(call: Any, *arguments: Any, **more: Any) -> RunFailed:
+def failure(call: Any, *arguments: Any, **more: Any) -> RunFailed:
     with pytest.raises(RunFailed) as caught:
         call(*arguments, **more)
     assert caught.value.sentence
@@ -95,11 +95,11 @@ class TestLoading:
     def test_threads_can_be_lowered_but_not_raised(self, kit: Kit, engine: Engine) -> None:
         lowered = engine.load(kit.model, threads=2, parameters={"threads": 1})
         assert lowered.facts["threads"] == 1
-        found = told(engine.load, kit.model, threads=2, parameters={"threads": 3})
+        found = failure(engine.load, kit.model, threads=2, parameters={"threads": 3})
         assert found.category == "user_input"
 
     def test_unknown_parameters_are_refused_by_name(self, kit: Kit, engine: Engine) -> None:
-        found = told(engine.load, kit.model, threads=1, parameters={"warp": 9})
+        found = failure(engine.load, kit.model, threads=1, parameters={"warp": 9})
         assert found.category == "user_input"
         assert "warp" in found.sentence
 
@@ -110,7 +110,7 @@ class TestLoading:
         content = kit.model.read_bytes()
         path = tmp_path / "model"
         path.write_bytes(content[: int(len(content) * share)])
-        assert told(engine.load, path, threads=1, parameters={}).category == "user_model"
+        assert failure(engine.load, path, threads=1, parameters={}).category == "user_model"
 
     def test_a_file_of_something_else_is_the_models_fault(
         self, kit: Kit, engine: Engine, tmp_path: Path
@@ -119,7 +119,7 @@ class TestLoading:
         for content in (b"#!/bin/sh\n" * 50, b"\x80\x04\x95pickle", *others):
             path = tmp_path / "model"
             path.write_bytes(content)
-            assert told(engine.load, path, threads=1, parameters={}).category == "user_model"
+            assert failure(engine.load, path, threads=1, parameters={}).category == "user_model"
 
 
 class TestRunning:
@@ -161,7 +161,7 @@ class TestRunning:
     def test_feeds_that_do_not_fit_are_the_users_input(
         self, session: Session, feeds: dict[str, NDArray[Any]]
     ) -> None:
-        assert told(session.run, feeds).category == "user_input"
+        assert failure(session.run, feeds).category == "user_input"
         assert scores(session, TEST_X[:1]).shape == (1, 10)
 
 
@@ -246,18 +246,20 @@ class TestTraining:
     def test_what_the_user_can_mend_is_user_input(
         self, kit: Kit, tmp_path: Path, changes: dict[str, Any]
     ) -> None:
-        assert told(self.train, kit, tmp_path, **changes).category == "user_input"
+        assert failure(self.train, kit, tmp_path, **changes).category == "user_input"
         assert list(tmp_path.iterdir()) == []
 
     def test_a_loss_that_runs_away_names_the_learning_rate(self, kit: Kit, tmp_path: Path) -> None:
-        found = told(self.train, kit, tmp_path, learning_rate=1e35, x=X.astype(np.float32) * 1e10)
+        found = failure(
+            self.train, kit, tmp_path, learning_rate=1e35, x=X.astype(np.float32) * 1e10
+        )
         assert found.category == "user_input"
         assert "learning rate" in found.sentence
 
     def test_a_corrupt_model_is_the_models_fault(self, kit: Kit, tmp_path: Path) -> None:
         path = tmp_path / "model"
         path.write_bytes(kit.trainable.read_bytes()[:3000])
-        assert told(self.train, kit, tmp_path, model=path).category == "user_model"
+        assert failure(self.train, kit, tmp_path, model=path).category == "user_model"
 
 
 def test_boards_need_only_numpy_and_the_engine(kit: Kit, tmp_path: Path) -> None:

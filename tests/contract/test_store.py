@@ -260,12 +260,12 @@ def test_why_benchmarks_wait_is_saved_together_and_alone(store: SqlStore) -> Non
     _add(store, make.a_benchmark(), make.a_benchmark("b-2"))
     with store.write() as uow:
         both = [uow.benchmarks.get(name) for name in ("b-1", "b-2")]
-        told = [replace(each, waiting=make.a_waiting(), priority=7) for each in both]
-        saved = uow.benchmarks.save_waiting(told)
+        changed = [replace(each, waiting=make.a_waiting(), priority=7) for each in both]
+        saved = uow.benchmarks.save_waiting(changed)
         assert uow.benchmarks.save_waiting([]) == ()
-        assert saved == [replace(each, version=both[0].version + 1) for each in told]
+        assert saved == [replace(each, version=both[0].version + 1) for each in changed]
         assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == saved
-    later = [replace(saved[0], waiting=None), told[1]]
+    later = [replace(saved[0], waiting=None), changed[1]]
     with pytest.raises(Conflict), store.write() as uow:
         uow.benchmarks.save_waiting(later)
     with store.write() as uow:

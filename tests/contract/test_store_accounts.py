@@ -189,14 +189,14 @@ def test_why_many_wait_is_noted_together(store: SqlStore) -> None:
         lifecycle.hold(uow, "ada-2", make.NOW, "ada", True)
     busy, never = make.a_waiting(), make.a_waiting(WaitingReason.NO_SUCH_FAMILY)
     with store.write() as uow:
-        told = [(benchmark, busy, 7) for benchmark in seen]
-        waiting = lifecycle.wait(uow, told, make.NOW)
+        reasons = [(benchmark, busy, 7) for benchmark in seen]
+        waiting = lifecycle.wait(uow, reasons, make.NOW)
         first, held, third = map(uow.benchmarks.get, ("ada-1", "ada-2", "ada-3"))
         assert waiting == [first, third]
         assert (first.waiting, first.priority, held.waiting) == (busy, 7, None)
         other = replace(busy, sentence="still busy")
-        told = [(first, never, 7), (held, busy, 7), (third, other, 8)]
-        assert len(lifecycle.wait(uow, told, make.NOW)) == 3
+        reasons = [(first, never, 7), (held, busy, 7), (third, other, 8)]
+        assert len(lifecycle.wait(uow, reasons, make.NOW)) == 3
         same = [(each, busy, 7) for each in [uow.benchmarks.get("ada-2")]]
         assert lifecycle.wait(uow, same, make.NOW) == [same[0][0]]
     with store.read() as uow:

@@ -149,7 +149,9 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
                 connection.request(self.command, self.path, body=body, headers=headers)
                 response = connection.getresponse()
                 data, status = response.read(), response.status
-                told = [(k, v) for k, v in response.getheaders() if k.lower() not in _HOP_BY_HOP]
+                answered = [
+                    (k, v) for k, v in response.getheaders() if k.lower() not in _HOP_BY_HOP
+                ]
             finally:
                 connection.close()
             if fault is Fault.ERROR_AFTER:
@@ -164,8 +166,8 @@ def _handler(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
             elif fault is Fault.GARBAGE:
                 data = b"<html><body>Bad gateway</body></html>"
             elif fault is Fault.WRONG_INDEX:
-                told = [(k, "999999999" if k == "X-Nomad-Index" else v) for k, v in told]
-            self._answer(status, data, told)
+                answered = [(k, "999999999" if k == "X-Nomad-Index" else v) for k, v in answered]
+            self._answer(status, data, answered)
 
         def _answer(
             self, status: int, data: bytes, headers: list[tuple[str, str]] | None = None

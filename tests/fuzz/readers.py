@@ -380,18 +380,18 @@ def _nodes_seeds() -> Sequence[bytes]:
 
 
 def _allocation(content: bytes, folder: Path) -> None:
-    told = _loaded(content)
-    if not isinstance(told, dict):
+    reported = _loaded(content)
+    if not isinstance(reported, dict):
         return
-    state = allocations.of_run("job", told, _DEVICE)
-    placed_at = allocations.placed_at_of(told)
+    state = allocations.of_run("job", reported, _DEVICE)
+    placed_at = allocations.placed_at_of(reported)
     for offset_s in (None, 0.0, 1e6):
         moved = allocations.by_our_clock(state, offset_s, placed_at, NOON)
         json.dumps([moved.reason, moved.failure and moved.failure.sentence]).encode()
-    allocations.of_no_run("job", told)
-    allocations.placement_problem(told)
-    allocations.first_of([told, told])
-    devices_of(told, "daiedge", "edgedevice")
+    allocations.of_no_run("job", reported)
+    allocations.placement_problem(reported)
+    allocations.first_of([reported, reported])
+    devices_of(reported, "daiedge", "edgedevice")
 
 
 def _allocation_seeds() -> Sequence[bytes]:
@@ -413,8 +413,8 @@ def _allocation_seeds() -> Sequence[bytes]:
 
 
 def _results(content: bytes, folder: Path) -> None:
-    told = _loaded(content)
-    found = results_of(told, lambda *_: Path())
+    reported = _loaded(content)
+    found = results_of(reported, lambda *_: Path())
     repr((found.latency, found.verdict, found.accuracy))
 
 

@@ -351,7 +351,7 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
     benchmark_id = api.submit()
     attempt = api.dispatched(benchmark_id)
     client = api.as_()
-    told = client.post("/v1/benchmarks", json=description(cron="0 0 * * *")).json()
+    body = client.post("/v1/benchmarks", json=description(cron="0 0 * * *")).json()
     campaign = client.post(
         "/v1/campaigns",
         json={
@@ -362,7 +362,7 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
     return {
         "benchmark_id": benchmark_id,
         "campaign_id": campaign["campaign_id"],
-        "schedule_id": told["schedule_id"],
+        "schedule_id": body["schedule_id"],
         "file_id": api.upload("own.onnx")["file_id"],
         "target_uid": "rpi4b-0001-0001",
         "user_id": "bob",
@@ -643,10 +643,10 @@ def test_a_token_grants_no_more_than_its_user_has_now(
     headers = {"Authorization": f"Bearer {made}"}
     assert api.as_(None).get("/v1/me", headers=headers).json()["role"] == token
     assert asked.patch(f"/v1/users/{user_id}", json={"role": after}).status_code == 200
-    told = api.as_(None).get("/v1/me", headers=headers)
-    assert told.status_code == (401 if role is None else 200)
+    answer = api.as_(None).get("/v1/me", headers=headers)
+    assert answer.status_code == (401 if role is None else 200)
     if role is not None:
-        assert told.json()["role"] == role
+        assert answer.json()["role"] == role
     if role != "operator":
         assert api.as_(None).get("/v1/users", headers=headers).status_code in (401, 403)
 

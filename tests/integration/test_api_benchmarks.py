@@ -39,20 +39,20 @@ def test_a_submission_is_accepted_stored_and_the_engine_woken(api: Api) -> None:
     woken = api.engine.woken
     answer = api.as_().post("/v1/benchmarks", json=description(tags=["a"]))
     assert answer.status_code == 202
-    told = answer.json()
-    assert told["status"] == "pending"
-    assert answer.headers["location"] == told["links"]["self"]
+    body = answer.json()
+    assert body["status"] == "pending"
+    assert answer.headers["location"] == body["links"]["self"]
     assert api.engine.woken > woken
     shown = api.as_().get(answer.headers["location"]).json()
     assert shown["description"]["tags"] == ["a"]
     assert shown["user_id"] == "alice"
     assert shown["files"][0]["size_bytes"] == len(MODEL)
-    events = api.as_().get(told["links"]["events"]).json()["items"]
+    events = api.as_().get(body["links"]["events"]).json()["items"]
     assert [event["kind"] for event in events] == ["benchmark.submitted"]
 
 
 def test_what_the_server_knows_itself_is_ignored_with_a_warning(api: Api) -> None:
-    told = (
+    body = (
         api.as_()
         .post(
             "/v1/benchmarks",
@@ -60,8 +60,8 @@ def test_what_the_server_knows_itself_is_ignored_with_a_warning(api: Api) -> Non
         )
         .json()
     )
-    assert len(told["warnings"]) == 2
-    assert api.as_().get(told["links"]["self"]).json()["user_id"] == "alice"
+    assert len(body["warnings"]) == 2
+    assert api.as_().get(body["links"]["self"]).json()["user_id"] == "alice"
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_refusal_names_field_reason_and_what_would_be_accepted(
 def test_every_refusal_says_what_would_be_accepted(
     api: Api, changes: dict[str, object], pointer: str, accepted: str
 ) -> None:
-    told = api.as_().post("/v1/benchmarks", json=description(**changes))
-    assert told.status_code == 422
-    found = {error["pointer"]: error["accepted"] for error in told.json()["errors"]}
+    answer = api.as_().post("/v1/benchmarks", json=description(**changes))
+    assert answer.status_code == 422
+    found = {error["pointer"]: error["accepted"] for error in answer.json()["errors"]}
     assert accepted in found[pointer]
 
 
@@ -130,9 +130,9 @@ def test_every_refusal_says_what_would_be_accepted(
 def test_a_wrong_parameter_is_told_what_would_do(
     api: Api, path: str, pointer: str, accepted: str
 ) -> None:
-    told = api.as_().get(path)
-    assert told.status_code == 422
-    [error] = told.json()["errors"]
+    answer = api.as_().get(path)
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
     assert error["pointer"] == pointer
     assert accepted in error["accepted"]
 
@@ -157,8 +157,8 @@ def test_a_training_that_can_not_be_is_refused_at_once(
     api: Api, config: dict[str, object], what: str
 ) -> None:
     asked = description(benchmark_type="TYPE3", dataset="model.onnx", odt_config=config)
-    told = api.as_().post("/v1/benchmarks", json=asked)
-    [error] = [each for each in told.json()["errors"] if each["pointer"] == "/odt_config"]
+    answer = api.as_().post("/v1/benchmarks", json=asked)
+    [error] = [each for each in answer.json()["errors"] if each["pointer"] == "/odt_config"]
     assert what in error["reason"]
     assert "learning_rate" in error["accepted"]
 
@@ -191,8 +191,8 @@ def constrained(
 def test_a_constraint_that_no_board_can_meet_is_refused(
     api: Api, attribute: str, operator: str, value: object, accepted: str
 ) -> None:
-    told = api.as_().post("/v1/benchmarks", json=constrained(attribute, operator, value))
-    [error] = refusal(told)["errors"]
+    answer = api.as_().post("/v1/benchmarks", json=constrained(attribute, operator, value))
+    [error] = refusal(answer)["errors"]
     assert error["pointer"] == "/constraints/1"
     assert attribute in error["reason"]
     assert "board of rpi4b" in error["reason"]
@@ -254,8 +254,8 @@ def test_what_no_board_can_ever_run_is_refused_when_it_is_submitted(
     twin = Twin(BOARDS)
     twin.refresh([Host("pi-1", "pi-1", True, BOARDS)], api.clock.now())
     monkeypatch.setattr(api.engine, "joined", dict(twin.joined()))
-    told = api.as_().post(f"/v1/benchmarks{dry_run}", json=description(**changes))
-    found = {each["pointer"]: each for each in refusal(told)["errors"]}
+    answer = api.as_().post(f"/v1/benchmarks{dry_run}", json=description(**changes))
+    found = {each["pointer"]: each for each in refusal(answer)["errors"]}
     assert pointer in found
     assert reason in found[pointer]["reason"]
     assert accepted in found[pointer]["accepted"]
@@ -266,13 +266,13 @@ def test_a_deadline_before_the_earliest_possible_end_is_refused(api: Api) -> Non
     for deadline_s, refused in ((-60, "a later time"), (0.005, "a time after "), (60, "")):
         deadline = start + timedelta(seconds=deadline_s)
         asked = description(start_time=start.isoformat(), deadline=deadline.isoformat())
-        told = api.as_().post("/v1/benchmarks?dry_run=1", json=asked)
+        answer = api.as_().post("/v1/benchmarks?dry_run=1", json=asked)
         if refused:
-            [error] = refusal(told)["errors"]
+            [error] = refusal(answer)["errors"]
             assert error["pointer"] == "/deadline"
             assert error["accepted"].startswith(refused)
         else:
-            assert told.is_success
+            assert answer.is_success
 
 
 def test_a_budget_of_nothing_is_taken_where_boards_cost_nothing(api: Api) -> None:
@@ -363,22 +363,22 @@ def test_a_submission_tells_its_forecast_and_tells_it_again(
     assert api.as_().post("/v1/benchmarks", json=description()).json()["forecast"] is None
     monkeypatch.setattr(api.engine, "foretold", foretold)
     key = {"Idempotency-Key": "foretold"}
-    told = api.as_().post("/v1/benchmarks", json=description(), headers=key).json()
-    assert told["forecast"]["place"] == 3
-    assert told["forecast"]["start"] == "2026-11-21T12:00:00Z"
-    assert told["forecast"]["coverage"] == {"held": 41, "ended": 50}
-    assert api.as_().post("/v1/benchmarks", json=description(), headers=key).json() == told
+    body = api.as_().post("/v1/benchmarks", json=description(), headers=key).json()
+    assert body["forecast"]["place"] == 3
+    assert body["forecast"]["start"] == "2026-11-21T12:00:00Z"
+    assert body["forecast"]["coverage"] == {"held": 41, "ended": 50}
+    assert api.as_().post("/v1/benchmarks", json=description(), headers=key).json() == body
     wrong = api.as_().post("/v1/benchmarks", json=description(model="no such"))
     assert wrong.status_code == 422
 
 
 def test_a_dry_run_tells_and_stores_nothing(api: Api) -> None:
     before = api.as_().get("/v1/benchmarks?total=true").json()["total"]
-    told = api.as_().post("/v1/benchmarks?dry_run=true", json=description()).json()
-    assert told["would"] == "run"
-    assert told["hcl"].startswith('job "')
-    assert {board["target_uid"] for board in told["boards"] if board["fits"]} >= {"rpi4b-0001-0001"}
-    assert told["priority_parts"] == {"type": 50.0}
+    body = api.as_().post("/v1/benchmarks?dry_run=true", json=description()).json()
+    assert body["would"] == "run"
+    assert body["hcl"].startswith('job "')
+    assert {board["target_uid"] for board in body["boards"] if board["fits"]} >= {"rpi4b-0001-0001"}
+    assert body["priority_parts"] == {"type": 50.0}
     assert api.as_().get("/v1/benchmarks?total=true").json()["total"] == before
 
 
@@ -426,19 +426,19 @@ def test_a_model_over_the_limit_or_empty_is_refused(api: Api) -> None:
 
 
 def test_a_cron_is_a_schedule(api: Api) -> None:
-    told = api.as_().post("/v1/benchmarks", json=description(cron="0 3 * * *")).json()
-    assert told["benchmark_id"] is None
+    body = api.as_().post("/v1/benchmarks", json=description(cron="0 3 * * *")).json()
+    assert body["benchmark_id"] is None
     (schedule,) = api.as_().get("/v1/schedules").json()["items"]
-    assert schedule["schedule_id"] == told["schedule_id"]
+    assert schedule["schedule_id"] == body["schedule_id"]
     assert schedule["description"]["model"] == "model.onnx"
     assert api.as_("bob").get("/v1/schedules").json()["items"] == []
-    assert api.as_("bob").delete(told["links"]["self"]).status_code == 404
-    assert api.as_().delete(told["links"]["self"]).status_code == 204
-    assert api.as_().get(told["links"]["self"]).json()["active"] is False
+    assert api.as_("bob").delete(body["links"]["self"]).status_code == 404
+    assert api.as_().delete(body["links"]["self"]).status_code == 204
+    assert api.as_().get(body["links"]["self"]).json()["active"] is False
     assert api.as_().get("/v1/schedules").json()["items"] == []
     for query in ("all", "all=true"):
         (ended,) = api.as_().get(f"/v1/schedules?{query}").json()["items"]
-        assert (ended["schedule_id"], ended["active"]) == (told["schedule_id"], False)
+        assert (ended["schedule_id"], ended["active"]) == (body["schedule_id"], False)
     assert api.as_("bob").get("/v1/schedules?all").json()["items"] == []
 
 
@@ -484,9 +484,9 @@ def test_only_what_has_ended_is_retried_and_as_a_new_one(api: Api) -> None:
     client = api.as_()
     refusal(client.post(f"/v1/benchmarks/{benchmark_id}/retry"), 409)
     client.post(f"/v1/benchmarks/{benchmark_id}/cancel")
-    told = client.post(f"/v1/benchmarks/{benchmark_id}/retry").json()
-    assert told["benchmark_id"] != benchmark_id
-    shown = client.get(told["links"]["self"]).json()
+    body = client.post(f"/v1/benchmarks/{benchmark_id}/retry").json()
+    assert body["benchmark_id"] != benchmark_id
+    shown = client.get(body["links"]["self"]).json()
     assert shown["retry_of"] == benchmark_id
     assert shown["description"]["tags"] == ["r"]
     assert shown["files"][0]["sha256"]
@@ -495,11 +495,11 @@ def test_only_what_has_ended_is_retried_and_as_a_new_one(api: Api) -> None:
 def test_a_clone_takes_changes_over(api: Api) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     benchmark_id = api.submit(precision="2 %", deadline=soon, target_uid="rpi4b-0001-0001")
-    told = api.as_().post(
+    answer = api.as_().post(
         f"/v1/benchmarks/{benchmark_id}/clone", json={"nb_inference": 7, "target": "rpi5"}
     )
-    assert told.status_code == 202, told.text
-    shown = api.as_().get(told.json()["links"]["self"]).json()["description"]
+    assert answer.status_code == 202, answer.text
+    shown = api.as_().get(answer.json()["links"]["self"]).json()["description"]
     assert (shown["nb_inference"], shown["precision"]) == (7, None)
     assert (shown["target"], shown["target_uid"]) == ("rpi5", None)
     wrong = api.as_().post(f"/v1/benchmarks/{benchmark_id}/clone", json={"model": "absent"})
@@ -511,10 +511,10 @@ def test_a_clone_outlives_its_deadline_with_a_warning(api: Api) -> None:
     benchmark_id = api.submit(deadline=soon)
     api.clock.ahead = timedelta(hours=2)
     try:
-        told = api.as_().post(f"/v1/benchmarks/{benchmark_id}/clone", json={}).json()
+        body = api.as_().post(f"/v1/benchmarks/{benchmark_id}/clone", json={}).json()
     finally:
         api.clock.ahead = timedelta()
-    assert told["warnings"] == ["deadline has passed and was left out"]
+    assert body["warnings"] == ["deadline has passed and was left out"]
 
 
 def test_a_campaign_is_every_combination_or_nothing(api: Api) -> None:
@@ -524,18 +524,18 @@ def test_a_campaign_is_every_combination_or_nothing(api: Api) -> None:
         "matrix": {"model": ["model.onnx", "second.onnx"], "target": ["rpi4b", "rpi5"]},
         "description": {"runtime": "ort", "benchmark_type": "TYPE1"},
     }
-    told = api.as_().post("/v1/campaigns", json=body)
-    assert told.status_code == 202, told.text
-    shown = api.as_().get(told.json()["links"]["self"]).json()
+    answer = api.as_().post("/v1/campaigns", json=body)
+    assert answer.status_code == 202, answer.text
+    shown = api.as_().get(answer.json()["links"]["self"]).json()
     pairs = {
         (each["description"]["model"], each["description"]["target"])
         for each in shown["benchmarks"]
     }
     assert len(pairs) == 4
-    assert {each["benchmark_id"] for each in told.json()["benchmarks"]} == {
+    assert {each["benchmark_id"] for each in answer.json()["benchmarks"]} == {
         each["benchmark_id"] for each in shown["benchmarks"]
     }
-    assert api.as_("bob").get(told.json()["links"]["self"]).status_code == 404
+    assert api.as_("bob").get(answer.json()["links"]["self"]).status_code == 404
     rows = api.as_().get("/v1/results", params={"campaign_id": shown["campaign_id"]}).json()
     assert len(rows["items"]) == 4
 
@@ -609,15 +609,15 @@ def test_boards_are_shown_drained_and_resumed(api: Api) -> None:
 
 
 def test_the_inventory_tells_families_and_expected_boards(api: Api) -> None:
-    told = api.as_().get("/v1/inventory").json()
-    assert set(told["families"]) == {"rpi4b", "rpi5"}
-    assert told["boards"][0]["target_uid"] == "rpi4b-0001-0001"
+    body = api.as_().get("/v1/inventory").json()
+    assert set(body["families"]) == {"rpi4b", "rpi5"}
+    assert body["boards"][0]["target_uid"] == "rpi4b-0001-0001"
 
 
 @pytest.mark.parametrize("query", ["?verbose", "?verbose=", "?verbose=1", "?verbose=true"])
 def test_a_flag_needs_no_value(api: Api, query: str) -> None:
-    told = api.as_(None).get(f"/readyz{query}")
-    assert (told.status_code, "checks" in told.json()) == (200, True)
+    answer = api.as_(None).get(f"/readyz{query}")
+    assert (answer.status_code, "checks" in answer.json()) == (200, True)
 
 
 def test_readiness_follows_the_twin(api: Api) -> None:
@@ -641,10 +641,10 @@ def test_a_cluster_that_falls_silent_is_told_before_it_stops_the_work(
     monkeypatch.setattr(api.engine, "trouble", lambda: "Nomad failed 6 times in a row")
     answer = api.as_(None).get("/readyz?verbose")
     assert answer.status_code == 200
-    told = {"database": "ok", "files": "ok"}
-    told["cluster"] = "not answering for 7 s: Nomad failed 6 times in a row"
+    content = {"database": "ok", "files": "ok"}
+    content["cluster"] = "not answering for 7 s: Nomad failed 6 times in a row"
     assert answer.json()["status"] == "ready"
-    assert answer.json()["checks"].items() >= told.items()
+    assert answer.json()["checks"].items() >= content.items()
     for path in ("/v1/boards", "/v1/queue"):
         shown = api.as_().get(path).json()
         assert (shown["age_s"], shown["cluster_problem"]) == (7.0, "Nomad failed 6 times in a row")
@@ -656,8 +656,8 @@ def test_attempts_that_can_t_be_repaired_are_counted_and_stop_no_other_work(
     monkeypatch.setattr(api.engine, "failing", {"benchmark-rpi4b-ort-1": "TypeError"})
     answer = api.as_(None).get("/readyz?verbose")
     assert answer.status_code == 200
-    told = answer.json()["checks"]["repair"]
-    assert told == "1 attempt could not be compared with the cluster; tried again"
+    reported = answer.json()["checks"]["repair"]
+    assert reported == "1 attempt could not be compared with the cluster; tried again"
 
 
 def test_every_known_label_is_exported_from_the_start(api: Api) -> None:
@@ -701,10 +701,10 @@ def test_hcl_explanation_and_results_of_an_attempt(api: Api) -> None:
     assert "******" in answer.text
     refusal(api.as_().get(f"{path}/hcl?attempt=2"), 404)
     api.engine.explained = frozenset({benchmark_id})
-    told = api.as_().get(f"{path}/explanation").json()
-    assert [verdict["target_uid"] for verdict in told["verdicts"]]
-    assert told["placement"]["target_uid"] == "rpi4b-0001-0001"
-    assert "changes" not in told
+    body = api.as_().get(f"{path}/explanation").json()
+    assert [verdict["target_uid"] for verdict in body["verdicts"]]
+    assert body["placement"]["target_uid"] == "rpi4b-0001-0001"
+    assert "changes" not in body
     assert api.as_().get(f"{path}/explanation?changes").json()["changes"] is None
     api.engine.order = (benchmark_id,)  # it waits again
     changes = api.as_().get(f"{path}/explanation?changes").json()["changes"]

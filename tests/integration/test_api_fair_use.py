@@ -39,10 +39,10 @@ def test_credits_are_given_reserved_spent_and_shown(api: Api) -> None:
     assert ok(api.as_().get("/v1/rates"))["rates"] == {"rpi4b": 2.0, "rpi5": 1.0}
     benchmark_id = api.submit(user_time=100)
     api.dispatched(benchmark_id)
-    told = ok(api.as_().get("/v1/users/alice/account"))
-    assert (told["credits"], told["credits_left"], told["reserved"]) == (1000, 800, 200)
-    assert told["running"] == 1
-    assert told["usage_half_life_s"] == USAGE_HALF_LIFE_S
+    body = ok(api.as_().get("/v1/users/alice/account"))
+    assert (body["credits"], body["credits_left"], body["reserved"]) == (1000, 800, 200)
+    assert body["running"] == 1
+    assert body["usage_half_life_s"] == USAGE_HALF_LIFE_S
     assert ok(api.as_().get(f"/v1/benchmarks/{benchmark_id}"))["attempts"][0]["time_limit_s"] == 100
     now = api.clock.now()
     with api.store.write() as uow:
@@ -51,9 +51,9 @@ def test_credits_are_given_reserved_spent_and_shown(api: Api) -> None:
         later = now + timedelta(seconds=30)
         failure = Failure(category=FailureCategory.USER_MODEL, sentence="a bad model")
         lifecycle.task_ended(uow, uow.attempts.of(benchmark_id)[-1], failure, later, later)
-    told = ok(api.as_().get("/v1/users/alice/account"))
-    assert (told["credits"], told["reserved"], told["spent"]) == (940, 0, 60)
-    (charge,) = told["charges"]
+    body = ok(api.as_().get("/v1/users/alice/account"))
+    assert (body["credits"], body["reserved"], body["spent"]) == (940, 0, 60)
+    (charge,) = body["charges"]
     assert (charge["charged"], charge["board_s"], charge["rate"]) == (60, 30, 2)
     assert ok(op.post("/v1/users/alice/credits", json={"add": -40}))["credits"] == 900
     assert op.post("/v1/users/alice/credits", json={"add": -901}).status_code == 409
@@ -93,8 +93,8 @@ def test_what_the_account_can_never_bear_is_refused_at_submission(api: Api) -> N
 def test_quotas_and_shares_are_set_by_operators_and_seen(api: Api) -> None:
     op = api.as_("operator")
     change = {"max_running": 3, "share": 2.5, "max_lease_s": 3600}
-    told = ok(op.patch("/v1/users/alice", json=change))
-    assert {name: told[name] for name in change} == change
+    body = ok(op.patch("/v1/users/alice", json=change))
+    assert {name: body[name] for name in change} == change
     assert ok(op.patch("/v1/users/alice", json={"max_running": None}))["max_running"] is None
     seen = ok(api.as_().get("/v1/users/alice/account"))
     assert (seen["share"], seen["max_lease_s"]) == (2.5, 3600)
@@ -106,9 +106,9 @@ def test_quotas_and_shares_are_set_by_operators_and_seen(api: Api) -> None:
 def test_a_waiting_benchmark_gets_another_priority(api: Api) -> None:
     benchmark_id = api.submit(user_priority=3)
     path = f"/v1/benchmarks/{benchmark_id}/priority"
-    told = ok(api.as_().post(path, json={"user_priority": 5}), 202)
-    assert told["user_priority"] == 5
-    assert told["description"]["user_priority"] == 3
+    body = ok(api.as_().post(path, json={"user_priority": 5}), 202)
+    assert body["user_priority"] == 5
+    assert body["description"]["user_priority"] == 3
     (error,) = ok(api.as_().post(path, json={"user_priority": 6}), 422)["errors"]
     assert error == {
         "pointer": "/user_priority",
@@ -179,10 +179,10 @@ def test_users_lease_for_themselves_within_their_bound(api: Api) -> None:
 
 def test_operators_set_boards_aside_and_let_them_back(api: Api) -> None:
     op = api.as_("operator")
-    told = ok(op.post(f"/v1/boards/{BOARD}/quarantine", json={"reason": "smells"}))
-    assert told["quarantine"]["reason"] == "smells"
-    assert told["quarantine"]["by_user_id"] == "operator"
-    assert told["quarantine"]["next_probe_at"] is None
+    body = ok(op.post(f"/v1/boards/{BOARD}/quarantine", json={"reason": "smells"}))
+    assert body["quarantine"]["reason"] == "smells"
+    assert body["quarantine"]["by_user_id"] == "operator"
+    assert body["quarantine"]["next_probe_at"] is None
     seen = ok(api.as_().get(f"/v1/boards/{BOARD}"))["quarantine"]
     assert (seen["reason"], seen["by_user_id"]) == ("smells", None)
     assert ok(op.post(f"/v1/boards/{BOARD}/unquarantine"))["quarantine"] is None

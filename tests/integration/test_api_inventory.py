@@ -38,17 +38,17 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 
 def test_the_check_tells_what_is_not_as_expected(api: Api) -> None:
-    told = api.as_().get("/v1/inventory/check").json()
-    assert told["ok"] is True
-    assert told["unknown_devices"] == "deny"
+    body = api.as_().get("/v1/inventory/check").json()
+    assert body["ok"] is True
+    assert body["unknown_devices"] == "deny"
     api.engine.found = FOUND
-    told = api.as_().get("/v1/inventory/check").json()
-    assert told["ok"] is False
-    assert told["missing"][0]["target_uid"] == "rpi5-0001-0001"
-    assert told["differing"][0]["differences"] == [
+    body = api.as_().get("/v1/inventory/check").json()
+    assert body["ok"] is False
+    assert body["missing"][0]["target_uid"] == "rpi5-0001-0001"
+    assert body["differing"][0]["differences"] == [
         {"what": "ram", "expected": "4 GiB", "found": "2 GiB"}
     ]
-    assert told["age_s"] == 1.0
+    assert body["age_s"] == 1.0
 
 
 def test_before_the_cluster_has_answered_there_is_nothing_to_compare(api: Api) -> None:

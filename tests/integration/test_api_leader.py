@@ -23,12 +23,12 @@ def api(tmp_path: Path) -> Iterator[Api]:
 
 
 def test_readiness_and_figures_show_who_leads(api: Api) -> None:
-    told = api.as_(None).get("/readyz?verbose").json()["checks"]["leader"]
-    assert told == {"status": "ok", "detail": "this server leads (epoch 3)"}
+    answer = api.as_(None).get("/readyz?verbose").json()["checks"]["leader"]
+    assert answer == {"status": "ok", "detail": "this server leads (epoch 3)"}
     assert "edgeyard_leader 1.0" in api.as_().get("/metrics").text
     api.engine.led = leader_view(leads=False)
-    told = api.as_(None).get("/readyz?verbose").json()["checks"]["leader"]["detail"]
-    assert told == "server-a at http://a.test leads (epoch 3); this server follows"
+    answer = api.as_(None).get("/readyz?verbose").json()["checks"]["leader"]["detail"]
+    assert answer == "server-a at http://a.test leads (epoch 3); this server follows"
     text = api.as_().get("/metrics").text
     assert "edgeyard_leader 0.0" in text
     assert "edgeyard_leader_epoch 3.0" in text

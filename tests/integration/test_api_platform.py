@@ -102,11 +102,11 @@ def test_four_raw_files_become_one_dataset(api: Api) -> None:
     }
 
     def train(**changes: Any) -> httpx.Response:
-        told = config | changes
+        reported = config | changes
         return api.as_().post(
             "/api/benchmarks/train",
             data={"device": "rpi5", "engine": "ort"},
-            files={"model": ("m.onnx", MODEL), "config": ("config", json.dumps(told))},
+            files={"model": ("m.onnx", MODEL), "config": ("config", json.dumps(reported))},
         )
 
     answer = train()
@@ -136,10 +136,10 @@ def test_four_raw_files_become_one_dataset(api: Api) -> None:
         ({"learning_parameters": {"epochs": 1, "optimizer": "adam"}}, "optimizer"),
         ({"learning_parameters": 7}, "/config/learning_parameters"),
     ]
-    for changes, told in wrong:
+    for changes, reported in wrong:
         refused = train(**changes)
         assert refused.status_code == 422, refused.text
-        assert any(each in refused.json()["error"] for each in told.split("|")), refused.text
+        assert any(each in refused.json()["error"] for each in reported.split("|")), refused.text
         assert "odt_config" not in refused.text, "the client's user knows no such field"
 
 
@@ -330,8 +330,8 @@ def test_pages_follow_each_other_and_end(api: Api) -> None:
         paged = []
         for page in range(1, 4):
             params = {"page": page, "page_length": 1} | ({"status": status} if status else {})
-            told = api.as_("bob").get("/api/benchmarks", params=params).json()
-            paged += [each["id"] for each in told["benchmarks"]]
+            body = api.as_("bob").get("/api/benchmarks", params=params).json()
+            paged += [each["id"] for each in body["benchmarks"]]
         assert paged == ids[:3]
     last = api.as_("bob").get("/api/benchmarks", params={"page": len(ids) + 1, "page_length": 1})
     assert last.status_code == 404
@@ -340,9 +340,11 @@ def test_pages_follow_each_other_and_end(api: Api) -> None:
 
 def test_the_client_is_told_of_exactly_what_the_engines_take() -> None:
     """Beside those of the runner."""
-    told = {name: {each.key for each in parameters.of_engine(name)} for name in ("ort", "tflite")}
+    content = {
+        name: {each.key for each in parameters.of_engine(name)} for name in ("ort", "tflite")
+    }
     runner = {"batch_size", "preprocessing"}
-    assert told == {"ort": {*ort.PARAMETERS} | runner, "tflite": {*litert.PARAMETERS} | runner}
+    assert content == {"ort": {*ort.PARAMETERS} | runner, "tflite": {*litert.PARAMETERS} | runner}
 
 
 def test_the_default_configuration_is_an_entry_of_the_boards_file(api: Api) -> None:

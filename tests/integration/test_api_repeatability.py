@@ -25,8 +25,8 @@ def measured(
     api: Api, p50: float, verdict: str = "comparable", half: float = 0.002, **changes: Any
 ) -> str:
     """A benchmark that ended with this number, by itself known to 0.2 % unless stated; its id."""
-    told = api.as_().post("/v1/benchmarks", json=description(**changes)).json()
-    benchmark_id = str(told["benchmark_id"])
+    body = api.as_().post("/v1/benchmarks", json=description(**changes)).json()
+    benchmark_id = str(body["benchmark_id"])
     job = api.dispatched(benchmark_id, TOKEN).job_id.removeprefix("benchmark-")
     report = {
         "schema": "edgeyard/result/v1",

@@ -242,7 +242,7 @@ def test_no_two_accounts_have_the_same_address(api: Api, user: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "expected"),
     [
         ({"email": "none"}, "e-mail"),
         ({"password": "short"}, "8"),
@@ -251,12 +251,12 @@ def test_no_two_accounts_have_the_same_address(api: Api, user: str) -> None:
     ],
 )
 def test_an_address_that_is_none_or_a_short_password_is_refused(
-    api: Api, changes: dict[str, object], told: str
+    api: Api, changes: dict[str, object], expected: str
 ) -> None:
     body = {"user_id": "nobody", "email": "n@example.org", "password": PASSWORD} | changes
     answer = api.as_("operator").post("/v1/users", json=body)
     assert answer.status_code == 422
-    assert told in answer.text
+    assert expected in answer.text
 
 
 def test_the_command_line_makes_and_changes_accounts_with_passwords(

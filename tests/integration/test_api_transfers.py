@@ -281,13 +281,13 @@ def test_results_are_kept_and_shown(api: Api) -> None:
     assert put(api, attempt, "report.json", report(attempt)).status_code == 201
     api.ended(attempt.benchmark_id)
     path = f"/v1/benchmarks/{attempt.benchmark_id}/results"
-    told = api.as_().get(path).json()
-    assert told["status"] == "completed"
-    assert told["reports"][0]["report"]["inference_latency"]["p50"] == 1.5
-    assert {file["name"] for file in told["files"]} == {"latencies.npy", "report.json"}
-    row = told["summary"]
+    body = api.as_().get(path).json()
+    assert body["status"] == "completed"
+    assert body["reports"][0]["report"]["inference_latency"]["p50"] == 1.5
+    assert {file["name"] for file in body["files"]} == {"latencies.npy", "report.json"}
+    row = body["summary"]
     assert (row["p50_ms"], row["verdict"], row["model"]) == (1.5, "comparable", "model.onnx")
-    by_name = {file["name"]: file for file in told["files"]}
+    by_name = {file["name"]: file for file in body["files"]}
     assert api.as_().get(by_name["latencies.npy"]["url"]).content == latencies
     assert api.as_("bob").get(by_name["latencies.npy"]["url"]).status_code == 404
     rows = api.as_().get("/v1/results", params={"benchmark_id": attempt.benchmark_id}).json()
@@ -325,8 +325,8 @@ def test_a_form_with_two_files_of_one_name_is_refused_as_a_whole(api: Api) -> No
     )
     assert answer.status_code == 422
     assert answer.json()["errors"][0]["pointer"] == "/file"
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert told["files"] == []
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert body["files"] == []
     assert api.leftovers() == []
 
 
@@ -338,9 +338,9 @@ def test_a_final_report_stays_what_it_is(api: Api) -> None:
     other = put(api, attempt, "report.json", report(attempt, status="failed"))
     assert other.status_code == 409
     assert put(api, attempt, "latencies.npy", b"late").status_code == 409
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert [each["report"]["status"] for each in told["reports"]] == ["ok"]
-    assert len(told["files"]) == 1
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert [each["report"]["status"] for each in body["reports"]] == ["ok"]
+    assert len(body["files"]) == 1
 
 
 def test_two_uploads_of_one_result_at_once_lead_to_one(api: Api) -> None:
@@ -364,9 +364,9 @@ def test_two_uploads_of_one_result_at_once_lead_to_one(api: Api) -> None:
     for thread in threads:
         thread.join()
     assert sorted(statuses) == [201, *[409] * 5]
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert len(told["reports"]) == 1
-    assert sha(contents[told["reports"][0]["report"]["number"]]) == told["files"][0]["sha256"]
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert len(body["reports"]) == 1
+    assert sha(contents[body["reports"][0]["report"]["number"]]) == body["files"][0]["sha256"]
 
 
 def test_a_wrong_checksum_is_refused_and_leaves_nothing(api: Api) -> None:
@@ -383,8 +383,8 @@ def test_a_wrong_checksum_is_refused_and_leaves_nothing(api: Api) -> None:
 def test_a_report_that_is_none_is_refused(api: Api, content: bytes) -> None:
     attempt = api.dispatched(api.submit())
     assert put(api, attempt, "report.json", content).status_code == 422
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert (told["files"], told["reports"]) == ([], [])
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert (body["files"], body["reports"]) == ([], [])
     assert put(api, attempt, "report.json", report(attempt)).status_code == 201
 
 
@@ -409,8 +409,8 @@ def test_a_report_is_what_it_says_it_is(api: Api, changes: dict[str, object], po
     [error] = answer.json()["errors"]
     assert error["pointer"] == pointer
     assert error["accepted"]
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert (told["files"], told["reports"]) == ([], [])
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert (body["files"], body["reports"]) == ([], [])
     assert put(api, attempt, "report.json", report(attempt)).status_code == 201
 
 
@@ -442,8 +442,8 @@ def test_a_result_that_is_cut_half_way_leaves_nothing(api: Api) -> None:
     with cut_off(api.url, head, bytes(1_500_000)):
         until(lambda: api.leftovers() != [])
     until(lambda: api.leftovers() == [])
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert told["files"] == []
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert body["files"] == []
 
 
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "..%2fx", "a%2fb", ".x", "%00", "a%0ab"])
@@ -455,8 +455,8 @@ def test_results_names_lead_nowhere_else(api: Api, name: str) -> None:
     request.headers["Authorization"] = f"Bearer {TOKEN}"
     answer = api.as_(None).send(request)
     assert answer.status_code in (404, 405, 422), answer.text
-    told = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
-    assert told["files"] == []
+    body = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}/results").json()
+    assert body["files"] == []
 
 
 def test_an_upload_token_is_good_for_its_live_attempt_only(api: Api) -> None:
@@ -497,11 +497,11 @@ def test_progress_is_noted(api: Api) -> None:
     path = f"/v1/runs/{attempt.job_id.removeprefix('benchmark-')}/progress"
     headers = {"Authorization": f"Bearer {TOKEN}"}
     client = api.as_(None)
-    told = {"progress": 41, "phase": "measuring", "message": "x"}
-    assert client.post(path, json=told, headers=headers).status_code == 204
+    document = {"progress": 41, "phase": "measuring", "message": "x"}
+    assert client.post(path, json=document, headers=headers).status_code == 204
     shown = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}").json()
     assert (shown["status"], shown["phase"], shown["progress"]) == ("running", "measuring", 41)
-    assert client.post(path, json=told).status_code == 401
+    assert client.post(path, json=document).status_code == 401
     for wrong in ({"progress": 101}, {"progress": "x"}, {}, {"progress": 1, "phase": "a\n"}):
         assert client.post(path, json=wrong, headers=headers).status_code == 422
     assert client.post(path, content=b'{"progress": NaN}', headers=headers).status_code == 422
@@ -543,8 +543,8 @@ def test_an_account_is_looked_up_outside_of_units_of_work(
     host = api.as_("host")
     job = attempt.job_id.removeprefix("benchmark-")
     for phase in ("measuring", "measuring", "evaluating"):
-        told = {"progress": 41, "phase": phase}
-        assert host.post(f"/v1/runs/{job}/progress", json=told).status_code == 204
+        document = {"progress": 41, "phase": phase}
+        assert host.post(f"/v1/runs/{job}/progress", json=document).status_code == 204
     assert host.put(f"/upload/{job}/report.json", content=report(attempt)).status_code == 201
     assert nested
     assert not any(nested)

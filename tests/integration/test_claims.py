@@ -355,6 +355,6 @@ def test_results_that_wait_for_long_are_reported(tmp_path: Path) -> None:
         api.engine.claimed = {"benchmark-new": (3.0, "it is being fetched")}
         assert "claims" not in api.as_(None).get("/readyz?verbose").json()["checks"]
         api.engine.claimed = {"benchmark-late": (70.0, "the host does not answer")}
-        told = api.as_(None).get("/readyz?verbose").json()
-    assert told["status"] == "ready"
-    assert "benchmark-late: the host does not answer" in str(told["checks"]["claims"])
+        body = api.as_(None).get("/readyz?verbose").json()
+    assert body["status"] == "ready"
+    assert "benchmark-late: the host does not answer" in str(body["checks"]["claims"])

@@ -67,7 +67,7 @@ def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
     """Each transaction says so of a few: whoever else writes has its turn between them."""
     lab = Lab(tmp_path)  # without a board
     ids = [lab.submit() for _ in range(2 * MAX_REASONS_PER_COMMIT + 1)]
-    told: list[int] = []
+    batches: list[int] = []
     transact = SqlStore.transact
 
     def stored_waiting(store: SqlStore) -> int:
@@ -77,13 +77,13 @@ def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
     def noted(self: SqlStore, work: Callable[[UnitOfWork], T]) -> T:
         before = stored_waiting(self)
         done = transact(self, work)
-        told.append(stored_waiting(self) - before)
+        batches.append(stored_waiting(self) - before)
         return done
 
     monkeypatch.setattr(SqlStore, "transact", noted)
     lab.cycle.run()
-    assert sum(told) == len(ids)
-    assert max(told) <= MAX_REASONS_PER_COMMIT
+    assert sum(batches) == len(ids)
+    assert max(batches) <= MAX_REASONS_PER_COMMIT
     with lab.store.read() as uow:
         assert all(uow.cycles.explaining_cycle(each) is not None for each in ids)
     lab.store.close()

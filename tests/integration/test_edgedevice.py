@@ -110,9 +110,9 @@ def test_a_board_is_a_group_of_its_own_with_all_its_attributes(ready: Plugin) ->
 def test_no_secret_of_the_boards_file_leaves_the_host(ready: Plugin, tmp_path: Path) -> None:
     with ready.fingerprints() as seen:
         shown = seen.first()
-    told = [str(shown.groups), str(ready.reserve(FIRST)), json.dumps(ready.log())]
+    reports = [str(shown.groups), str(ready.reserve(FIRST)), json.dumps(ready.log())]
     kept = [path.read_text() for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    assert CANARY not in "".join(told + kept)
+    assert CANARY not in "".join(reports + kept)
 
 
 def test_the_boards_file_is_watched(ready: Plugin, boards: Path) -> None:
@@ -158,7 +158,7 @@ def test_without_a_boards_file_there_are_no_boards_until_it_comes(
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({}, "boards_file"),
         ({"boards_file": "boards.json"}, "not an absolute path"),
@@ -168,11 +168,11 @@ def test_without_a_boards_file_there_are_no_boards_until_it_comes(
     ],
 )
 def test_wrong_settings_are_refused_and_the_plugin_lives_on(
-    plugin: Plugin, boards: Path, tmp_path: Path, settings: dict[str, object], told: str
+    plugin: Plugin, boards: Path, tmp_path: Path, settings: dict[str, object], expected: str
 ) -> None:
     with pytest.raises(grpc.RpcError) as refused:
         plugin.configure(**settings)
-    assert told in refused.value.details()
+    assert expected in refused.value.details()
     assert plugin.process.poll() is None
     plugin.configure(boards_file=str(boards), state_dir=str(tmp_path / "state"))
     with plugin.fingerprints() as seen:

@@ -72,7 +72,7 @@ class Lab:
 
     def attributes(self, uid: str) -> dict[str, object]:
         """As the node tells them."""
-        told = self.groups()[uid]["Attributes"]
+        reported = self.groups()[uid]["Attributes"]
         return {
             name: next(
                 (
@@ -82,7 +82,7 @@ class Lab:
                 ),
                 None,
             )
-            for name, value in told.items()
+            for name, value in reported.items()
         }
 
     def healthy(self, uid: str) -> bool:
@@ -369,7 +369,7 @@ def test_a_broken_boards_file_is_shown_by_nomad_and_changes_nothing(lab: Lab) ->
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         ('boards_file = "boards.json"', "boards_file: 'boards.json' is not an absolute path"),
         ('boards_file = "/b"\nprobe_interval = "soon"', "probe_interval: 'soon' is not a time"),
@@ -378,7 +378,7 @@ def test_a_broken_boards_file_is_shown_by_nomad_and_changes_nothing(lab: Lab) ->
     ],
 )
 def test_an_agent_with_wrong_settings_says_which(
-    lab: Lab, tmp_path: Path, setting: str, told: str
+    lab: Lab, tmp_path: Path, setting: str, expected: str
 ) -> None:
     text = (lab.client.folder / "agent.hcl").read_text()
     head = text[: text.index(f'plugin "{testbed.PLUGIN}"')].replace(
@@ -396,7 +396,7 @@ def test_an_agent_with_wrong_settings_says_which(
         check=False,
     )
     assert done.returncode != 0
-    assert told in done.stdout + done.stderr
+    assert expected in done.stdout + done.stderr
 
 
 def test_the_example_for_a_host_is_a_fit_configuration() -> None:

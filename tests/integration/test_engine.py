@@ -129,8 +129,8 @@ def test_max_retries_of_k_less_one_gives_k_attempts(lab: Lab) -> None:
 def test_what_would_fail_again_is_not_tried_again(lab: Lab, category: FailureCategory) -> None:
     benchmark_id = lab.submit(max_retries=5)
     job_id = lab.running(benchmark_id)
-    told = {"status": "failed", "failure": {"category": category.value, "sentence": "why"}}
-    lab.upload(job_id, told)
+    content = {"status": "failed", "failure": {"category": category.value, "sentence": "why"}}
+    lab.upload(job_id, content)
     lab.cluster.end(job_id, failure(FailureCategory.UNKNOWN))
     lab.reconciler.run()
     shown = lab.show(benchmark_id)
@@ -256,8 +256,8 @@ def test_a_job_that_the_cluster_does_not_start_says_why_until_it_starts(lab: Lab
     for sentence in ("2 hosts: no memory left", "1 host: no memory left"):
         waiting = said(sentence)
         assert waiting == WaitReason(reason=WaitingReason.CLUSTER_CONSTRAINT, sentence=sentence)
-    (told,) = lab.events(benchmark_id, "benchmark.waiting")
-    assert told.data["sentence"] == "2 hosts: no memory left"
+    (reported,) = lab.events(benchmark_id, "benchmark.waiting")
+    assert reported.data["sentence"] == "2 hosts: no memory left"
     lab.cluster.start(attempt.job_id, A)
     lab.reconciler.run()
     assert lab.show(benchmark_id).status is Status.RUNNING

@@ -58,7 +58,7 @@ class Deciding:
         self.cycle.run()
         self._forecast()
 
-    def told(self, benchmark_id: str, query: str = "", who: str = "alice") -> Any:
+    def explain(self, benchmark_id: str, query: str = "", who: str = "alice") -> Any:
         answer = self.api.as_(who).get(f"/v1/benchmarks/{benchmark_id}/explanation{query}")
         assert answer.status_code == 200, answer.text
         return answer.json()
@@ -94,11 +94,11 @@ def test_explanations_are_what_the_schema_says(deciding: Deciding) -> None:
     operation = documented["paths"]["/v1/benchmarks/{benchmark_id}/explanation"]["get"]
     schema = operation["responses"]["200"]["content"]["application/json"]["schema"]
     schema = closed({**schema, "components": {"schemas": documented["components"]["schemas"]}})
-    of_placed = deciding.told(placed, "?changes")
-    of_waiting = deciding.told(waits, "?changes")
-    of_late = deciding.told(late, "?changes")
-    for told in (of_placed, of_waiting, of_late, deciding.told(waits)):
-        jsonschema.validate(told, schema)
+    of_placed = deciding.explain(placed, "?changes")
+    of_waiting = deciding.explain(waits, "?changes")
+    of_late = deciding.explain(late, "?changes")
+    for reported in (of_placed, of_waiting, of_late, deciding.explain(waits)):
+        jsonschema.validate(reported, schema)
     assert of_placed["placement"]["target_uid"] == BOARD
     assert of_placed["changes"] is None
     [fits] = [each for each in of_placed["verdicts"] if each["target_uid"] == BOARD]
@@ -120,16 +120,16 @@ def test_nothing_is_offered_that_the_account_may_not_ask_for(deciding: Deciding)
     mine = deciding.api.submit(target_uid=BOARD, user_priority=5)  # alice may have 5
     deciding.run()
     fields = {
-        who: priorities(deciding.told(mine, "?changes", who)) for who in ("alice", "operator")
+        who: priorities(deciding.explain(mine, "?changes", who)) for who in ("alice", "operator")
     }
     assert fields == {"alice": [], "operator": [6]}
     answer = deciding.api.as_().post(f"/v1/benchmarks/{mine}/priority", json={"user_priority": 6})
     assert answer.status_code == 422
 
 
-def priorities(told: Any) -> list[int]:
+def priorities(expected: Any) -> list[int]:
     return [
-        each["value"] for each in told["changes"]["changes"] if each["field"] == "user_priority"
+        each["value"] for each in expected["changes"]["changes"] if each["field"] == "user_priority"
     ]
 
 

@@ -42,8 +42,8 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     made.store.close()
 
 
-class Told:
-    """Figures as the engine tells them."""
+class Observations:
+    """Metrics as the engine reports them."""
 
     def __init__(self) -> None:
         self.values: dict[str, list[float]] = {}
@@ -70,8 +70,8 @@ def ran(lab: Lab, forecaster: Forecaster, seconds: float, content: bytes = b"net
 
 
 def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> None:
-    told = Told()
-    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, told)
+    reported = Observations()
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, reported)
     assert forecaster.run() == 0.0  # no cycle yet
     for _ in range(6):
         ran(lab, forecaster, 20.0)
@@ -84,9 +84,9 @@ def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> N
     assert all(each.grounded for each in found)
     waits_s = [(each.start - lab.clock.now()).total_seconds() for each in found]
     assert waits_s == pytest.approx([0.0, 20.0], rel=0.2)
-    assert len(told.values["eta_error_seconds"]) == 6
-    assert told.values["eta_error_seconds"][-1] < told.values["eta_error_seconds"][0]
-    assert 0.0 < told.values["eta_interval_coverage_ratio"][-1] <= 1.0
+    assert len(reported.values["eta_error_seconds"]) == 6
+    assert reported.values["eta_error_seconds"][-1] < reported.values["eta_error_seconds"][0]
+    assert 0.0 < reported.values["eta_interval_coverage_ratio"][-1] <= 1.0
 
 
 def through(lab: Lab, job_id: str, seconds: float) -> None:
@@ -99,7 +99,7 @@ def through(lab: Lab, job_id: str, seconds: float) -> None:
 
 def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
     """Each time somebody more urgent comes later and overtakes, whom nobody foresaw."""
-    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     for _ in range(4):
         ran(lab, forecaster, 10.0)
 
@@ -128,13 +128,13 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
     assert first.start_high - first.made_at < timedelta(seconds=15)
     assert later.start_high - later.made_at > timedelta(seconds=25)
     assert would(lab, a_model()).forecast is not None
-    told = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.interval_scale).of(
+    reported = SubmissionForecaster(lab.cycle, lab.clock, lambda: forecaster.interval_scale).of(
         asking(), "ann"
     )
     plain = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")
-    assert told is not None
+    assert reported is not None
     assert plain is not None
-    assert told.start_high > plain.start_high
+    assert reported.start_high > plain.start_high
 
 
 def would(lab: Lab, file: BenchmarkFile, asked: JobDescription = ASKED) -> Preview:
@@ -143,16 +143,16 @@ def would(lab: Lab, file: BenchmarkFile, asked: JobDescription = ASKED) -> Previ
 
 
 def test_a_dry_run_knows_how_long_its_model_took(lab: Lab) -> None:
-    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     for _ in range(4):
         ran(lab, forecaster, 10.0, b"quick")
         ran(lab, forecaster, 60.0, b"slow")
     lab.turn()
     for content, takes_s in ((b"quick", 10.0), (b"slow", 60.0)):
-        told = would(lab, a_model(content)).forecast
-        assert told is not None
-        assert told.grounded
-        assert (told.finish - told.start).total_seconds() == pytest.approx(takes_s, rel=0.2)
+        reported = would(lab, a_model(content)).forecast
+        assert reported is not None
+        assert reported.grounded
+        assert (reported.finish - reported.start).total_seconds() == pytest.approx(takes_s, rel=0.2)
     short = replace(ASKED, user_time_s=30.0)
     assert would(lab, a_model(b"quick"), short).explanation.placement is not None
     refused = would(lab, a_model(b"slow"), short)
@@ -168,10 +168,10 @@ def test_a_dry_run_knows_how_long_its_model_took(lab: Lab) -> None:
 def test_a_dry_run_takes_files_that_are_still_elsewhere_to_be_here(lab: Lab) -> None:
     lab.turn()
     elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None, size_bytes=None)
-    told = would(lab, elsewhere)
-    assert told.explanation.placement is not None
-    assert told.forecast is not None
-    assert told.forecast.start == lab.clock.now()
+    reported = would(lab, elsewhere)
+    assert reported.explanation.placement is not None
+    assert reported.forecast is not None
+    assert reported.forecast.start == lab.clock.now()
 
 
 def asking(asked: JobDescription = ASKED, file: BenchmarkFile | None = None) -> Candidate:
@@ -179,22 +179,22 @@ def asking(asked: JobDescription = ASKED, file: BenchmarkFile | None = None) -> 
 
 
 def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> None:
-    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     for _ in range(4):
         ran(lab, forecaster, 10.0)
     lab.running(lab.submit())
-    told = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")
-    assert told is not None
-    assert told.grounded
-    assert told.place == 1
-    assert (told.start - lab.clock.now()).total_seconds() == pytest.approx(10.0, rel=0.2)
+    reported = SubmissionForecaster(lab.cycle, lab.clock).of(asking(), "ann")
+    assert reported is not None
+    assert reported.grounded
+    assert reported.place == 1
+    assert (reported.start - lab.clock.now()).total_seconds() == pytest.approx(10.0, rel=0.2)
     submitted = lab.submit()
     lab.turn()
     forecaster.run()
     later = forecaster.of(submitted)
     assert later is not None
-    assert abs(later.start - told.start) < timedelta(seconds=1)
-    assert abs(later.finish - told.finish) < timedelta(seconds=1)
+    assert abs(later.start - reported.start) < timedelta(seconds=1)
+    assert abs(later.finish - reported.finish) < timedelta(seconds=1)
 
 
 def test_a_submission_whose_times_nobody_knows_is_told_none(lab: Lab) -> None:
@@ -232,12 +232,12 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(lab: Lab) -> None:
 def test_one_look_tells_all_of_a_kind_until_the_queue_is_decided_again(lab: Lab) -> None:
     lab.turn()
     foreteller = SubmissionForecaster(lab.cycle, lab.clock)
-    told = foreteller.of(asking(), "ann")
-    assert told is not None
+    reported = foreteller.of(asking(), "ann")
+    assert reported is not None
     lab.clock.forward(1.0)
-    assert foreteller.of(asking(), "ann") is told
-    assert foreteller.of(asking(), "bob") is not told
-    assert foreteller.of(asking(replace(ASKED, ram=1)), "ann") is not told
+    assert foreteller.of(asking(), "ann") is reported
+    assert foreteller.of(asking(), "bob") is not reported
+    assert foreteller.of(asking(replace(ASKED, ram=1)), "ann") is not reported
     foretold = foreteller.of(asking(), "ann")
     assert foretold is not None
     lab.running(lab.submit())
@@ -258,13 +258,13 @@ def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
 
 
 def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:
-    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Told())
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     assert forecaster.of(ran(lab, forecaster, 5.0)) is None
 
 
 def test_one_that_is_cancelled_says_nothing_of_forecasts(lab: Lab) -> None:
-    told = Told()
-    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, told)
+    reported = Observations()
+    forecaster = Forecaster(lab.cycle, lab.store, lab.clock, reported)
     lab.running(lab.submit())
     waits = lab.submit()
     lab.turn()
@@ -275,4 +275,4 @@ def test_one_that_is_cancelled_says_nothing_of_forecasts(lab: Lab) -> None:
     lab.clock.forward(1.0)
     lab.turn()
     forecaster.run()
-    assert "eta_error_seconds" not in told.values
+    assert "eta_error_seconds" not in reported.values

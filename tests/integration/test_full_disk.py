@@ -84,8 +84,8 @@ def test_a_full_disk_refuses_uploads_and_harms_nothing_that_runs(api: Api, disk:
     job = attempt.job_id.removeprefix("benchmark-")
     headers = {"Authorization": f"Bearer {TOKEN}"}
     for phase in ("warmup", "measuring"):
-        told = {"progress": 50, "phase": phase}
-        answer = task.post(f"/v1/runs/{job}/progress", json=told, headers=headers)
+        document = {"progress": 50, "phase": phase}
+        answer = task.post(f"/v1/runs/{job}/progress", json=document, headers=headers)
         assert answer.status_code == 204, answer.text
     report = json.dumps({"status": "ok", "benchmark_id": attempt.benchmark_id}).encode()
     for name, body in (("raw.npy", os.urandom(2**20)), ("report.json", report)):
@@ -188,6 +188,6 @@ def upload(server: Server, path: Path, size_bytes: int) -> Mapping[str, object]:
 def ended(server: Server, action: str, benchmark: object) -> dict[str, object]:
     """Hold or cancel it; returns it as it is then."""
     assert isinstance(benchmark, dict)
-    told = server.call("POST", f"/v1/benchmarks/{benchmark['benchmark_id']}/{action}")
-    assert isinstance(told, dict)
-    return told
+    reported = server.call("POST", f"/v1/benchmarks/{benchmark['benchmark_id']}/{action}")
+    assert isinstance(reported, dict)
+    return reported

@@ -69,10 +69,10 @@ def test_past_the_grace_time_another_board_that_fits_runs_it(lab: Lab) -> None:
     shown = lab.show(benchmark_id)
     assert (shown.status, shown.target_uid, shown.unpinned) == (Status.SCHEDULED, B, True)
     assert shown.description.target_uid == A  # what was submitted stays
-    (told,) = lab.events(benchmark_id, "benchmark.unpinned")
-    assert told.data["reason"] == "board_offline"
-    (told,) = lab.events(benchmark_id, "benchmark.rescheduled")
-    assert (told.data["from"], told.data["target_uid"]) == (A, B)
+    (reported,) = lab.events(benchmark_id, "benchmark.unpinned")
+    assert reported.data["reason"] == "board_offline"
+    (reported,) = lab.events(benchmark_id, "benchmark.rescheduled")
+    assert (reported.data["from"], reported.data["target_uid"]) == (A, B)
     # Its job asks for the family, not for the board that is gone.
     (text,) = lab.cluster.texts.values()
     assert A not in text
@@ -129,8 +129,8 @@ def test_a_pinned_benchmark_gets_one_event_for_an_unavailable_board(lab: Lab) ->
         "; it stays pinned to this board (if_unavailable: notify); the server has recorded the "
         "event benchmark.unavailable"
     )
-    (told,) = lab.events(benchmark_id, "benchmark.unavailable")
-    assert (told.data["target_uid"], told.data["reason"]) == (A, "board_offline")
+    (reported,) = lab.events(benchmark_id, "benchmark.unavailable")
+    assert (reported.data["target_uid"], reported.data["reason"]) == (A, "board_offline")
     assert lab.show(benchmark_id).status is Status.PENDING
     assert not lab.show(benchmark_id).unpinned
     lab.restart()

@@ -104,10 +104,10 @@ def test_a_configured_policy_that_changed_under_its_version_is_told(
 ) -> None:
     policies = Policies(registry(), load_policy("default"))
     lab = Lab(tmp_path, A, policies=policies)
-    for text, told in ((DEFAULT, 0), (DEFAULT + "# words", 0)):
+    for text, reported in ((DEFAULT, 0), (DEFAULT + "# words", 0)):
         with lab.store.write() as uow:
             policies.keep_configured(uow, text, make.NOW)
-        assert len(caplog.records) == told
+        assert len(caplog.records) == reported
     with lab.store.write() as uow:
         policies.keep_configured(uow, DEFAULT.replace("guard_s = 86400.0", "guard_s = 1"), make.NOW)
         [kept] = uow.policies.all()
@@ -244,15 +244,15 @@ def test_weights_add_up_to_one_whatever_the_aggregator_keeps(api: Api) -> None:
     shares = {name: pytest.approx(weight / 4.0) for name, weight in stated.items()}
     assert sum(stated.values()) == 4.0
 
-    def told(key: str) -> dict[str, float]:
+    def reported(key: str) -> dict[str, float]:
         items = api.as_().get("/v1/scorers").json()["items"]
         return {each["scorer"]: each[key] for each in items}
 
-    assert told("weight") == told("stated_weight") == shares
+    assert reported("weight") == reported("stated_weight") == shares
     with api.store.write() as uow:  # as `weighted_mean` leaves them: the policy's own
         for name, weight in stated.items():
             uow.scoring.save(ScorerState(policy="mean/1", scorer=name, weight=weight))
-    assert told("weight") == told("stated_weight") == shares
+    assert reported("weight") == reported("stated_weight") == shares
 
 
 def test_one_benchmark_is_decided_by_a_policy_of_its_own(tmp_path: Path) -> None:

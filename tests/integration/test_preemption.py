@@ -76,12 +76,12 @@ def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a
     assert first.failure is not None
     assert first.failure.category is FailureCategory.PREEMPTED
     # Both histories tell it.
-    (told,) = lab.events(victim, "benchmark.preempted")
-    assert told.data["target_uid"] == A
-    assert told.data["by"] == urgent
-    assert (told.data["priority"], told.data["victim_priority"]) == (80, 60)
-    (told,) = lab.events(urgent, "benchmark.preempts")
-    assert told.data["victim"] == victim
+    (reported,) = lab.events(victim, "benchmark.preempted")
+    assert reported.data["target_uid"] == A
+    assert reported.data["by"] == urgent
+    assert (reported.data["priority"], reported.data["victim_priority"]) == (80, 60)
+    (reported,) = lab.events(urgent, "benchmark.preempts")
+    assert reported.data["victim"] == victim
     # The urgent one ends, the other is run again and may end well.
     (attempt,) = lab.attempts(urgent)
     lab.cluster.start(attempt.job_id, A)
@@ -362,6 +362,6 @@ def test_an_operator_sends_a_running_benchmark_back_whatever_its_priority(lab: L
     assert first.failure == Failure(
         category=FailureCategory.PREEMPTED, sentence="stopped by an operator"
     )
-    (told,) = lab.events(benchmark_id, "benchmark.preempted")
-    assert told.data["by"] == "op"
+    (reported,) = lab.events(benchmark_id, "benchmark.preempted")
+    assert reported.data["by"] == "op"
     lab.running(benchmark_id)  # no retry was used up

@@ -45,8 +45,8 @@ def test_ticks_of_many_boards_share_their_writes(api: Api) -> None:
     client = api.as_(None)
 
     def tick(progress: float, phase: str = "measuring") -> None:
-        told = {"progress": progress, "phase": phase}
-        assert client.post(path, json=told, headers=headers).status_code == 204
+        content = {"progress": progress, "phase": phase}
+        assert client.post(path, json=content, headers=headers).status_code == 204
 
     def shown() -> tuple[object, object]:
         found = api.as_().get(f"/v1/benchmarks/{attempt.benchmark_id}").json()

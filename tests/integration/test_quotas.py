@@ -45,13 +45,13 @@ def an_api(each_database: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def refused(answer: httpx.Response, status: int, limit: str, whose: str = "user alice") -> Any:
     assert answer.status_code == status, answer.text
-    told = answer.json()
-    assert told["limit"]["name"] == limit
-    assert told["limit"]["whose"] == whose
-    assert limit in told["detail"]
+    body = answer.json()
+    assert body["limit"]["name"] == limit
+    assert body["limit"]["whose"] == whose
+    assert limit in body["detail"]
     if status == 429:
         assert int(answer.headers["Retry-After"]) >= 1
-    return told
+    return body
 
 
 def send(api: Api, name: str, content: bytes, who: str = "alice") -> httpx.Response:
@@ -87,10 +87,10 @@ def result(api: Api, job_id: str, name: str, content: bytes) -> httpx.Response:
 
 def test_a_user_stores_no_more_than_their_bytes(api: Api) -> None:
     assert send(api, "a", os.urandom(60 * KIB)).status_code == 201
-    told = refused(send(api, "b", os.urandom(60 * KIB)), 507, "max_bytes")
-    assert told["code"] == "quota_exceeded"
-    assert told["limit"]["value"] == 100 * KIB
-    assert "edgeyard files delete" in told["detail"]
+    reported = refused(send(api, "b", os.urandom(60 * KIB)), 507, "max_bytes")
+    assert reported["code"] == "quota_exceeded"
+    assert reported["limit"]["value"] == 100 * KIB
+    assert "edgeyard files delete" in reported["detail"]
     assert on_disk(api) == stored_bytes(api) == 61 * KIB  # nothing is left of what was refused
     assert send(api, "b", os.urandom(60 * KIB), who="bob").status_code == 201
     assert send(api, "c", os.urandom(200 * KIB), who="operator").status_code == 201
@@ -263,8 +263,8 @@ def test_an_account_has_quotas_of_its_own(api: Api) -> None:
     changed = op.patch("/v1/users/alice", json={"max_pending": 7, "max_live": 100})
     assert changed.json()["max_pending"] == 7
     assert {each.status_code for each in submit_all(api, 7)} == {202}
-    told = refused(submit_all(api, 1)[0], 429, "max_pending")
-    assert told["limit"]["value"] == 7
+    reported = refused(submit_all(api, 1)[0], 429, "max_pending")
+    assert reported["limit"]["value"] == 7
     assert op.patch("/v1/users/alice", json={"max_pending": None}).json()["max_pending"] is None
     assert refused(submit_all(api, 1)[0], 429, "max_pending")["limit"]["value"] == 5
     assert op.patch("/v1/users/alice", json={"max_pending": -1}).status_code == 422
@@ -275,8 +275,8 @@ def test_an_account_has_quotas_of_its_own(api: Api) -> None:
 def test_limits_are_shown_with_value_source_and_use(api: Api) -> None:
     submit_all(api, 2)
     api.as_("operator").patch("/v1/users/alice", json={"max_files": 77})
-    told = api.as_().get("/v1/limits").json()
-    limits = {each["name"]: each for each in told["items"]}
+    body = api.as_().get("/v1/limits").json()
+    limits = {each["name"]: each for each in body["items"]}
     assert (limits["max_pending"]["used"], limits["max_pending"]["value"]) == (2, 5)
     assert limits["max_pending"]["source"] == "setting"
     assert limits["max_pending"]["setting"] == "user_max_pending"
@@ -286,7 +286,7 @@ def test_limits_are_shown_with_value_source_and_use(api: Api) -> None:
     assert limits["result_limit_bytes"]["source"] == "default"
     assert api.as_().get("/v1/limits?user_id=bob").status_code == 404
     seen = api.as_("operator").get("/v1/limits?user_id=alice").json()
-    assert seen["items"] == told["items"]
+    assert seen["items"] == body["items"]
     own = {each["name"]: each for each in api.as_("operator").get("/v1/limits").json()["items"]}
     assert (own["max_bytes"]["value"], own["max_bytes"]["source"]) == (None, "role")
     (alice,) = [

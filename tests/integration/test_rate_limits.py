@@ -62,10 +62,10 @@ def statuses(client: httpx.Client, count: int, path: str = "/v1/me", **headers: 
 def limited(answer: httpx.Response, limit: str, whose: str, value: int) -> int:
     assert answer.status_code == 429, answer.text
     assert answer.headers["content-type"].startswith("application/problem+json")
-    told = answer.json()
-    assert told["code"] == "rate_limited"
-    assert told["limit"] == {"name": limit, "value": value, "whose": whose}
-    assert limit in told["detail"]
+    body = answer.json()
+    assert body["code"] == "rate_limited"
+    assert body["limit"] == {"name": limit, "value": value, "whose": whose}
+    assert limit in body["detail"]
     return int(answer.headers["Retry-After"])
 
 

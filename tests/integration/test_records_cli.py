@@ -70,8 +70,8 @@ def test_another_policy_differs_and_names_benchmarks_and_boards(
     for cycle, result in zip(cycles, results, strict=True):
         then = {each.benchmark_id: each.target_uid for each in result.placements}
         if cycle["placed_now"] == 0:
-            told = {each["benchmark_id"]: each["then"] for each in cycle["differences"]}
-            assert told == then
+            content = {each["benchmark_id"]: each["then"] for each in cycle["differences"]}
+            assert content == then
 
 
 def test_where_no_board_differs_what_else_does_is_told(
@@ -84,9 +84,9 @@ def test_where_no_board_differs_what_else_does_is_told(
     other = tmp_path / "other.toml"
     other.write_text(points)
     code, out, _ = run("replay", "--data-dir", folder, "--policy", other)
-    _, told, _ = run("replay", "--data-dir", folder, "--policy", other, "--json")
+    _, output, _ = run("replay", "--data-dir", folder, "--policy", other, "--json")
     assert code == 0
-    for cycle in json.loads(told)["cycles"]:
+    for cycle in json.loads(output)["cycles"]:
         assert cycle["reprioritised"] > 0
         assert cycle["preemptions"] == 0
         line = f"cycle {cycle['seq']}: the same boards; "

@@ -53,8 +53,8 @@ def test_what_may_change_is_taken_up_and_the_rest_is_named(api: Api) -> None:
     assert (services.settings.campaign_limit, services.settings.port) != (2, 1)
     assert services.settings.campaign_limit == 2
     assert applied == [(2, len(more.boards))]
-    told = api.as_().get("/v1/inventory").json()
-    assert "rpi5-0009-0009" in {each["target_uid"] for each in told["boards"]}
+    body = api.as_().get("/v1/inventory").json()
+    assert "rpi5-0009-0009" in {each["target_uid"] for each in body["boards"]}
     (event,) = reloads(api)
     assert event.kind == "server.reloaded"
     assert event.data["restart_needed"] == ["nomad_memory_mib", "port"]

@@ -129,9 +129,9 @@ def test_sighup_reloads_a_server_and_does_not_end_it(tmp_path: Path) -> None:
         config.write_text("campaign_limit = 8\nhistory_runs = 300\n")
         os.kill(life.process.pid, signal.SIGHUP)
         until(lambda: bool(events("server.reloaded")))
-        (told,) = events("server.reloaded")
-        assert told["changed"] == ["campaign_limit"]
-        assert told["restart_needed"] == ["history_runs"]
+        (reported,) = events("server.reloaded")
+        assert reported["changed"] == ["campaign_limit"]
+        assert reported["restart_needed"] == ["history_runs"]
         config.write_text("campaign_limit = [\n")
         os.kill(life.process.pid, signal.SIGHUP)
         until(lambda: bool(events("server.reload_failed")))

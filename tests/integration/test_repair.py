@@ -61,8 +61,8 @@ def test_an_attempt_that_breaks_the_repair_holds_up_no_other(lab: Lab) -> None:
     for _ in range(5):
         lab.clock.forward(1000)
         lab.reconciler.run()
-    (told,) = lab.events(poisoned, "attempt.repair_failed")
-    assert told.data["job_id"] == bad_job
+    (reported,) = lab.events(poisoned, "attempt.repair_failed")
+    assert reported.data["job_id"] == bad_job
     lab.cluster.jobs[bad_job] = before
     lab.cluster.end(bad_job)
     lab.clock.forward(1000)

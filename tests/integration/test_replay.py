@@ -97,20 +97,20 @@ def test_what_was_learned_is_the_recorded_policy_s_and_no_other_one_s(plugins: R
     learned = Knowledge(weights={"whim": 0.1}, benched={"least_loaded": "failed three times"})
     given = CycleInput(snapshot=BOARDS, pending=[pending("b-1")], now=NOW, knowledge=learned)
     record = Recorder().record(given, decide(given, of, plugins.resolve(of)))
-    told: list[Knowledge] = []
+    reports: list[Knowledge] = []
 
     class Listener(Whim):
         name = "listener"
 
         def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
-            told.append(batch.knowledge)
+            reports.append(batch.knowledge)
             return super().score(batch, pairs)
 
     plugins.add(Kind.SCORER, "listener", Listener)
     assert replay(record, plugins).same
     assert replay(record, plugins, of).same
     replay(record, plugins, whimsical(listener=1.0))
-    assert [(each.weights, each.benched) for each in told] == [({}, {})]
+    assert [(each.weights, each.benched) for each in reports] == [({}, {})]
 
 
 def _text(policy: str) -> str:

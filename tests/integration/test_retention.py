@@ -331,12 +331,12 @@ def test_the_command_counts_first_and_deletes_when_told(tmp_path: Path) -> None:
     settings.write_text("retain_hcl_s = '30 d'\n")
 
     def run(*options: str) -> dict[str, int]:
-        told = CliRunner().invoke(
+        reported = CliRunner().invoke(
             app,
             ["server", "prune", "--data-dir", str(tmp_path), "--config", str(settings), *options],
         )
-        assert told.exit_code == 0, told.output
-        return {each["class"]: each["rows"] for each in json.loads(told.stdout)["classes"]}
+        assert reported.exit_code == 0, reported.output
+        return {each["class"]: each["rows"] for each in json.loads(reported.stdout)["classes"]}
 
     assert run("--dry-run", "--json")["hcl"] == 1
     assert run("--json")["hcl"] == 1

@@ -41,8 +41,8 @@ class Fixed:
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         if self.broken:
             raise ValueError("no answer today")
-        told = np.array([self.says[uid] for uid in batch.snapshot.uids], dtype=np.float32)
-        return told[pairs.boards]
+        reported = np.array([self.says[uid] for uid in batch.snapshot.uids], dtype=np.float32)
+        return reported[pairs.boards]
 
 
 @pytest.fixture

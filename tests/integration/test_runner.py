@@ -112,11 +112,11 @@ def test_latencies_of_a_real_network_are_measured_and_uploaded(
     first = np.split(latencies, report["launches"])[0]
     assert first.sum() >= 125, "its share of half a second, however many runs that takes"
     assert (report["inner_loops"], report["nb_inference"]) == (1, len(latencies))
-    told = report["inference_latency"]
-    assert told["p50"] == pytest.approx(np.median(latencies))
-    assert told["p99"] == pytest.approx(np.percentile(latencies, 99))
-    assert told["min"] == latencies.min()
-    assert told["p50_ci95"][0] <= told["p50"] <= told["p50_ci95"][1]
+    reported = report["inference_latency"]
+    assert reported["p50"] == pytest.approx(np.median(latencies))
+    assert reported["p99"] == pytest.approx(np.percentile(latencies, 99))
+    assert reported["min"] == latencies.min()
+    assert reported["p50_ci95"][0] <= reported["p50"] <= reported["p50_ci95"][1]
     assert report["throughput_per_s"] == pytest.approx(1e3 * len(latencies) / latencies.sum())
     assert report["model"]["sha256"] == task.spec["model"]["sha256"]
     assert report["engine_facts"]["threads"] == 1
@@ -205,10 +205,10 @@ def test_a_precision_is_measured_until_it_is_reached(server: UploadServer, tmp_p
     task = make_task(tmp_path, server, linear_model(np.eye(64)), precision=0.2)
     code, output = task.run()
     assert code == 0, output
-    told = report_of(server)["precision"]
-    assert told["asked"] == 0.2
-    assert told["reached"] is True
-    assert told["half_width"] <= 0.2
+    reported = report_of(server)["precision"]
+    assert reported["asked"] == 0.2
+    assert reported["reached"] is True
+    assert reported["half_width"] <= 0.2
 
 
 def test_accuracy_on_arrays(server: UploadServer, tmp_path: Path) -> None:
@@ -303,17 +303,17 @@ def test_training_uploads_the_trained_model_and_the_fall_of_the_loss(
     code, output = task.run(ODT_CONFIG_FILENAME="odt.json" if given == "file" else "")
     assert code == 0, output
     report = report_of(server)
-    told = report["training"]
+    reported = report["training"]
     # 120 rows for training in batches of 10, five times over
-    assert told["steps"] == 60
+    assert reported["steps"] == 60
     assert report["nb_inference"] == 60
-    assert told["final_loss"] < told["first_loss"] / 2
-    assert told["validation_accuracy"][-1] > 0.9
+    assert reported["final_loss"] < reported["first_loss"] / 2
+    assert reported["validation_accuracy"][-1] > 0.9
     curve = np.load(io.BytesIO(server.files["training.npz"]))
-    assert curve["step_losses"][-1] == pytest.approx(told["final_loss"])
-    trained = onnx.load_from_string(server.files[told["model_file"]])
+    assert curve["step_losses"][-1] == pytest.approx(reported["final_loss"])
+    trained = onnx.load_from_string(server.files[reported["model_file"]])
     onnx.checker.check_model(trained)
-    assert told["model_file"] in {file["name"] for file in report["files"]}
+    assert reported["model_file"] in {file["name"] for file in report["files"]}
 
 
 def test_a_training_that_diverges_says_what_to_change(server: UploadServer, tmp_path: Path) -> None:

@@ -65,10 +65,10 @@ def eventually(holds: Callable[[], object], what: str, timeout_s: float = 30.0) 
 
 
 def measuring(task: Task) -> None:
-    def told() -> bool:
+    def reported() -> bool:
         return any(each["phase"] == "measuring" for each in task.server.progress)
 
-    eventually(told, "it measures")
+    eventually(reported, "it measures")
 
 
 @contextlib.contextmanager

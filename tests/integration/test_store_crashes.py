@@ -61,7 +61,7 @@ for number in itertools.count(1):
 """
 
 
-def _check(folder: Path, told: list[tuple[str, str]]) -> None:
+def _check(folder: Path, expected: list[tuple[str, str]]) -> None:
     with sqlite3.connect(folder / "edgeyard.db") as raw:
         assert raw.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         assert raw.execute("PRAGMA foreign_key_check").fetchall() == []
@@ -71,7 +71,7 @@ def _check(folder: Path, told: list[tuple[str, str]]) -> None:
     with store.read() as uow:
         stored, _ = uow.benchmarks.page(BenchmarkFilter(), limit=9, cursor=None)
         ids = {benchmark.benchmark_id for benchmark in stored}
-        assert ids >= {name for what, name in told if what == "submitted"}
+        assert ids >= {name for what, name in expected if what == "submitted"}
         assert sum(uow.benchmarks.counts_by_status().values()) == len(ids)
         events = uow.log.events(after=0, limit=9)
         assert {event.benchmark_id for event in events} == ids
@@ -80,7 +80,7 @@ def _check(folder: Path, told: list[tuple[str, str]]) -> None:
             assert uow.cycles.get(uow.cycles.explaining_cycle(name)) == make.a_record()
             assert len(uow.attempts.of(name)) == 1
             results = uow.files.results(name)
-            assert results or ("uploaded", name) not in told
+            assert results or ("uploaded", name) not in expected
             for result in results:
                 assert files.path(result.sha256).read_bytes() == name.encode() * 1000
     store.close()

@@ -73,8 +73,8 @@ def test_a_job_that_is_not_ours_is_reported_once_and_left_alone(lab: Lab) -> Non
     lab.submit()
     for _ in range(3):
         assert adopter.run({FOREIGN: B}) == ()
-    (told,) = events(lab, "cluster.stray_job")
-    assert (told.data["job_id"], told.data["target_uid"]) == (FOREIGN, B)
+    (reported,) = events(lab, "cluster.stray_job")
+    assert (reported.data["job_id"], reported.data["target_uid"]) == (FOREIGN, B)
     assert lab.cluster.stopped == []
     for _ in range(2):
         assert adopter.run({}) == ()  # it has ended, by itself or because an operator stopped it
@@ -92,9 +92,9 @@ def operators_see_and_stop_them(api: Api) -> None:
     assert api.as_().get("/v1/strays").status_code == 403
     (shown,) = api.as_("operator").get("/v1/strays").json()["items"]
     assert (shown["job_id"], shown["target_uid"]) == (FOREIGN, B)
-    told = api.as_(None).get("/readyz?verbose").json()
-    assert told["status"] == "ready"
-    assert "edgeyard strays list" in told["checks"]["strays"]
+    body = api.as_(None).get("/readyz?verbose").json()
+    assert body["status"] == "ready"
+    assert "edgeyard strays list" in body["checks"]["strays"]
     assert api.as_("operator").post("/v1/strays/benchmark-known/stop").status_code == 404
     assert api.cluster.stopped == []
     assert api.as_("operator").post(f"/v1/strays/{FOREIGN}/stop").status_code == 204

@@ -80,23 +80,23 @@ def test_a_test_bed_outlives_its_starter_and_a_crash_and_leaves_nothing(folder: 
     up = cli(folder, "up", "--clients", "1", "--boards", "2", "--nomad", nomad, "--json")
     assert up.returncode == 0, up.stderr
     assert "2 of 2 boards are there" in up.stderr
-    told = json.loads(up.stdout)
-    assert told["running"]
-    assert [(each["name"], each["boards"]) for each in told["agents"]] == [
+    reported = json.loads(up.stdout)
+    assert reported["running"]
+    assert [(each["name"], each["boards"]) for each in reported["agents"]] == [
         ("server", None),
         ("client-0", 2),
     ]
     bed = found(folder)
     assert all(
-        each["pid"] == agent.pid for each, agent in zip(told["agents"], bed.agents, strict=True)
+        each["pid"] == agent.pid for each, agent in zip(reported["agents"], bed.agents, strict=True)
     )
-    settings = Path(told["settings"]).read_text()
+    settings = Path(reported["settings"]).read_text()
     assert bed.token in settings
     assert bed.token not in up.stdout + up.stderr
     allocation_id = a_task(bed)
 
     again = cli(folder, "up")
-    assert (again.returncode, json.loads(cli(folder, "status", "--json").stdout)) == (0, told)
+    assert (again.returncode, json.loads(cli(folder, "status", "--json").stdout)) == (0, reported)
     assert "is running already" in again.stderr
     other = cli(folder, "up", "--boards", "3")
     assert other.returncode == 1

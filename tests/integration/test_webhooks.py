@@ -104,11 +104,11 @@ def test_an_end_is_told_once_and_signed(lab: Lab, there: Receiver) -> None:
     for _ in range(3):
         telling.run()
     (got,) = there.got
-    told = got.json
-    assert told["type"] == "benchmark.completed"
-    assert told["benchmark_id"] == benchmark_id
-    assert told["url"] == f"http://edgeyard.test/v1/benchmarks/{benchmark_id}"
-    assert told["data"]["status"] == "completed"
+    body = got.json
+    assert body["type"] == "benchmark.completed"
+    assert body["benchmark_id"] == benchmark_id
+    assert body["url"] == f"http://edgeyard.test/v1/benchmarks/{benchmark_id}"
+    assert body["data"]["status"] == "completed"
     assert got.headers["content-type"] == "application/json"
     assert is_genuine(got, KEYS.secret(mine))
     assert not is_genuine(ReceivedFile(got.headers, got.body + b" "), KEYS.secret(mine))
@@ -150,8 +150,8 @@ def test_every_end_and_every_change_of_board_is_told(lab: Lab, there: Receiver) 
     lab.turn()
     lab.turn()
     telling.run()
-    told = {(each.json["type"], each.json["benchmark_id"]) for each in there.got}
-    assert told == {
+    content = {(each.json["type"], each.json["benchmark_id"]) for each in there.got}
+    assert content == {
         ("benchmark.cancelled", again),
         ("benchmark.unavailable", insists),
         ("benchmark.rescheduled", moves),

@@ -203,8 +203,10 @@ def test_how_many_come_first_is_counted_over_those_who_could_use_the_same_boards
     line = [job for job in decided.order.tolist() if decided.ready[job]]
     for place, job in enumerate(line):
         waiting = result.waiting.get(queue[job].benchmark_id)
-        told = re.match(r"(\d+) benchmarks? comes? first", waiting.sentence) if waiting else None
-        if waiting is None or told is None:
+        reported = (
+            re.match(r"(\d+) benchmarks? comes? first", waiting.sentence) if waiting else None
+        )
+        if waiting is None or reported is None:
             continue
         busy = waiting.sentence.endswith("busy")
         ahead = [
@@ -212,7 +214,7 @@ def test_how_many_come_first_is_counted_over_those_who_could_use_the_same_boards
             for other in line[:place]
             if (possible[other] & possible[job]).any() and not (busy and decided.placed(other))
         ]
-        assert int(told[1]) == len(ahead)
+        assert int(reported[1]) == len(ahead)
 
 
 @settings(max_examples=60, deadline=None)

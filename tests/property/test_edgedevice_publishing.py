@@ -48,8 +48,8 @@ def test_progress_is_told_in_steps_and_seldom_and_ends_and_health_at_once(
     course: list[tuple[int | None, int | None, bool]],
 ) -> None:
     publisher = Publisher()
-    told = {uid: shown(uid=uid) for uid in ("rpi4b-0001-0001", "rpi4b-0001-0002")}
-    assert publisher.publish(0.0, told) == told
+    content = {uid: shown(uid=uid) for uid in ("rpi4b-0001-0001", "rpi4b-0001-0002")}
+    assert publisher.publish(0.0, content) == content
     last_rise = 0.0
     now = 0.0
     for first, second, healthy in course:
@@ -59,10 +59,10 @@ def test_progress_is_told_in_steps_and_seldom_and_ends_and_health_at_once(
             "rpi4b-0001-0002": shown(second, uid="rpi4b-0001-0002"),
         }
         news = publisher.publish(now, current)
-        assert news != told
+        assert news != content
         rose = False
         for uid, after in (news or {}).items():
-            before = told[uid]
+            before = content[uid]
             if after.board.busy and (after.percent, True) != (before.percent, before.board.busy):
                 rose = True
                 began = not before.board.busy
@@ -70,24 +70,24 @@ def test_progress_is_told_in_steps_and_seldom_and_ends_and_health_at_once(
         if rose:
             assert now - last_rise >= PROGRESS_EVERY_S
             last_rise = now
-        told = dict(news or told)
+        content = dict(news or content)
         for uid, real in current.items():
-            assert told[uid].board.healthy == real.board.healthy
+            assert content[uid].board.healthy == real.board.healthy
             if not real.board.busy:
-                assert (told[uid].percent, told[uid].board.busy) == (0, False)
+                assert (content[uid].percent, content[uid].board.busy) == (0, False)
 
 
 def test_a_run_is_followed_to_its_end() -> None:
     publisher = Publisher()
     uid = "rpi4b-0001-0001"
     publisher.publish(0.0, {uid: shown()})
-    told = []
+    reports = []
     for tick in range(1, 121):  # a minute of one percent each tick
         news = publisher.publish(tick * TICK_S, {uid: shown(min(100, tick))})
         if news:
-            told.append((tick * TICK_S, news[uid].percent))
+            reports.append((tick * TICK_S, news[uid].percent))
     # a step is 5 %, which is 2.5 s here; so the 5 s bind
-    assert told == [(at, int(at * 2)) for at in range(5, 55, 5)]
+    assert reports == [(at, int(at * 2)) for at in range(5, 55, 5)]
     assert publisher.publish(60.5, {uid: shown()}) == {uid: shown()}
     assert publisher.publish(61.0, {uid: shown()}) is None
 

@@ -60,9 +60,9 @@ def test_nobody_is_stopped_who_must_not_be(
     random: Random,
 ) -> None:
     held = {each.target_uid: each for each in running}
-    told = {uid: random.choice([None, 0.0, 50.0, 100.0]) for uid in UIDS}
+    content = {uid: random.choice([None, 0.0, 50.0, 100.0]) for uid in UIDS}
     boards = [
-        board(uid, busy=uid in held, healthy=uid not in unhealthy, progress=told[uid])
+        board(uid, busy=uid in held, healthy=uid not in unhealthy, progress=content[uid])
         for uid in UIDS
     ]
     result = cycle(snapshot_of(boards, offline=offline), queue, holders=running)
@@ -75,7 +75,9 @@ def test_nobody_is_stopped_who_must_not_be(
         assert each.priority - victim.priority >= policy().preemption_margin
         assert winner.job_completion_threshold is not None
         assert victim.progress is not None
-        assert max(victim.progress, told[each.target_uid] or 0.0) < winner.job_completion_threshold
+        assert (
+            max(victim.progress, content[each.target_uid] or 0.0) < winner.job_completion_threshold
+        )
         assert each.target_uid.startswith(f"{winner.family}-")
         assert each.target_uid not in unhealthy | offline
         assert each.priority == result.priority(each.benchmark_id)

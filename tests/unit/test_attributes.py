@@ -38,6 +38,6 @@ def test_all_mistakes_of_a_host_are_told_at_once() -> None:
                 "memory.ram": -1,
             }
         )
-    told = " ".join(caught.value.problems)
+    problems = " ".join(caught.value.problems)
     for part in ("not of family", "'1'", "memory.ram", "memory.storage"):
-        assert part in told
+        assert part in problems

@@ -87,7 +87,7 @@ def test_the_version_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["nonsense"], "No such command 'nonsense'"),
         (["list", "--nonsense"], "No such option: --nonsense"),
@@ -108,11 +108,11 @@ def test_the_version_is_told() -> None:
     ],
 )
 def test_wrong_usage_is_exit_1_with_one_clear_message(
-    server: FakeServer, words: list[str], told: str
+    server: FakeServer, words: list[str], expected: str
 ) -> None:
     result = run(*words)
     assert result.exit_code == 1
-    assert told in result.stderr
+    assert expected in result.stderr
     assert result.stdout == ""
     assert server.asked == []
 
@@ -282,7 +282,7 @@ def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("version: 2\n", "job.yaml is of version 2 (accepted: 1)"),
         ("model: [\n", "job.yaml: is not valid YAML"),
@@ -291,11 +291,11 @@ def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:
         ("target: []\n", ": target: is an empty list"),
     ],
 )
-def test_a_bad_job_file_is_told_with_its_name(server: FakeServer, text: str, told: str) -> None:
+def test_a_bad_job_file_is_told_with_its_name(server: FakeServer, text: str, expected: str) -> None:
     Path("job.yaml").write_text(text)
     result = run("submit", "job.yaml")
     assert result.exit_code == 1
-    assert told in result.stderr
+    assert expected in result.stderr
 
 
 def test_several_targets_make_a_campaign(server: FakeServer) -> None:
@@ -310,8 +310,8 @@ def test_several_targets_make_a_campaign(server: FakeServer) -> None:
 
 
 def test_a_cron_makes_a_schedule(server: FakeServer) -> None:
-    told = accepted(benchmark_id=None, schedule_id="s-1", next_fire="2026-11-21T09:00:00Z")
-    server.on("POST", "/v1/benchmarks", told)
+    reported = accepted(benchmark_id=None, schedule_id="s-1", next_fire="2026-11-21T09:00:00Z")
+    server.on("POST", "/v1/benchmarks", reported)
     result = run("submit", "-m", "m", "--cron", "0 * * * *", "--wait")
     assert result.stdout == "s-1\n"
     assert "created a schedule" in result.stderr
@@ -588,17 +588,17 @@ def test_explain_says_what_would_let_it_start_sooner(server: FakeServer) -> None
         "untried": ["ram"],
     }
     server.on("GET", f"{ONE}/explanation", explanation(placement=None, changes=changes))
-    told = run("explain", ID, "--changes").stdout
-    assert fits(told)
-    assert "as queue and boards were 1 min 30 s ago:" in told
-    assert "no start is predicted for this description" in told
-    assert "with user_priority 7: at" in told
-    assert "1 min 30 s sooner" in told
-    assert "with user_time 120 s" in told
-    assert "without the constraint unique.name = nowhere" in told
-    assert "with storage 1 GiB" in told
-    assert "on family rpi5" in told
-    assert "not tried, because the time was up: ram" in told
+    output = run("explain", ID, "--changes").stdout
+    assert fits(output)
+    assert "as queue and boards were 1 min 30 s ago:" in output
+    assert "no start is predicted for this description" in output
+    assert "with user_priority 7: at" in output
+    assert "1 min 30 s sooner" in output
+    assert "with user_time 120 s" in output
+    assert "without the constraint unique.name = nowhere" in output
+    assert "with storage 1 GiB" in output
+    assert "on family rpi5" in output
+    assert "not tried, because the time was up: ram" in output
     server.on("GET", f"{ONE}/explanation", explanation(changes=None))
     assert "does not wait, so there is nothing to change" in run("explain", ID, "--changes").stdout
 
@@ -690,9 +690,9 @@ def test_one_that_the_cluster_does_not_start_tells_why(server: FakeServer) -> No
 def test_explain_names_the_board_that_ran_it_where_the_cluster_chose(
     server: FakeServer, binding: str, ran_on: str | None, words: str
 ) -> None:
-    told = explanation(ran_on=ran_on)
-    told["placement"] = {**told["placement"], "binding": binding}
-    server.on("GET", f"{ONE}/explanation", told)
+    reported = explanation(ran_on=ran_on)
+    reported["placement"] = {**reported["placement"], "binding": binding}
+    server.on("GET", f"{ONE}/explanation", reported)
     line = run("explain", ID).stdout.splitlines()[1]
     assert line.startswith(words)
 
@@ -807,7 +807,7 @@ def no_result(status: str) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("status", "told", "talk"),
+    ("status", "expected", "talk"),
     [
         ("running", "running", "is running and has no result yet\n"),
         ("pending", "pending: board_offline: its board is offline", "has no result yet\n"),
@@ -817,18 +817,18 @@ def no_result(status: str) -> dict[str, object]:
     ],
 )
 def test_where_there_is_no_result_its_status_and_why_are_told(
-    server: FakeServer, status: str, told: str, talk: str
+    server: FakeServer, status: str, expected: str, talk: str
 ) -> None:
     server.on("GET", ONE, benchmark(status=status))
     server.on("GET", f"{ONE}/results", no_result(status))
     server.on("GET", "/v1/results", {"items": [row(status=status, p50_ms=None, verdict=None)]})
     result = run("results", ID)
     lines = result.stdout.splitlines()
-    assert told in lines
+    assert expected in lines
     assert all(line.replace("·", "").strip() for line in lines)
     assert result.stderr.endswith(talk)
     together = " ".join(run("results", ID, "other").stdout.split())
-    assert f"· {ID}: {told}" in together
+    assert f"· {ID}: {expected}" in together
 
 
 def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServer) -> None:
@@ -838,15 +838,15 @@ def test_a_comparison_shows_what_differs_and_once_what_does_not(server: FakeServ
         row("c", model="model.onnx", p50_ms=179.1, workload=workload(model_sha256="f" * 64)),
     ]
     server.on("GET", "/v1/results", {"items": rows})
-    told = run("results", "a", "b", "c").stdout
-    assert fits(told)
-    assert "CONTENT" in told
-    assert "ffffffff" in told
-    assert "ENGINE" not in told, "it is the same for all"
-    assert "TYPE1 · ort · version 1.31.1 · x 1×3×224×224 float32" in told
-    assert "2.00×" in told
-    assert "1791" not in told, "two networks are not compared"
-    assert "did different work (model's content)" in " ".join(told.split())
+    output = run("results", "a", "b", "c").stdout
+    assert fits(output)
+    assert "CONTENT" in output
+    assert "ffffffff" in output
+    assert "ENGINE" not in output, "it is the same for all"
+    assert "TYPE1 · ort · version 1.31.1 · x 1×3×224×224 float32" in output
+    assert "2.00×" in output
+    assert "1791" not in output, "two networks are not compared"
+    assert "did different work (model's content)" in " ".join(output.split())
     listed = json.loads(run("results", "a", "b", "c", "--json").stdout)
     assert [one["group"] for one in listed] == [1, 1, 2]
 
@@ -886,13 +886,13 @@ def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
 
 
 def test_a_training_tells_its_losses_and_no_accuracy_bears_the_mark(server: FakeServer) -> None:
-    told = results(verdict="suspect")
-    told["summary"] |= {"benchmark_type": "TYPE3", "final_loss": 0.25, "accuracy": 0.5}
-    told["reports"][0]["report"]["training"] = {
+    reported = results(verdict="suspect")
+    reported["summary"] |= {"benchmark_type": "TYPE3", "final_loss": 0.25, "accuracy": 0.5}
+    reported["reports"][0]["report"]["training"] = {
         "trained": "the last dense layer", "steps": 40, "final_loss": 0.25,
         "epoch_losses": [1.5, 0.5], "validation_losses": [], "validation_accuracy": [0.5, 0.75],
     }  # fmt: skip
-    server.on("GET", f"{ONE}/results", told)
+    server.on("GET", f"{ONE}/results", reported)
     shown = " ".join(run("results", ID).stdout.split())
     for part in ("the last dense layer", "steps 40", "loss 0.25", "epoch 1.5 0.5", "75.00%"):
         assert part in shown
@@ -1061,8 +1061,8 @@ def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
     monkeypatch.setattr("edgeyard.benchmark_api.bootstrap.nomad_findings", nomad_findings)
     plain = json.loads(run("doctor", "--json").stdout)
     assert "nomad" not in {one["check"] for one in plain}  # an old server that does not tell
-    told = {"version": __version__, "cluster": "nomad", "public_url": "http://lab.test:1"}
-    server.on("GET", "/v1/version", told)
+    content = {"version": __version__, "cluster": "nomad", "public_url": "http://lab.test:1"}
+    server.on("GET", "/v1/version", content)
     (hint,) = [one for one in json.loads(run("doctor", "--json").stdout) if one["check"] == "nomad"]
     assert hint["state"] == "unknown"
     assert "--config" in hint["fix"]
@@ -1076,7 +1076,7 @@ def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
     assert "0 problems, 1 warning\n" in run("doctor", "--nomad").stderr
     server.on("GET", "/v1/version", {"version": __version__})
     run("doctor", "--nomad")
-    server.on("GET", "/v1/version", {**told, "cluster": "embedded"})
+    server.on("GET", "/v1/version", {**content, "cluster": "embedded"})
     other = json.loads(run("doctor", "--nomad", "--json").stdout)
     assert "server settings" in {one["check"] for one in other if one["state"] == "warning"}
     run("doctor", "--nomad", "--url", "http://127.0.0.1:9")
@@ -1084,7 +1084,7 @@ def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "told"),
+    ("path", "answer", "expected"),
     [
         ("/v1/me", Answer(problem(401, "x", "no such token"), 401), "set EDGEYARD_TOKEN"),
         (
@@ -1097,12 +1097,14 @@ def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
         ("/v1/inventory", Answer({"boards": []}), "add the boards to the inventory"),
     ],
 )
-def test_doctor_tells_what_to_do(server: FakeServer, path: str, answer: Answer, told: str) -> None:
+def test_doctor_tells_what_to_do(
+    server: FakeServer, path: str, answer: Answer, expected: str
+) -> None:
     _healthy(server)
     server.on("GET", path, answer)
     result = run("doctor")
     assert result.exit_code == 1
-    assert told in " ".join(result.stdout.split())
+    assert expected in " ".join(result.stdout.split())
 
 
 def test_doctor_warns_of_a_cluster_that_falls_silent(server: FakeServer) -> None:
@@ -1233,15 +1235,15 @@ def test_boards_that_are_not_as_expected_end_the_check_with_2(server: FakeServer
 
 
 def test_a_webhook_is_set_and_its_secret_shown_once(server: FakeServer) -> None:
-    told = {"user_id": "ada", "url": "https://x/hook", "waiting": 0, "trouble": ""}
-    server.on("PUT", "/v1/users/ada/webhook", {**told, "secret": "whsec_abc"})
+    content = {"user_id": "ada", "url": "https://x/hook", "waiting": 0, "trouble": ""}
+    server.on("PUT", "/v1/users/ada/webhook", {**content, "secret": "whsec_abc"})
     result = run("users", "update", "ada", "--webhook-url", "https://x/hook")
     assert result.exit_code == 0
     assert result.stdout == "whsec_abc\n"
     assert "not shown again" in result.stderr
     assert server.of("PUT", "/v1/users/ada/webhook")[0].json == {"url": "https://x/hook"}
     assert server.of("PATCH", "/v1/users/ada") == []
-    server.on("PUT", "/v1/users/ada/webhook", {**told, "url": None})
+    server.on("PUT", "/v1/users/ada/webhook", {**content, "url": None})
     result = run("users", "update", "ada", "--webhook-url", "")
     assert result.exit_code == 0
     assert server.of("PUT", "/v1/users/ada/webhook")[1].json == {"url": None}
@@ -1252,15 +1254,19 @@ def test_a_webhook_is_set_and_its_secret_shown_once(server: FakeServer) -> None:
 
 @pytest.mark.parametrize(("verb", "path"), [("boards list", "/v1/boards"), ("queue", "/v1/queue")])
 def test_old_state_is_shown_as_such(server: FakeServer, verb: str, path: str) -> None:
-    told: dict[str, object] = {"items": [], "age_s": 75.4, "cluster_problem": "connection refused"}
-    server.on("GET", path, told)
+    content: dict[str, object] = {
+        "items": [],
+        "age_s": 75.4,
+        "cluster_problem": "connection refused",
+    }
+    server.on("GET", path, content)
     said = run(*verb.split()).stderr
     assert "the cluster does not answer" in said
     assert "75 s ago" in said
     assert "connection refused" in said
-    server.on("GET", path, told | {"age_s": None})
+    server.on("GET", path, content | {"age_s": None})
     assert "has not answered yet" in run(*verb.split()).stderr
-    server.on("GET", path, told | {"cluster_problem": ""})
+    server.on("GET", path, content | {"cluster_problem": ""})
     assert "does not answer" not in run(*verb.split()).stderr
 
 
@@ -1303,8 +1309,8 @@ def test_a_result_is_shown_with_what_its_board_varies_by(server: FakeServer) -> 
         "between_runs": BETWEEN_RUNS,
     }
     server.on("GET", f"{ONE}/results", shown)
-    told = " ".join(run("results", ID).stdout.split())
-    assert f"repeated p50 95 %: 11.8 to 12.9 ms ({BETWEEN_RUNS['sentence']})" in told
+    output = " ".join(run("results", ID).stdout.split())
+    assert f"repeated p50 95 %: 11.8 to 12.9 ms ({BETWEEN_RUNS['sentence']})" in output
 
 
 def test_a_comparison_includes_what_boards_vary_by_and_says_so(server: FakeServer) -> None:
@@ -1319,5 +1325,5 @@ def test_a_comparison_includes_what_boards_vary_by_and_says_so(server: FakeServe
         "GET", "/v1/results", {"items": [one | {"between_runs": BETWEEN_RUNS} for one in near]}
     )
     assert json.loads(run("results", "a", "b", "--json").stdout)[1]["ratio_low"] < 1
-    told = " ".join(run("results", "a", "b").stdout.replace("·", "").split())
-    assert told.count(str(BETWEEN_RUNS["sentence"])) == 1
+    output = " ".join(run("results", "a", "b").stdout.replace("·", "").split())
+    assert output.count(str(BETWEEN_RUNS["sentence"])) == 1

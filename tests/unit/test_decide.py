@@ -278,14 +278,14 @@ def test_who_can_never_run_counts_for_nobody_s_place() -> None:
         pending("z-last", family="rpi9", user_priority=1),
     ]
     result = cycle(snapshot_of([board(ONE)]), jobs)
-    told = {each: result.explanation(each) for each in result.order}
-    assert {name: each.rank for name, each in told.items()} == {
+    content = {each: result.explanation(each) for each in result.order}
+    assert {name: each.rank for name, each in content.items()} == {
         "never": 0,
         "first": 1,
         "second": 2,
         "z-last": 3,
     }
-    assert [told[name].never_ahead for name in ("never", "first", "second", "z-last")] == [
+    assert [content[name].never_ahead for name in ("never", "first", "second", "z-last")] == [
         0,
         1,
         1,
@@ -371,12 +371,12 @@ def test_a_policy_without_staleness_decides_on_what_was_last_known(of: str, age_
 def test_reasons_stay_the_same_while_nothing_happens() -> None:
     jobs = [pending(f"b-{n}") for n in range(5)] + [pending("x", family="rpi9")]
 
-    def told(seconds: int) -> dict[str, WaitReason]:
+    def reported(seconds: int) -> dict[str, WaitReason]:
         now = NOW + timedelta(seconds=seconds)
         snapshot = snapshot_of([board(ONE, busy=True)], age_s=5.0, now=now)
         return dict(cycle(snapshot, jobs, now=now, seed=seconds).waiting)
 
-    assert told(0) == told(1) == told(17)
+    assert reported(0) == reported(1) == reported(17)
 
 
 def test_the_reasons_are_a_mapping_of_those_that_wait() -> None:

@@ -102,8 +102,8 @@ def test_time_grows_with_the_number_of_runs_as_far_as_the_past_shows() -> None:
 
 
 def test_quantiles_are_of_the_next_run_and_hold() -> None:
-    told = noisy(10.0, 400, spread=0.3)
-    past, later = told[:200], told[200:]
+    reported = noisy(10.0, 400, spread=0.3)
+    past, later = reported[:200], reported[200:]
     low, high = (times([run(A, s) for s in past], q=q)[0] for q in (0.1, 0.9))
     within = np.mean([low <= s <= high for s in later])
     assert within == pytest.approx(0.8, abs=0.07)

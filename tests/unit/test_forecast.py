@@ -261,12 +261,12 @@ def test_a_promised_start_is_told_and_the_board_kept_until_it_comes() -> None:
         kind=kind_of(pending()),
         time_limit_s=20.0,
     )
-    told = pending("told", user_priority=1, start_time=NOW + timedelta(seconds=30))
-    jobs = [*queue(1, user_time_s=50.0), told]
+    promised = pending("promised", user_priority=1, start_time=NOW + timedelta(seconds=30))
+    jobs = [*queue(1, user_time_s=50.0), promised]
     found = foretold(jobs, uids=(A,), holders=[held])
-    assert starts_s(found, "told", "b0") == pytest.approx([30.0, 40.0], abs=0.5)
+    assert starts_s(found, "promised", "b0") == pytest.approx([30.0, 40.0], abs=0.5)
     why = WaitReason(reason=WaitingReason.HELD, sentence="it is held")
-    assert foretold([jobs[0], replace(told, not_ready=why)], uids=(A,)) == {}
+    assert foretold([jobs[0], replace(promised, not_ready=why)], uids=(A,)) == {}
 
 
 def test_a_quota_is_waited_for() -> None:
@@ -303,14 +303,14 @@ def test_while_the_cluster_is_silent_the_last_that_is_known_is_rolled_forward() 
     ]
     knowledge = Knowledge(runs=past(100.0, 110.0, 120.0))
 
-    def told(age_s: float) -> dict[str, Forecast]:
+    def reported(age_s: float) -> dict[str, Forecast]:
         snapshot = snapshot_of(boards, age_s=age_s)
         return forecasts(
             cycle(snapshot, jobs, holders=runs, knowledge=knowledge).decided.forecast_input
         )
 
-    assert told(900.0).keys() == told(0.0).keys() == {"a", "b", "c", "on-b"}
-    assert told(900.0)["a"].start == told(0.0)["a"].start == NOW
+    assert reported(900.0).keys() == reported(0.0).keys() == {"a", "b", "c", "on-b"}
+    assert reported(900.0)["a"].start == reported(0.0)["a"].start == NOW
 
 
 class TestSharedCores:

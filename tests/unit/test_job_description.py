@@ -113,11 +113,11 @@ def test_a_dry_run_is_asked_for_by_the_query() -> None:
 def test_all_that_is_required_is_told_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_description({})
-    told = {error.pointer: error.accepted for error in caught.value.errors}
-    assert set(told) == {"/model", "/runtime", "/benchmark_type", "/target"}
-    assert len(caught.value.errors) == len(told)
-    assert "target_uid" in told["/target"]
-    assert "model_url" in told["/model"]
+    problems = {error.pointer: error.accepted for error in caught.value.errors}
+    assert set(problems) == {"/model", "/runtime", "/benchmark_type", "/target"}
+    assert len(caught.value.errors) == len(problems)
+    assert "target_uid" in problems["/target"]
+    assert "model_url" in problems["/model"]
     named = {"model_url": "https://example.org/m.onnx", "target_uid": "rpi4b-0001-0001"}
     with pytest.raises(InvalidInput) as caught:
         parse_description(named, ("description",))
@@ -318,11 +318,11 @@ def test_whatever_is_sent_the_answer_is_a_description_or_a_named_field(
         assert isinstance(tree, dict)
         made = to_description(parse_description(tree))
     except InvalidInput as error:
-        told = [str(each) for each in error.errors]
+        reports = [str(each) for each in error.errors]
     else:
-        told = [json.dumps(description_to_json(made), allow_nan=False)]
-    assert told
-    json.dumps(told).encode()
+        reports = [json.dumps(description_to_json(made), allow_nan=False)]
+    assert reports
+    json.dumps(reports).encode()
 
 
 @given(st.text())

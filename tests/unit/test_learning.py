@@ -97,9 +97,9 @@ def good() -> bytes:
 def dropped(folder: Path, data: bytes, **more: object) -> Path:
     """A model and its manifest in a folder; the manifest's path."""
     (folder / "mine.onnx").write_bytes(data)
-    told = manifest(**{"sha256": hashlib.sha256(data).hexdigest(), **more})
+    reported = manifest(**{"sha256": hashlib.sha256(data).hexdigest(), **more})
     path = folder / "mine.toml"
-    path.write_text(manifest_text(told))
+    path.write_text(manifest_text(reported))
     return path
 
 
@@ -388,6 +388,6 @@ def test_a_slower_past_means_a_lower_score() -> None:
     pairs = all_pairs(batch)
     model = load_model(manifests()["learned_run_time"])
     found = model.predict(batch, pairs.rows, pairs.boards)
-    told = raw(batch, pairs.rows, pairs.boards, ["log_history_s"])["log_history_s"]
-    assert np.isfinite(told).all()
-    assert np.corrcoef(found[:, 1], told)[0, 1] > 0.5
+    reported = raw(batch, pairs.rows, pairs.boards, ["log_history_s"])["log_history_s"]
+    assert np.isfinite(reported).all()
+    assert np.corrcoef(found[:, 1], reported)[0, 1] > 0.5

@@ -292,9 +292,9 @@ class TestHosts:
             hosts[:1], [allocation(NodeID="node-2")], DEVICE, lambda each: "runs a job"
         )
         assert not any(board.busy for board in elsewhere.boards)
-        (told,) = hosts_of([node(device(UID, {"dynamic.status": "busy"}))], DEVICE)
-        assert not told.boards[0].busy
-        assert told.boards[0].reports_task
+        (reported,) = hosts_of([node(device(UID, {"dynamic.status": "busy"}))], DEVICE)
+        assert not reported.boards[0].busy
+        assert reported.boards[0].reports_task
 
 
 class TestReadingNodes:
@@ -333,11 +333,11 @@ def test_times_that_no_calendar_has_stop_nobody(
     started: str, finished: str | None, offset_s: float | None
 ) -> None:
     """A host's own clock and its word for when a task ran may say anything."""
-    told = allocation("complete")
-    states = told["TaskStates"]
+    reported = allocation("complete")
+    states = reported["TaskStates"]
     assert isinstance(states, dict)
     states["bootstrap-job"] |= {"StartedAt": started, "FinishedAt": finished}
-    state = of_run("job", told, "daiedge/edgedevice")
+    state = of_run("job", reported, "daiedge/edgedevice")
     moved = by_our_clock(state, offset_s, None, datetime(2026, 11, 21, 12, tzinfo=UTC))
     assert moved.started_at is not None
 

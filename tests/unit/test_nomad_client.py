@@ -118,8 +118,10 @@ class TestEvents:
         late = "benchmark-late"
         nomad.post("/v1/jobs").mock(return_value=DONE)
         cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
-        told = [{"Topic": "Job", "Type": "JobRegistered", "Key": job_id} for job_id in (JOB, late)]
-        line = json.dumps({"Index": 5, "Events": told}).encode()
+        events = [
+            {"Topic": "Job", "Type": "JobRegistered", "Key": job_id} for job_id in (JOB, late)
+        ]
+        line = json.dumps({"Index": 5, "Events": events}).encode()
         nomad.get("/v1/event/stream").respond(content=line + b"\n")
         stop = threading.Event()
         hints = cluster.events(stop)
@@ -317,7 +319,7 @@ class TestReading:
         assert mismatches(parse_job(TEXT), nulls) == []
 
     @pytest.mark.parametrize(
-        ("change", "told"),
+        ("change", "expected"),
         [
             ({"Priority": 51}, "Priority: meant 50, read 51"),
             ({"Priority": 50.0}, "Priority: meant 50, read 50.0"),
@@ -327,9 +329,9 @@ class TestReading:
             ({"TaskGroups": []}, "TaskGroups: meant"),
         ],
     )
-    def test_different(self, change: Json, told: str) -> None:
+    def test_different(self, change: Json, expected: str) -> None:
         (difference,) = mismatches(parse_job(TEXT), {**PARSED, **change})
-        assert difference.startswith(told)
+        assert difference.startswith(expected)
 
     def test_different_in_a_secret_place_says_only_where(self) -> None:
         read = json.loads(json.dumps(PARSED))
@@ -574,8 +576,8 @@ class TestHostsClocks:
         return lab.states([JOB])[JOB]
 
     def measured(self, lab: NomadCluster, nomad: respx.Router, offset_s: float) -> None:
-        told = int((self.NOW.timestamp() + offset_s) * 1e9)
-        nomad.get("/v1/client/stats").respond(json=STATS | {"Timestamp": told})
+        reported = int((self.NOW.timestamp() + offset_s) * 1e9)
+        nomad.get("/v1/client/stats").respond(json=STATS | {"Timestamp": reported})
         eventually(lambda: "pi-host" in lab.loads(), "it told")
         found = lab.loads()["pi-host"].clock_offset_s
         assert found == pytest.approx(offset_s, abs=0.01)
@@ -702,8 +704,8 @@ class TestAnEmptyDatabase:
 class TestUseByOthers:
     """Jobs that are none of ours hold boards."""
 
-    def boards(self, cluster: NomadCluster, nomad: respx.Router, *holders: Json, **told: object):  # type: ignore[no-untyped-def]
-        nomad.get("/v1/nodes").respond(json=[node(device(further=told))])
+    def boards(self, cluster: NomadCluster, nomad: respx.Router, *holders: Json, **facts: object):  # type: ignore[no-untyped-def]
+        nomad.get("/v1/nodes").respond(json=[node(device(further=facts))])
         nomad.get("/v1/allocations").respond(json=list(holders))
         (host,) = cluster.hosts()
         return host.boards[0]
@@ -718,8 +720,8 @@ class TestUseByOthers:
     def test_one_that_our_token_may_not_see_is_known_by_what_the_board_reports(
         self, cluster: NomadCluster, nomad: respx.Router
     ) -> None:
-        told = {"dynamic.status": "busy", "dynamic.progress": 40}
-        board = self.boards(cluster, nomad, **told)
+        content = {"dynamic.status": "busy", "dynamic.progress": 40}
+        board = self.boards(cluster, nomad, **content)
         assert (board.busy, board.reports_task, board.progress) == (False, True, 40)
 
 

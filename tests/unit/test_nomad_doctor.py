@@ -234,8 +234,8 @@ def test_a_file_of_certificates_that_is_not_there(nomad: Nomad, tmp_path: Path) 
 
 @pytest.mark.parametrize("version", ["1.11.1", "1.9.12", "1.11.2-beta.1", "1.11.2", "2.0.0"])
 def test_versions_with_known_bugs(nomad: Nomad, version: str) -> None:
-    told = {"config": {"Version": {"Version": version}}}
-    nomad.changes["GET", "/v1/agent/self"] = httpx.Response(200, json=told)
+    content = {"config": {"Version": {"Version": version}}}
+    nomad.changes["GET", "/v1/agent/self"] = httpx.Response(200, json=content)
     nomad.nodes = [a_node(Version=version)]
     old = version in ("1.11.1", "1.9.12")
     assert len(trouble(look())) == (2 if old else 0)
@@ -263,8 +263,8 @@ BAD = ("nomad token", "problem")
 
 def test_a_token_that_soon_expires(nomad: Nomad) -> None:
     soon = (datetime.now(UTC) + timedelta(days=3)).isoformat()
-    told = {"Name": "edgeyard", "Type": "client", "Policies": None, "ExpirationTime": soon}
-    nomad.changes["GET", "/v1/acl/token/self"] = httpx.Response(200, json=told)
+    content = {"Name": "edgeyard", "Type": "client", "Policies": None, "ExpirationTime": soon}
+    nomad.changes["GET", "/v1/acl/token/self"] = httpx.Response(200, json=content)
     assert "expires at" in only(look(), "nomad token", "warning").found
 
 

@@ -420,16 +420,16 @@ def test_a_corrupt_model_is_refused(tmp_path: Path, length: int) -> None:
 
 
 def test_progress_rises_to_the_end(tmp_path: Path) -> None:
-    told: list[float] = []
+    percents: list[float] = []
     find("ort").train(
         saved(gemm(), tmp_path),
         CONFIG,
         X,
         Y,
         tmp_path,
-        lambda percent, phase: told.append(percent),
+        lambda percent, phase: percents.append(percent),
         threads=1,
         parameters={},
     )
-    assert told == sorted(told)
-    assert (told[0], told[-1]) == (0.0, 100.0)
+    assert percents == sorted(percents)
+    assert (percents[0], percents[-1]) == (0.0, 100.0)

@@ -97,8 +97,10 @@ def test_all_mistakes_of_a_policy_are_told_at_once() -> None:
             """,
             source="mine.toml",
         )
-    told = {problem.removeprefix("mine.toml: ").split(": ")[0] for problem in caught.value.problems}
-    assert told == {
+    problems = {
+        problem.removeprefix("mine.toml: ").split(": ")[0] for problem in caught.value.problems
+    }
+    assert problems == {
         "version",
         "queue_policy",
         "filters",

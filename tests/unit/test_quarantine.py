@@ -26,7 +26,7 @@ from tests.builders.engine import A, B, Lab
 BAD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
 
 
-def runs(*told: tuple[str, str, str | None]) -> list[PastRun]:
+def runs(*expected: tuple[str, str, str | None]) -> list[PastRun]:
     """(board, model, failure), oldest first."""
     return [
         PastRun(
@@ -39,7 +39,7 @@ def runs(*told: tuple[str, str, str | None]) -> list[PastRun]:
             failure=failure,
             ended_at=NOW + timedelta(seconds=number),
         )
-        for number, (uid, model, failure) in enumerate(told)
+        for number, (uid, model, failure) in enumerate(expected)
     ]
 
 
@@ -80,8 +80,8 @@ def test_failures_that_follow_the_model_are_not_the_boards() -> None:
 
 
 def test_failures_of_users_and_of_the_cluster_say_nothing_of_the_board() -> None:
-    told = [(BAD, "m", "user_model"), (BAD, "m", "cluster"), (BAD, "m", "preempted")] * 20
-    assert bad(runs(*GOOD_ELSEWHERE, *told)) == set()
+    harmless = [(BAD, "m", "user_model"), (BAD, "m", "cluster"), (BAD, "m", "preempted")] * 20
+    assert bad(runs(*GOOD_ELSEWHERE, *harmless)) == set()
 
 
 def test_what_was_before_a_board_was_let_back_does_not_count() -> None:
@@ -91,8 +91,8 @@ def test_what_was_before_a_board_was_let_back_does_not_count() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([BAD, OTHER]), st.sampled_from("mn"), st.none())))
-def test_boards_that_never_fail_are_never_set_aside(told: list[tuple[str, str, None]]) -> None:
-    assert bad(runs(*told)) == set()
+def test_boards_that_never_fail_are_never_set_aside(expected: list[tuple[str, str, None]]) -> None:
+    assert bad(runs(*expected)) == set()
 
 
 def test_one_more_failure_never_makes_a_record_better() -> None:

@@ -108,13 +108,13 @@ def _regret(
     """By scorer: how far the weighted mean lags behind it, and over how many rounds."""
     weights = dict(Hedge().learn(prior, {}, {}))
     found = {name: (0.0, 0) for name in prior}
-    for told in rounds:
-        mass = sum(weights[name] for name in told)
-        gained = sum(weights[name] * reward for name, reward in told.items()) / mass
-        for name, reward in told.items():
+    for reported in rounds:
+        mass = sum(weights[name] for name in reported)
+        gained = sum(weights[name] * reward for name, reward in reported.items()) / mass
+        for name, reward in reported.items():
             lag, count = found[name]
             found[name] = lag + reward - gained, count + 1
-        weights = dict(Hedge().learn(prior, weights, told))
+        weights = dict(Hedge().learn(prior, weights, reported))
     return found
 
 
@@ -129,15 +129,15 @@ def test_regret_stays_within_its_bound(seed: int) -> None:
     prior = {"honest": 0.1, "noisy": 0.4, "lying": 0.3, "changing": 0.15, "sleepy": 0.05}
     rounds = []
     for number in range(3000):
-        told = {
+        content = {
             "honest": float(rng.beta(8, 2)),
             "noisy": float(rng.random()),
             "lying": float(rng.beta(1, 9)),
             "changing": 0.95 if number // 500 % 2 else 0.05,
         }
         if rng.random() < 0.5:
-            told["sleepy"] = float(rng.beta(9, 1))
-        rounds.append(told)
+            content["sleepy"] = float(rng.beta(9, 1))
+        rounds.append(content)
     for name, (lag, count) in _regret(prior, rounds).items():
         assert lag <= _bound(prior[name], count), name
 
@@ -149,8 +149,8 @@ def test_regret_stays_within_its_bound_against_one_who_knows_the_weights() -> No
     rounds = []
     for _ in range(3000):
         least = min(weights, key=lambda name: weights[name])
-        told = {name: float(name == least) for name in prior}
-        rounds.append(told)
-        weights = dict(Hedge().learn(prior, weights, told))
+        content = {name: float(name == least) for name in prior}
+        rounds.append(content)
+        weights = dict(Hedge().learn(prior, weights, content))
     for name, (lag, count) in _regret(prior, rounds).items():
         assert 0 <= lag <= _bound(prior[name], count)

@@ -299,8 +299,8 @@ class TestImages:
 
     def folders(self, tmp_path: Path, *names: str, **description: object) -> Path:
         entries = {f"{name}/1.png": self.png((1, 1, 1)) for name in names}
-        told = {"dataset.json": json.dumps(description).encode()} if description else {}
-        return self.archive(tmp_path, entries | told)
+        content = {"dataset.json": json.dumps(description).encode()} if description else {}
+        return self.archive(tmp_path, entries | content)
 
     def test_folders_named_by_numbers_are_those_classes(self, tmp_path: Path) -> None:
         found = open_dataset(self.folders(tmp_path, "7", "0042", "3"), [IMAGE], None)
@@ -554,7 +554,7 @@ class TestRawRows:
         assert "neither an .npz" in refused("user_input", open_dataset, path, [self.INPUT], None)
 
     @pytest.mark.parametrize(
-        ("content", "shape", "told"),
+        ("content", "shape", "expected"),
         [
             (b"", (None, 2, 3), "no whole rows"),
             (b"x" * 25, (None, 2, 3), "24 bytes each"),
@@ -562,9 +562,9 @@ class TestRawRows:
         ],
     )
     def test_what_is_no_whole_rows_is_refused(
-        self, tmp_path: Path, content: bytes, shape: tuple[int | None, ...], told: str
+        self, tmp_path: Path, content: bytes, shape: tuple[int | None, ...], expected: str
     ) -> None:
         path = tmp_path / "rows.bin"
         path.write_bytes(content)
         spec = TensorSpec("x", shape, "float32")
-        assert told in refused("user_input", open_dataset, path, [spec], None, raw=True)
+        assert expected in refused("user_input", open_dataset, path, [spec], None, raw=True)

@@ -113,6 +113,6 @@ def test_the_schema_of_results_knows_every_reason_and_category() -> None:
 
 def test_the_runner_tells_its_version_and_does_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "edgeyard.devices.runner", "--version"]
-    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert told.stdout == f"edgeyard-runner {edgeyard.__version__}\n"
+    output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert output.stdout == f"edgeyard-runner {edgeyard.__version__}\n"
     assert list(tmp_path.iterdir()) == []

@@ -32,7 +32,7 @@ def scores(
     return np.round(found.reshape(batch.shape), 4).tolist()  # type: ignore[no-any-return]
 
 
-def runs(*told: tuple[str, float | None, str | None]) -> Knowledge:
+def runs(*expected: tuple[str, float | None, str | None]) -> Knowledge:
     return Knowledge(
         runs=History(
             PastRun(
@@ -45,7 +45,7 @@ def runs(*told: tuple[str, float | None, str | None]) -> Knowledge:
                 failure=failure,
                 ended_at=NOW - timedelta(hours=1, seconds=-number),
             )
-            for number, (uid, run_s, failure) in enumerate(told)
+            for number, (uid, run_s, failure) in enumerate(expected)
         )
     )
 
@@ -68,8 +68,8 @@ def test_the_fastest_board_scores_one_and_others_by_the_ratio_of_expected_times(
 
 
 def test_a_board_that_fails_scores_lower_than_one_that_does_not() -> None:
-    told = [(A, 10.0, "board_fault"), (B, 10.0, None)] * 5
-    ((a, b, _),) = scores("reliable", three(), runs(*told))
+    past = [(A, 10.0, "board_fault"), (B, 10.0, None)] * 5
+    ((a, b, _),) = scores("reliable", three(), runs(*past))
     assert a < b
 
 

@@ -156,8 +156,8 @@ def test_a_server_that_asks_for_more_patience_than_half_a_minute_is_not_waited_f
 
 def test_a_server_without_room_is_not_waited_for() -> None:
     time = Time()
-    told = problem(507, "out_of_space", "storing the file: no room is left on the server")
-    full = httpx.Response(507, json=told, headers={"Retry-After": "60"})
+    reported = problem(507, "out_of_space", "storing the file: no room is left on the server")
+    full = httpx.Response(507, json=reported, headers={"Retry-After": "60"})
     with pytest.raises(ApiError, match="no room is left on the server"):
         client_of(Server(full), time).benchmark(ID)
     assert time.slept == []

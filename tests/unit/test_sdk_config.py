@@ -98,7 +98,7 @@ def test_tokens_come_from_files_too(places: Places) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("url = 1", "url has to be a string"),
         ("url = ", "can't be read as TOML"),
@@ -110,12 +110,12 @@ def test_tokens_come_from_files_too(places: Places) -> None:
         ("profile = 'x'\n[profiles.lab]", "there are: lab"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(places: Places, text: str, told: str) -> None:
+def test_what_is_wrong_is_named_with_its_place(places: Places, text: str, expected: str) -> None:
     folder, environ = places
     (folder / "edgeyard.toml").write_text(text)
     with pytest.raises(ConfigError, match=r"edgeyard\.toml") as caught:
         client_settings(environ=environ, folder=folder)
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_the_token_is_never_shown() -> None:

@@ -71,12 +71,12 @@ def test_all_mistakes_are_told_at_once_each_with_its_place(
     monkeypatch.setenv("EDGEYARD_UPLOAD_GRACE_S", "soon")
     with pytest.raises(ConfigError) as caught:
         Settings.load(config)
-    told = "\n".join(caught.value.problems)
-    assert "EDGEYARD_CLUSTRE: no such setting (did you mean EDGEYARD_CLUSTER?)" in told
-    assert "prot: no such setting (did you mean port?)" in told
-    assert f"{config}: port:" in told
-    assert "upload_grace_s: is not a duration" in told
-    assert "allow_hosts:" in told
+    problems = "\n".join(caught.value.problems)
+    assert "EDGEYARD_CLUSTRE: no such setting (did you mean EDGEYARD_CLUSTER?)" in problems
+    assert "prot: no such setting (did you mean port?)" in problems
+    assert f"{config}: port:" in problems
+    assert "upload_grace_s: is not a duration" in problems
+    assert "allow_hosts:" in problems
 
 
 def test_a_secret_comes_from_a_file_and_is_never_shown(

@@ -238,9 +238,9 @@ def test_a_plan_of_others_is_checked(starts: list[tuple[int, int, float]], words
         usage_board_s=np.zeros(1),
         shares=np.ones(1),
     )
-    told = [{"job": j, "board": b, "start_s": s} for j, b, s in starts]
+    planned = [{"job": j, "board": b, "start_s": s} for j, b, s in starts]
     with pytest.raises(ValueError, match=words):
-        plan_from_json({"status": "feasible", "gap": None, "starts": told}, document)
+        plan_from_json({"status": "feasible", "gap": None, "starts": planned}, document)
 
 
 def batch_of(jobs: int, boards: int, **more: object) -> Batch:
@@ -287,9 +287,9 @@ def test_who_used_less_gets_the_board() -> None:
 
 def test_a_programme_tells_its_gap() -> None:
     batch = batch_of(5, 2)
-    _, told = CompletionIlp().answer(batch, all_pairs(batch))
-    assert told["gap"] == pytest.approx(0.0, abs=0.005)
-    assert told["planned"] == 5
+    _, reported = CompletionIlp().answer(batch, all_pairs(batch))
+    assert reported["gap"] == pytest.approx(0.0, abs=0.005)
+    assert reported["planned"] == 5
 
 
 @pytest.mark.parametrize(

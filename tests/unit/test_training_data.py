@@ -40,14 +40,16 @@ def test_a_run_is_never_in_the_past_that_it_is_seen_with() -> None:
     runs = [made(number) for number in range(12)] + [made(1, model="lone", run_s=4000.0)]
     found = seen(runs, seed=0)
     lone = found.models == "lone"
-    told = found.values["log_history_s"][lone]
-    assert (told[~np.isnan(told)] < np.log(400)).all()
+    reported = found.values["log_history_s"][lone]
+    assert (reported[~np.isnan(reported)] < np.log(400)).all()
 
 
 def test_examples_show_what_the_scheduler_would_see() -> None:
     past = [made(0, run_s=2.0), made(0, run_s=2.0)]
-    told = examples([made(0, threads=4, host_cpu=0.25, user_time_s=60.0)], past, COLUMNS, QUANTILES)
-    values = {name: float(value[0]) for name, value in told.values.items()}
+    reported = examples(
+        [made(0, threads=4, host_cpu=0.25, user_time_s=60.0)], past, COLUMNS, QUANTILES
+    )
+    values = {name: float(value[0]) for name, value in reported.values.items()}
     assert values["log_board_threads"] == 2.0
     assert values["host_cpu"] == 0.25
     assert values["log_user_time_s"] == pytest.approx(np.log(60))

@@ -149,15 +149,15 @@ def test_unknown_boards_that_are_let_in_are_used(unknown: UnknownDevices) -> Non
 
 
 def test_an_unknown_board_is_pointed_out_once(caplog: pytest.LogCaptureFixture) -> None:
-    def told(unknown: UnknownDevices) -> int:
+    def reported(unknown: UnknownDevices) -> int:
         caplog.clear()
         with caplog.at_level(logging.WARNING):
             twin = seen(unknown)
             twin.refresh([host("h", board(A), board(B))], NOW)
         return len([each for each in caplog.records if "inventory" in each.message])
 
-    assert (told(UnknownDevices.DENY), told(UnknownDevices.WARN)) == (1, 1)
-    assert told(UnknownDevices.ALLOW) == 0
+    assert (reported(UnknownDevices.DENY), reported(UnknownDevices.WARN)) == (1, 1)
+    assert reported(UnknownDevices.ALLOW) == 0
 
 
 def test_nothing_is_compared_before_the_cluster_has_answered() -> None:
