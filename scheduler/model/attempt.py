@@ -13,14 +13,14 @@ from edgeyard.scheduler.model.benchmark import ABSENCE, Binding, Failure
 
 
 class AttemptState(StrEnum):
-    """Where a dispatch is."""
+    """The state of a dispatch."""
 
     PREPARED = "prepared"  # committed, the cluster has not been called
-    DISPATCHING = "dispatching"  # the call is under way
-    UNKNOWN = "unknown"  # the call's effect is unknown: look the id up before anything else
+    DISPATCHING = "dispatching"  # the call is in progress
+    UNKNOWN = "unknown"  # the effect of the call is unknown until the job's id is looked up
     QUEUED = "queued"  # registered, not running yet
     RUNNING = "running"  # its task runs
-    UPLOADING = "uploading"  # its task ended, the result is awaited
+    UPLOADING = "uploading"  # its task has ended, and its result is expected
     ENDED = "ended"
 
 
@@ -57,26 +57,27 @@ ATTEMPT_MOVES: Mapping[AttemptState, frozenset[AttemptState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One dispatch: one job of the cluster.
+    """One dispatch of a benchmark: one job of the cluster.
 
     Attributes:
         number: 1 for the first.
-        job_id: A function of benchmark and number: see `job_id_of`.
-        target_uid: Board that it runs on: as the cluster says, otherwise as decided or, when bound
-            more loosely, as its report says. None at its end if nobody ever said it.
-        allowed_uids: Allow-list of a loose or filtered job; empty when none was needed.
+        job_id: Derived from benchmark and number by `job_id_of`.
+        target_uid: Board on which it runs: as the cluster reports, otherwise as decided or, with a
+            looser binding, as its report states. None at its end if it was never known.
+        allowed_uids: Allow-list of a loose or filtered job; empty if it needed none.
         hcl: The job as dispatched, secrets masked; "" until rendered.
         upload_token_sha256: Hash of the token that may upload for it; None before dispatch.
-        task_ended_at: When the cluster said that the task ended.
-        task_failure: What the cluster said of the end; None when it ended well.
+        task_ended_at: When its task ended, as the cluster reported.
+        task_failure: Why its task failed, as the cluster reported; None if it succeeded.
         result_at: When its report arrived.
-        counts: Whether it uses up a retry: not when preempted or lost with a restart of ours.
-        stopping: Why Edgeyard asked the cluster to stop it; None: it did not.
+        counts: Whether it counts as a retry; it does not if it was preempted, or lost in a restart
+            of the server.
+        stopping: Why Edgeyard stops it; None: it does not.
         ended_at: When it became ENDED.
-        failure: Why it failed; None when it led to a result or was stopped.
-        time_limit_s: Bound on its run; None: the description's, or the server's.
-        placed_uid: Board that the cluster allocated; None until it has said so.
-        reported_uid: Board that its report names; None without a report or where it names none.
+        failure: Why it failed; None if it had a result or was stopped.
+        time_limit_s: Time limit of its run; None: the description's, or the server's.
+        placed_uid: Board that the cluster allocated; None until it is known.
+        reported_uid: Board that its report names; None without one.
     """
 
     benchmark_id: str
@@ -108,7 +109,7 @@ class Attempt:
     reported_uid: str | None = None
 
     def on_board(self, *, placed: str | None = None, reported: str | None = None) -> Attempt:
-        """Return the attempt with what the cluster, or its report, says of its board."""
+        """Return the attempt with the board that the cluster or the report names."""
         placed = placed or self.placed_uid
         reported = reported or self.reported_uid
         assumed = None if self.binding is Binding.STRICT else reported
@@ -121,12 +122,12 @@ class Attempt:
 
     @property
     def board_is_known(self) -> bool:
-        """Whether the board is a fact, and not only what was decided for a looser job."""
+        """Whether the board is known, and not only assumed for a job with a looser binding."""
         return bool(self.binding is Binding.STRICT or self.placed_uid or self.reported_uid)
 
     @property
     def takes_late_result(self) -> bool:
-        """Whether it was given up for being absent: its task may have gone on and still report."""
+        """Whether it was given up without news of its task, which may still run and report."""
         return (
             self.state is AttemptState.ENDED
             and self.result_at is None
@@ -137,7 +138,7 @@ class Attempt:
 
     @property
     def boards_differ(self) -> bool:
-        """Whether the cluster and the report name different boards: one of them is wrong."""
+        """Whether the cluster and the report name different boards."""
         return None not in (self.placed_uid, self.reported_uid) and (
             self.placed_uid != self.reported_uid
         )
@@ -146,7 +147,7 @@ class Attempt:
 def job_id_of(
     benchmark_id: str, number: int, family: str, runtime: str, submit_time: datetime
 ) -> str:
-    """Name of the job of one attempt: the same whenever it is asked for.
+    """Return the job id of an attempt, which is always the same.
 
     ``benchmark-<target>-<runtime>-<YYYYMMDDHHMMSS UTC>-<10 characters>``; since neither family
     nor engine holds a dash and the rest is of fixed width, no job's name is a prefix of another's.
@@ -158,20 +159,19 @@ def job_id_of(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an attempt led to, for history and learning; one row an ended attempt.
+    """The measured facts of an ended attempt, for history and learning.
 
     Attributes:
-        wait_s: From submission to the start of the task; None when it never started.
-        run_s: Of the task; None when it never started.
-        failure_category: None when it led to a result.
-        nb_inference: Runs that were asked for.
+        wait_s: Time from submission to the start of its task; None if that never started.
+        run_s: Run time of its task; None if that never started.
+        failure_category: None if it had a result.
+        nb_inference: Requested number of inferences.
         variant: As in `edgeyard.scheduler.model.history.RunKind`.
-        seq: Number in the order of commits, which the store gives it; 0: not stored yet.
-        latency_p50_ms: None where nothing was measured.
+        seq: Number in the order of commits, assigned by the store; 0: not stored yet.
+        latency_p50_ms: None if nothing was measured.
         workload: Digest of what was measured, and `p50_error`, the p50's standard error relative to
             it, as far as one run can know it; both None unless the number is comparable.
-        replaces: Number of the outcome that was learned too early, before a late result came;
-            0: none.
+        replaces: Number of the outcome that was recorded before a late result arrived; 0: none.
     """
 
     benchmark_id: str

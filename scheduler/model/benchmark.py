@@ -17,12 +17,12 @@ class BenchmarkType(StrEnum):
 
 
 class Status(StrEnum):
-    """Where a benchmark is in its life; phase, waiting reason and failure stand beside it."""
+    """The status of a benchmark; phase, waiting reason and failure give details."""
 
     PENDING = "pending"  # in Edgeyard's queue
-    SCHEDULED = "scheduled"  # a board is chosen and the job handed to the cluster
-    RUNNING = "running"  # the task runs, or its result is on the way
-    COMPLETED = "completed"  # the task ended well and its result is safe
+    SCHEDULED = "scheduled"  # a board is chosen, and the job is dispatched to the cluster
+    RUNNING = "running"  # the task runs, or its result is being uploaded
+    COMPLETED = "completed"  # the task succeeded, and its result is stored
     FAILED = "failed"  # it will not be tried again
     CANCELLED = "cancelled"  # its owner or an operator ended it
     EXPIRED = "expired"  # its deadline or queue time-out passed
@@ -53,14 +53,14 @@ ALLOWED_MOVES: Mapping[Status, frozenset[Status]] = {
     Status.CANCELLED: frozenset(),
     Status.EXPIRED: frozenset(),
 }
-"""The only moves there are; scheduled → completed is a task so short that running was not seen, and
-pending → completed a result that arrived after its attempt had been given up."""
+"""Allowed changes of status. Scheduled → completed: a task so short that running was not seen.
+Pending → completed: the result arrived after its attempt had been given up."""
 
 
 class WaitingReason(StrEnum):
     """Why a pending benchmark is not on a board."""
 
-    PRIORITY = "priority"  # others come first
+    PRIORITY = "priority"  # others come before it
     FETCHING = "fetching"  # its files are being downloaded
     BOARD_BUSY = "board_busy"
     NO_SUCH_FAMILY = "no_such_family"
@@ -70,8 +70,10 @@ class WaitingReason(StrEnum):
     STORAGE = "storage"
     BOARD_UNHEALTHY = "board_unhealthy"
     BOARD_OFFLINE = "board_offline"
-    RESERVED = "reserved"  # drained, or kept for somebody
-    FILTER_FAILED = "filter_failed"  # a filter of the policy crashed: whom it admits is unknown
+    RESERVED = "reserved"  # drained or leased
+    FILTER_FAILED = (
+        "filter_failed"  # a filter of the policy crashed, so it is unknown what it admits
+    )
     QUOTA = "quota"
     BUDGET = "budget"
     HELD = "held"
@@ -85,7 +87,7 @@ class WaitingReason(StrEnum):
 
 
 class FailureCategory(StrEnum):
-    """Whose matter a failure is."""
+    """The cause of a failure, which decides who can act."""
 
     USER_MODEL = "user_model"
     USER_INPUT = "user_input"
@@ -111,7 +113,7 @@ RETRIED = frozenset(
         FailureCategory.UPLOAD,
     }
 )
-"""Only these are tried again: the others would fail the same way."""
+"""Failures that are retried; others would fail again in the same way."""
 
 ABSENCE = frozenset(
     {
@@ -121,27 +123,27 @@ ABSENCE = frozenset(
         FailureCategory.UPLOAD,
     }
 )
-"""Failures that say that nothing was heard of a task, and nothing about what it measured: a good
-result of it is good, whenever it arrives."""
+"""Failures for lack of news of a task. They say nothing about its measurement, so a valid result
+counts whenever it arrives."""
 
 
 class Binding(StrEnum):
-    """How much of the choice is left to the cluster."""
+    """How much of the choice of the board is left to the cluster."""
 
     LOOSE = "loose"  # family, engine and type
-    FILTERED = "filtered"  # all that was stated, and an allow-list of boards
+    FILTERED = "filtered"  # all requirements, and an allow-list of boards
     STRICT = "strict"  # one board
 
 
 class IfUnavailable(StrEnum):
-    """What happens to a benchmark whose pinned board can't be had."""
+    """What happens to a benchmark whose pinned board is unavailable."""
 
     RESCHEDULE = "reschedule"
     NOTIFY = "notify"
 
 
 class FileRole(StrEnum):
-    """What a benchmark needs a file for."""
+    """The purpose of a benchmark's file."""
 
     MODEL = "model"
     DATASET = "dataset"
@@ -155,7 +157,7 @@ class Constraint:
     Attributes:
         attribute: Device attribute without its ``${device.attr.`` wrapping, e.g. ``memory.ram``.
         operator: One of `edgeyard.devices.constraints.OPERATORS`.
-        value: Compared as Nomad compares: numbers as numbers, else as text.
+        value: Compared as Nomad compares: numbers as numbers, anything else as text.
     """
 
     attribute: str
@@ -165,30 +167,30 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDescription:
-    """The pre-scheduler job description: what a user submits, checked.
+    """The job description that a user submitted, after all checks.
 
     Names are the platform's. Sizes are bytes, durations seconds, times aware UTC. ``submit_time``,
     ``user_id`` and the server-made ``benchmark_id`` live on `Benchmark`.
 
     Attributes:
         model: File name of the model.
-        model_url: Where it comes from; None when it was uploaded and is known by its name.
+        model_url: URL of the model; None if it is an uploaded file.
         runtime: Engine name.
-        target: Family; None only where ``target_uid`` says it.
+        target: Family; None only if ``target_uid`` implies it.
         odt_config: File name, URL or the configuration itself (TYPE3).
-        user_time_s: Bound on the run time of one attempt; None: the server's default.
-        queue_timeout_s: Longest wait until its task starts; None: no bound but the deadline.
+        user_time_s: Maximum run time of one attempt; None: the server's default.
+        queue_timeout_s: Maximum wait until its task starts; None: only the deadline counts.
         precision: Relative half-width of the confidence interval of the p50 that ends a TYPE1
             measurement, e.g. 0.02; None: ``nb_inference`` runs.
-        preemptible: It may be stopped for a more urgent one until it measures.
-        preemptible_measuring: If preemptible, then also while it measures or trains.
-        job_completion_threshold: 0-100: this benchmark may preempt one of lower priority whose
-            progress is below it; None: it preempts nobody.
-        start_time: Not before; None: at once.
-        cron: Five-field crontab in UTC; each firing is a benchmark of its own.
+        preemptible: It may be preempted until it measures.
+        preemptible_measuring: It may be preempted while it measures or trains, too.
+        job_completion_threshold: 0-100: it may preempt a benchmark of lower priority whose
+            progress is below this; None: it preempts nobody.
+        start_time: Earliest start; None: at once.
+        cron: Five-field crontab in UTC; each time submits a benchmark.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
-        extra: Kept for later use; never interpreted.
+        extra: Stored, never interpreted.
     """
 
     model: str
@@ -237,12 +239,12 @@ class BenchmarkFile:
     """A file that a benchmark needs.
 
     Attributes:
-        role: What for.
+        role: Its purpose.
         position: Order among files of one role.
-        name: File name that the task sees; plain, without path parts.
-        url: Where it has to be fetched from; None when it was in the store from the start.
-        sha256: Content; None until fetched.
-        size_bytes: None until fetched.
+        name: File name that the task sees, without folders.
+        url: URL from which it is downloaded; None if it was uploaded.
+        sha256: Hash of its content; None until downloaded.
+        size_bytes: None until downloaded.
     """
 
     role: FileRole
@@ -255,11 +257,11 @@ class BenchmarkFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitReason:
-    """Why a benchmark waits: a stable code and a sentence for people.
+    """Why a benchmark waits: a stable code, and a sentence for people.
 
     Attributes:
-        promised: Its board is there, and promised to a benchmark that comes first; known within
-            a cycle, and not stored.
+        promised: A board is free, but promised to a benchmark before it; known within a cycle,
+            not stored.
     """
 
     reason: WaitingReason
@@ -269,7 +271,7 @@ class WaitReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why something failed: a stable category and a sentence for the one who can act."""
+    """Why something failed: a stable category, and a sentence for the person who can act."""
 
     category: FailureCategory
     sentence: str
@@ -277,21 +279,21 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
-    """A submitted job description with its life.
+    """A submitted job description, and its state.
 
     Attributes:
-        version: Counts changes; a save with an old one is a conflict.
-        priority: Last computed, 1-100; None before the first cycle.
-        phase: Of the running attempt, e.g. ``measuring``; None otherwise.
-        progress: Of the running attempt, 0-100; None otherwise.
-        target_uid: Board of the newest attempt; None before one is known.
-        held: Not to be placed until released.
-        unpinned: The board that it asked for could not be had: any that fits may run it.
-        unavailable_since: Since when the board that it asks for can't be had; None while it can.
-        lost_in_a_row: Attempts at its end that were lost with the server or with their host, since
-            the server last died while this benchmark was not running.
+        version: Counts changes; saving an old version is a conflict.
+        priority: Last computed priority, 1-100; None before the first cycle.
+        phase: Phase of the running attempt, e.g. ``measuring``; None otherwise.
+        progress: Progress of the running attempt, 0-100; None otherwise.
+        target_uid: Board of the newest attempt; None until it is known.
+        held: Not placed until it is released.
+        unpinned: Its pinned board was unavailable, so any board that fits may run it.
+        unavailable_since: Since when its pinned board is unavailable; None while it is available.
+        lost_in_a_row: Number of last attempts that were lost with the server or with their host,
+            since the server last died while this benchmark was not running.
         retry_of: The benchmark that this one repeats.
-        user_priority: Given since it was submitted; None: the description's.
+        user_priority: Changed after submission; None: the description's.
         started_at: Start of the newest attempt's task.
     """
 

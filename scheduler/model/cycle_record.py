@@ -1,4 +1,4 @@
-"""A decision cycle as it is kept: in parts, most of which many cycles share."""
+"""Recorded decision cycles, in parts that many cycles share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CycleRecord:
         policy: Name and version, ``default/1``.
         parts: Name and compressed bytes: ``policy``, ``snapshot``, ``pending``, ``holders``,
             ``knowledge`` and ``outcome``.
-        runs: Past runs that it knew; the store keeps the numbers of the first and the last.
+        runs: Past runs that it knew; the store records the numbers of the first and the last.
     """
 
     decided_at: datetime
@@ -31,19 +31,19 @@ class CycleRecord:
 
     @property
     def digest(self) -> str:
-        """Of what was decided: equal for equal decisions, byte for byte, however compressed."""
+        """Hash of the decision, which does not depend on the compression."""
         outcome = zstandard.decompress(dict(self.parts)[OUTCOME])
         return hashlib.blake2b(outcome, digest_size=16).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CycleHead:
-    """What is listed of a recorded cycle.
+    """Summary of a recorded cycle.
 
     Attributes:
         seq: Its number, in the order in which cycles were decided.
-        shadow_of: The cycle beside which it was decided and not acted upon; None: it was.
-        size_bytes: Of its parts, shared or not.
+        shadow_of: The cycle that it shadows, without effect; None: it took effect itself.
+        size_bytes: Size of its parts, shared or not.
     """
 
     seq: int

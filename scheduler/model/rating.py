@@ -1,4 +1,4 @@
-"""What is remembered of scorers: their weights, rewards and faults, by policy version."""
+"""Weights, rewards and faults of scorers, by policy version."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class ScorerState:
 
     Attributes:
         policy: Name and version, ``default/1``.
-        weight: As learned; None: nothing yet, the policy's own holds.
-        rounds: Cycles in which the evaluator rewarded it.
-        reward_sum: Of these rewards.
-        outcomes: Runs whose end was held against what it had said.
-        outcome_sum: Of the rewards for these.
-        faults: Times that it raised, stalled or answered nonsense.
-        faults_in_row: Since it last answered well.
-        benches: Times that it was benched since it last answered well.
-        last_fault: In words; "" when there was none.
-        benched_until: It is not asked before; None: it is asked.
+        weight: Learned weight; None: that of the policy.
+        rounds: Number of cycles in which the evaluator rewarded it.
+        reward_sum: Sum of these rewards.
+        outcomes: Number of ended runs that were compared with its scores.
+        outcome_sum: Sum of the rewards for these.
+        faults: Number of calls that raised, timed out or returned an invalid answer.
+        faults_in_row: Faults since its last valid answer.
+        benches: Times that it was benched since its last valid answer.
+        last_fault: For people; "" if there was none.
+        benched_until: It is not called before; None: it is called.
     """
 
     policy: str
@@ -42,12 +42,12 @@ class ScorerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardRound:
-    """What one round of rewards did to the weights.
+    """One round of rewards, and the weights after it.
 
     Attributes:
-        benchmark_id: Whose end it was; "" for a cycle's rewards by the evaluator.
+        benchmark_id: The benchmark whose end was rewarded; "" for rewards of the evaluator.
         rewards: By scorer.
-        weights: By scorer, after it.
+        weights: By scorer.
     """
 
     policy: str
@@ -59,12 +59,12 @@ class RewardRound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRating:
-    """What the scorers said of a placement, kept until its end shows who was right.
+    """The scores of a placement, stored until its outcome is known.
 
     Attributes:
         worths: By scorer, of the board that was chosen: 0 its least, 1 its most liked of all that
             the benchmark could have had.
-        expected_s: Median over those boards of the expected run time; None: nothing was known.
+        expected_s: Median over those boards of the predicted run time; None: none was predicted.
     """
 
     benchmark_id: str

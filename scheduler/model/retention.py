@@ -1,4 +1,4 @@
-"""What is stored only for a time, by class."""
+"""Data with a limited retention time, by class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class RetentionClass(StrEnum):
-    """What is pruned together; in the order in which it is pruned."""
+    """Data that is pruned together, in the order in which it is pruned."""
 
     EXPIRED = "expired"  # downloads of ended attempts, idempotency keys, data of deleted benchmarks
     EVENTS = "events"
@@ -21,15 +21,15 @@ class RetentionClass(StrEnum):
 
 
 Limits = Mapping[RetentionClass, datetime]
-"""What is older goes; classes that are not named stay for ever. `EXPIRED` needs no limit."""
+"""Older data is pruned; unnamed classes are kept, except `EXPIRED`, which needs no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What went of a class, or would go.
+    """What was pruned of a class, or would be.
 
     Attributes:
-        size_bytes: Of texts and files; what several share counts for each.
+        size_bytes: Size of texts and files; shared ones count for each owner.
     """
 
     rows: int = 0

@@ -26,7 +26,7 @@ class BoardState(StrEnum):
     BUSY = "busy"
     OFFLINE = "offline"  # expected, but no ready host reports it
     DRAINED = "drained"  # taken out by an operator
-    QUARANTINED = "quarantined"  # set aside for its bad record
+    QUARANTINED = "quarantined"  # kept from the queue after failures
     UNHEALTHY = "unhealthy"  # its host finds it unusable
     UNKNOWN = "unknown"  # reported, but not on the inventory: never used
 
@@ -41,12 +41,12 @@ class UnknownDevices(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BoardView:
-    """One board as the twin knows it now.
+    """The present state of one board.
 
     Attributes:
-        reason: Why it is not idle, in words, or what else is to be said of it; "" otherwise.
-        host: Name of its host; "" when no host reports it.
-        holder: Benchmark that holds it; None when none of ours does.
+        reason: Why it is not idle, or a remark, for people; "" otherwise.
+        host: Name of its host; "" if no host reports it.
+        holder: Id of the benchmark that holds it; None if none does.
         clock_offset_s: How far its host's clock is ahead of the server's; None: not measured.
     """
 
@@ -66,12 +66,12 @@ _NOBODY = (None, None)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JoinedBoard:
-    """One board, without what is ours to say of it (drains, attempts).
+    """One board as expected and reported, without drains and attempts.
 
     Attributes:
-        seen: As reported; None when no host does.
-        host: Who reports it.
-        view: With the reported board limited to what the inventory grants.
+        seen: The reported board; None if no host reports it.
+        host: The host that reports it.
+        view: Its state, with the reported board limited to what the inventory grants.
     """
 
     seen: Board | None
@@ -106,7 +106,7 @@ class Joined:
     """All boards, expected ones first; a value.
 
     Attributes:
-        reporting: Boards that report a task although no job is seen that holds them.
+        reporting: Boards that report a task although no known job holds them.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The digital twin: expected boards joined with what the cluster last said of them."""
+"""The digital twin: expected boards, joined with the cluster's last report about them."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NOBODY: Mapping[str, str] = {}
 _NO_LOADS: Mapping[str, LoadReport] = {}
 
 LOAD_MAX_AGE = timedelta(minutes=1)
-"""An older load of a host is none."""
+"""Older loads of hosts are ignored."""
 
 REPORT_LAG = timedelta(seconds=30)
-"""A board that reports a task so soon after one of ours held it most likely still shows that one:
-Nomad learns of a board's attributes some 10 s late, later on busy hosts."""
+"""A board that reports a task so soon after a job of Edgeyard held it probably reports that job:
+Nomad updates the attributes of boards about 10 s late, later on busy hosts."""
 
 LOAD_STEPS = 20
 """Loads are rounded to twentieths: smaller differences change no placement, and would make every
@@ -42,8 +42,8 @@ recorded cycle another one."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What the cluster said, and when."""
+class _Report:
+    """The last report of the cluster."""
 
     hosts: tuple[Host, ...]
     at: datetime
@@ -51,10 +51,11 @@ class _Known:
 
 
 class Twin:
-    """Keeps the last answer of the node source; hands out immutable views. Thread-safe.
+    """Holds the last report of the node source, and returns immutable views. Thread-safe.
 
-    A board is busy when the cluster says so, or when a live attempt of ours is bound to it: the
-    second needs no memory of its own, since attempts are committed before the cluster is called.
+    A board is busy if the cluster reports so, or if a live attempt is bound to it. The latter is
+    known before the cluster reports it, because attempts are committed before the cluster is
+    called.
     """
 
     def __init__(
@@ -64,12 +65,12 @@ class Twin:
         *,
         may_grow: bool = False,
     ) -> None:
-        """Nothing is known of the boards before `refresh`.
+        """Begin without knowledge of the boards; `refresh` brings it.
 
         Args:
-            unknown: What becomes of other boards.
-            may_grow: Boards that are not expected may appear at any time, and the cluster could
-                place a job there that is not kept to known ones.
+            unknown: How boards that are not expected are treated.
+            may_grow: Unexpected boards may appear at any time, and the cluster could place a job
+                there that has no allow-list.
         """
         self._expected = tuple(expected)
         self._stated = {board.target_uid: board for board in self._expected}
@@ -77,7 +78,7 @@ class Twin:
         self._nothing = Joined((), unknown).joined(self._stated, (), unknown)
         self._guarded = may_grow and unknown is UnknownDevices.DENY
         self._warned: frozenset[str] = frozenset()
-        self._known: _Known | None = None
+        self._known: _Report | None = None
         self._unusable: dict[str, tuple[datetime, str]] = {}
         self._trouble = "the cluster has not answered yet"
         self._reports = _NO_LOADS
@@ -88,13 +89,13 @@ class Twin:
     def refresh(
         self, hosts: Sequence[Host], at: datetime, loads: Mapping[str, LoadReport] = _NO_LOADS
     ) -> None:
-        """Take the cluster's answer in, and how busy hosts were, by their names."""
+        """Replace the report, and the loads of hosts by name."""
         with self._lock:
             before, stated = self._known.joined if self._known else self._nothing, self._stated
         joined = before.joined(stated, hosts, self._unknown)
         others = frozenset(board.target_uid for board in joined.others)
         with self._lock:
-            if self._stated is not stated:  # the inventory was read again meanwhile
+            if self._stated is not stated:  # the inventory has been reloaded
                 joined = self._nothing.joined(self._stated, hosts, self._unknown)
                 others = frozenset(board.target_uid for board in joined.others)
             self._unusable = {
@@ -107,7 +108,7 @@ class Twin:
                 for board in host.boards
                 if not board.healthy
             }
-            self._known = _Known(tuple(hosts), at, joined)
+            self._known = _Report(tuple(hosts), at, joined)
             self._held_at = {
                 uid: held for uid, held in self._held_at.items() if at - held <= REPORT_LAG
             } | {
@@ -142,19 +143,19 @@ class Twin:
                 self._known = replace(self._known, joined=joined)
 
     def reporting(self) -> tuple[str, ...]:
-        """Boards that report a task although no job is seen that holds them."""
+        """Return the boards that report a task although no known job holds them."""
         with self._lock:
             known = self._known
         return () if known is None else known.joined.reporting
 
     def note_held(self, held_at: Mapping[str, datetime]) -> None:
-        """One of our tasks held these boards until then: what they report may be that one."""
+        """Record until when our tasks held these boards, which may still report them."""
         with self._lock:
             for uid, at in held_at.items():
                 self._held_at[uid] = max(at, self._held_at.get(uid, at))
 
-    def _used_outside(self, known: _Known | None, holders: Mapping[str, str]) -> frozenset[str]:
-        """Boards that report a task which none of ours can be."""
+    def _used_outside(self, known: _Report | None, holders: Mapping[str, str]) -> frozenset[str]:
+        """Return the boards that report a task which cannot be one of ours."""
         if known is None or not known.joined.reporting:
             return frozenset()
         with self._lock:
@@ -166,13 +167,13 @@ class Twin:
             )
 
     def comparison(self) -> Comparison | None:
-        """What hosts report against the inventory; None before the cluster's first answer."""
+        """Compare reported boards with the inventory; None before the first report."""
         with self._lock:
             known = self._known
         return None if known is None else compare(self._expected, known.hosts)
 
     def others(self) -> tuple[Board, ...]:
-        """Boards that hosts report and the inventory does not know; the same while none changes."""
+        """Return reported boards that the inventory lacks; the same object while none changes."""
         with self._lock:
             known = self._known
         return () if known is None else known.joined.others
@@ -184,22 +185,22 @@ class Twin:
         return (known.joined if known else self._nothing).of_uid
 
     def missed(self, reason: str) -> None:
-        """The cluster did not answer; what is known grows older."""
+        """Record that the cluster did not answer."""
         with self._lock:
             self._trouble = reason
 
     def unusable(self, target_uid: str) -> tuple[datetime, str] | None:
-        """Since when the board's own ready host has found it unusable, and why; else None."""
+        """Return since when, and why, its host finds a board unusable; None if it does not."""
         with self._lock:
             return self._unusable.get(target_uid)
 
     def host_of(self, target_uid: str) -> str:
-        """Name of the host that reports a board; the board's own where none does."""
+        """Return the host that reports a board; the name of the board if none does."""
         board = self.joined().get(target_uid)
         return target_uid if board is None or board.host is None else board.host.name
 
     def loads(self, now: datetime) -> Mapping[str, HostLoad]:
-        """Loads reported within `LOAD_MAX_AGE`, by host; the same object while they are equal."""
+        """Return loads within `LOAD_MAX_AGE`, by host; the same object while they are equal."""
         with self._lock:
             found = {
                 host: _in_steps(report.load)
@@ -212,12 +213,12 @@ class Twin:
 
     @property
     def trouble(self) -> str:
-        """Why the last refresh failed; "" when it did not."""
+        """Why the last refresh failed; "" if it succeeded."""
         with self._lock:
             return self._trouble
 
     def age_s(self, now: datetime) -> float:
-        """Age of the last answer; inf when there never was one."""
+        """Return the age of the last report; inf if there is none."""
         with self._lock:
             known = self._known
         return (now - known.at).total_seconds() if known else math.inf
@@ -229,12 +230,12 @@ class Twin:
         holders: Mapping[str, str],
         quarantined: Mapping[str, str] = _NOBODY,
     ) -> tuple[BoardView, ...]:
-        """All boards, expected ones first.
+        """Return the state of all boards, expected ones first.
 
         Args:
-            drained: Why, by board that an operator took out.
-            holders: Benchmark by board, of every live attempt.
-            quarantined: Why, by board that is set aside for its record.
+            drained: Reason, by board that an operator drained.
+            holders: Benchmark that holds each board of a live attempt.
+            quarantined: Reason, by board in quarantine.
         """
         with self._lock:
             known, reports = self._known, self._reports
@@ -259,7 +260,7 @@ class Twin:
     def snapshot(
         self, now: datetime, *, drained: Mapping[str, str], holders: Mapping[str, str]
     ) -> Snapshot:
-        """All boards in columns."""
+        """Return all boards in columns."""
         with self._lock:
             known = self._known
         joined = known.joined if known else self._nothing
@@ -317,7 +318,7 @@ def _now(
     unknown: UnknownDevices,
     outside: frozenset[str],
 ) -> BoardView:
-    """With drains, holders and use by others; most boards have none of these."""
+    """Add drains, holders and use by others, of which most boards have none."""
     known = joined.view
     board = known.board
     uid = board.target_uid

@@ -27,7 +27,7 @@ from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
 from edgeyard.scheduler.clusters.nomad.allocations import moment
 from edgeyard.scheduler.clusters.nomad.client import NomadClient
 from edgeyard.scheduler.clusters.nomad.expected import api_job, mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import GarbageCollector
+from edgeyard.scheduler.clusters.nomad.garbage_collection import GarbageCollector
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader
 from edgeyard.scheduler.clusters.nomad.retry import CircuitBreaker, RetryPolicy
 from edgeyard.scheduler.hcl.cron import cron_of
@@ -781,7 +781,7 @@ class TestHousekeeping:
             ended=lambda ids: known & set(ids),
             now=lambda: self.NOW.astimezone(UTC),
         )
-        keeper.tidy()
+        keeper.collect()
         gone = [
             (call.request.url.path, call.request.url.params.get("purge")) for call in removed.calls
         ]
@@ -807,7 +807,7 @@ class TestHousekeeping:
             purge_age_s=7 * 86400,
             ended=lambda ids: ids,
             now=lambda: self.NOW.astimezone(UTC),
-        ).tidy()
+        ).collect()
         assert good.called
 
 

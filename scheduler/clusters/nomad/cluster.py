@@ -38,7 +38,7 @@ from edgeyard.scheduler.clusters.nomad.blocked import BoardMatcher, conditions_o
 from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 from edgeyard.scheduler.clusters.nomad.events import follow
 from edgeyard.scheduler.clusters.nomad.expected import mismatches
-from edgeyard.scheduler.clusters.nomad.housekeeping import PREFIX, GarbageCollector, is_live
+from edgeyard.scheduler.clusters.nomad.garbage_collection import PREFIX, GarbageCollector, is_live
 from edgeyard.scheduler.clusters.nomad.loads import LoadWatch
 from edgeyard.scheduler.clusters.nomad.nodes import NodeReader, devices_of, with_holders
 from edgeyard.scheduler.clusters.nomad.retry import RetryPolicy
@@ -52,14 +52,14 @@ logger = logging.getLogger(__name__)
 LOG_CHUNK_BYTES = 256 * 1024
 
 NODES_REREAD_S = 10.0
-"""Nodes are read again after so long even where their index says that nothing changed."""
+"""Maximum time between two readings of all nodes, even if their index has not changed."""
 
 MIN_CLOCK_OFFSET_S = 2.0
-"""Nomad's clock is corrected from this on; it is measured to the second."""
+"""Smaller offsets of Nomad's clock are ignored, because it is measured in whole seconds."""
 
 EXPLAINED_JOBS = 20
-"""Waiting jobs of one look whose conditions are held against every board; others get Nomad's own
-reasons, which name no board."""
+"""Maximum number of waiting jobs whose conditions are compared with every board at a time; others
+get Nomad's own reasons, which name no board."""
 
 _NAMED_IN_FILTER = 50  # ids; beyond, all of their prefix are asked for
 _READ_JOBS = 256  # parsed and verified jobs between `verify` and `dispatch`
@@ -70,10 +70,10 @@ _JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class NomadCluster(Cluster, NodeSource):
-    """Jobs and boards of one Nomad. Thread-safe.
+    """The jobs and boards of one Nomad. Thread-safe.
 
-    A job of ours runs once: whatever Nomad would place again by itself (preempted, lost, drained)
-    is stopped when its first allocation has ended. Each dispatch is create-only by id.
+    A job of Edgeyard runs once: a job that Nomad would place again by itself (preempted, lost,
+    drained) is stopped when its first allocation has ended. Each dispatch is create-only by id.
     """
 
     def __init__(
@@ -87,17 +87,17 @@ class NomadCluster(Cluster, NodeSource):
         database_empty: Callable[[], bool] = lambda: False,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Nothing is sent before the first call.
+        """Begin without a request; the first call sends one.
 
         Args:
             purge_age_s: Age at which ended jobs are removed from Nomad.
-            ended: Of these jobs, those that Edgeyard knows to be at their end; only they are
-                ever stopped or purged unasked.
-            known: Of these jobs, those that Edgeyard's database knows; live ones under our names
-                that it does not are strays. None: nobody asks.
-            database_empty: Whether the database holds no job at all. While the cluster runs live
-                jobs of Edgeyard's all the same, no board is shown, so that nothing is placed next
-                to them.
+            ended: Returns which of these jobs have ended for Edgeyard; only those are stopped or
+                purged automatically.
+            known: Returns which of these jobs are in Edgeyard's database; other live jobs under
+                our names are strays. None: strays are not looked for.
+            database_empty: Returns whether the database holds no job at all. If Nomad runs jobs
+                of Edgeyard nevertheless, no board is reported, so that nothing is placed next to
+                them.
         """
         self._access = access
         self._now = now
@@ -112,13 +112,13 @@ class NomadCluster(Cluster, NodeSource):
         self._hosts: tuple[Host, ...] = ()
         self._hosts_read_s = -_HOSTS_FRESH_S
         self._matcher = BoardMatcher(())
-        self._blank = database_empty
-        self._at_home = False
+        self._database_empty = database_empty
+        self._ownership_checked = False
         self._stray_holds: dict[str, str] = {}
         self._state_index: int | None = 0
-        self._beside = ThreadPoolExecutor(1, "edgeyard-nodes")
+        self._node_reads = ThreadPoolExecutor(1, "edgeyard-nodes")
         self._load_watch = LoadWatch(self._client, self._known_hosts, now=now)
-        self._housekeeper = GarbageCollector(
+        self._garbage_collector = GarbageCollector(
             self._client, purge_age_s=purge_age_s, ended=ended, known=known, now=now
         )
 
@@ -191,7 +191,7 @@ class NomadCluster(Cluster, NodeSource):
         for each in live:
             self._client.deregister(each)
         if not live:  # no end of it will be seen, after which its secrets would go
-            self._housekeeper.settle(job_id, ())
+            self._garbage_collector.settle(job_id, ())
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         wanted = [job_id for job_id in job_ids if _JOB_ID.fullmatch(job_id)]
@@ -221,7 +221,7 @@ class NomadCluster(Cluster, NodeSource):
             else:
                 states[job_id] = of_no_run(job_id, jobs[job_id])
             if states[job_id].run is JobRun.ENDED:
-                self._housekeeper.settle(
+                self._garbage_collector.settle(
                     job_id,
                     [
                         str(job["ID"])
@@ -247,7 +247,7 @@ class NomadCluster(Cluster, NodeSource):
         data = b""
         if first is not None and task:  # its host has begun with it
             data = self._client.log(str(first["ID"]), task, stream, begin, LOG_CHUNK_BYTES)
-        # `ended` was looked at before the log: what the task wrote last can't be missed.
+        # `ended` was read before the log, so the last lines of the task are not missed.
         return LogChunk(
             data=data, next_offset=begin + len(data), ended=ended and len(data) < LOG_CHUNK_BYTES
         )
@@ -262,7 +262,7 @@ class NomadCluster(Cluster, NodeSource):
         return self._client.file(str(first["ID"]), f"{task}/local/results/{name}")
 
     def events(self, stop: threading.Event) -> Iterator[str]:
-        self._housekeeper.start()
+        self._garbage_collector.start()
         return follow(self._client, stop)
 
     def secrets_of(self, job_id: str) -> Mapping[str, str]:
@@ -270,15 +270,15 @@ class NomadCluster(Cluster, NodeSource):
 
     def strays(self) -> Mapping[str, str | None]:
         holds = self._stray_holds
-        return {job_id: holds.get(job_id) for job_id in sorted(self._housekeeper.strays)}
+        return {job_id: holds.get(job_id) for job_id in sorted(self._garbage_collector.strays)}
 
     def retire(self) -> None:
         pass  # the next leader finds all jobs in Nomad
 
     def close(self) -> None:
-        self._housekeeper.close()
+        self._garbage_collector.close()
         self._load_watch.close()
-        self._beside.shutdown(wait=False)
+        self._node_reads.shutdown(wait=False)
         self._client.close()
 
     def page_of(self, job_id: str) -> str | None:
@@ -294,14 +294,14 @@ class NomadCluster(Cluster, NodeSource):
                 empty.
         """
         self._check_database_ownership()
-        nodes = self._beside.submit(self._all_nodes)
+        nodes = self._node_reads.submit(self._all_nodes)
         holders = self._client.holders()
         hosts = with_holders(nodes.result(), holders, self._access.device, self._busy_reason)
         vendor, _, kind = self._access.device.partition("/")
         self._stray_holds = {
             root: uid
-            for allocation in (holders if self._housekeeper.strays else ())
-            if (root := _root(allocation)) in self._housekeeper.strays
+            for allocation in (holders if self._garbage_collector.strays else ())
+            if (root := _root(allocation)) in self._garbage_collector.strays
             for uid in devices_of(allocation, vendor, kind)
         }
         with self._lock:
@@ -339,21 +339,21 @@ class NomadCluster(Cluster, NodeSource):
         """Why a board is busy that this allocation holds."""
         namespace = allocation.get("Namespace") or self._access.namespace
         ours = namespace == self._access.namespace
-        if ours and _root(allocation) in self._housekeeper.strays:
+        if ours and _root(allocation) in self._garbage_collector.strays:
             return "held by a job that Edgeyard's database does not know: edgeyard strays list"
         if ours and str(allocation.get("JobID")).startswith(PREFIX):
             return "runs a job"
         return USED_OUTSIDE
 
     def _check_database_ownership(self) -> None:
-        """Refuse to begin with an empty database where an earlier one's jobs still run.
+        """Refuse to start with an empty database while jobs of an earlier one still run.
 
-        Most likely the database was lost, or another Edgeyard uses the same namespace: whether
-        those jobs may go is for an operator to say.
+        The likely cause is a lost database, or another Edgeyard in the same namespace. An
+        operator has to decide what happens to those jobs.
         """
-        if self._at_home:
+        if self._ownership_checked:
             return
-        if self._blank():
+        if self._database_empty():
             live = sorted(str(job["ID"]) for job in self._client.jobs(PREFIX) if is_live(job))
             if live:
                 raise ClusterUnreachable(
@@ -362,11 +362,11 @@ class NomadCluster(Cluster, NodeSource):
                     "or set nomad_namespace to one of its own, or end them (nomad job stop -purge "
                     "<id>); until then nothing is dispatched"
                 )
-        self._housekeeper.find_strays()
-        self._at_home = True
+        self._garbage_collector.find_strays()
+        self._ownership_checked = True
 
     def _understood(self, hcl: str) -> Json:
-        """Nomad's reading of a text that nobody vouches for: it must say what we read in it."""
+        """Return Nomad's reading of a text that was not verified; it must equal our own."""
         meant = parse_job(hcl)
         read = self._client.parse(hcl)
         differing = mismatches(meant, read)
@@ -375,14 +375,14 @@ class NomadCluster(Cluster, NodeSource):
         return read
 
     def _of_run(self, job_id: str, allocation: Json) -> JobState:
-        """Of a job that has been placed, with times by our clock."""
-        said = of_run(job_id, allocation, self._access.device)
+        """Return the state of a job that was placed, with times by our clock."""
+        state = of_run(job_id, allocation, self._access.device)
         report = self._load_watch.latest().get(str(allocation.get("NodeName")))
         offset_s = None if report is None else report.clock_offset_s
-        return by_our_clock(said, offset_s, placed_at_of(allocation), self._now())
+        return by_our_clock(state, offset_s, placed_at_of(allocation), self._now())
 
     def _start_to_come(self, job_id: str, jobs: Mapping[str, Json]) -> JobState:
-        """Of a periodic job without a run: its child waits for room, or its time has not come."""
+        """Return the state of a periodic job without a run: its time, or a board, is to come."""
         if jobs[job_id].get("Stop"):
             return of_no_run(job_id, jobs[job_id])
         children = [job for job in jobs.values() if job.get("ParentID") == job_id]
@@ -395,7 +395,7 @@ class NomadCluster(Cluster, NodeSource):
             starts_at = moment_of(str(specs[0])) if isinstance(specs, list) and specs else None
         except HclError:
             starts_at = None
-        if starts_at is None:  # none of ours
+        if starts_at is None:  # not a job of Edgeyard
             return JobState(job_id=job_id, run=JobRun.QUEUED, reason="it starts by a cron")
         return of_start_to_come(job_id, starts_at - self._nomads_lead(), self._now())
 
@@ -430,7 +430,7 @@ class NomadCluster(Cluster, NodeSource):
         explained = [job_id for job_id in waiting if job_id in reasons][:EXPLAINED_JOBS]
         matcher = self._fresh_matcher() if explained else None
         for job_id in waiting:
-            reason = reasons.get(job_id, "Nomad has not looked at it yet")
+            reason = reasons.get(job_id, "Nomad has not evaluated it yet")
             if matcher is not None and job_id in explained:
                 reason = matcher.why_not(self._conditions_of(job_id)) or reason
             states[job_id] = replace(states[job_id], reason=reason)

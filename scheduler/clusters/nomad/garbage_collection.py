@@ -1,4 +1,4 @@
-"""What is cleared up behind our jobs: secrets, parents of starts, second runs, old jobs."""
+"""Removes what Edgeyard's jobs leave in Nomad: secrets, periodic parents, second runs, old jobs."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from edgeyard.scheduler.clusters.nomad.client import Json, NomadClient
 logger = logging.getLogger(__name__)
 
 PREFIX = "benchmark-"
-"""Our jobs' ids begin so; nobody else's are touched."""
+"""Prefix of the ids of Edgeyard's jobs; other jobs are never touched."""
 
-TIDY_S = 60.0
-"""Between two looks at all our jobs."""
+INTERVAL_S = 60.0
+"""Time between two checks of all jobs of Edgeyard."""
 
-YOUNG = timedelta(minutes=2)
-"""A job or secret of that age may still be on its way: it is left alone."""
+MIN_AGE = timedelta(minutes=2)
+"""Younger jobs and secrets may belong to a dispatch in progress and are left alone."""
 
-OLDEST_VERSION = (1, 11, 2)
-"""Below, dispatch and device accounting have known bugs: a warning says so."""
+MIN_VERSION = (1, 11, 2)
+"""Earlier versions have known bugs in dispatch and device accounting, of which a warning warns."""
 
-LULL_S = 1.0
-"""Secrets of ended jobs are removed when none has ended for so long: what is written in Nomad when
-a board comes free would hold up the board's next job."""
+QUIET_S = 1.0
+"""Secrets of ended jobs are removed when no job has ended for this time, because writes to Nomad
+right after a board became free would delay the next job of that board."""
 
 _MAX_SPENT = 64  # jobs whose secrets wait to be removed
 _SETTLED_JOBS = 4096  # remembered, so that each is settled once
@@ -65,17 +65,18 @@ class GarbageCollector:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to look at all our jobs now and then."""
+        """Check all jobs of Edgeyard regularly from now on."""
         with self._lock:
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(target=self._run, name="nomad-housekeeper")
+                self._thread = threading.Thread(target=self._run, name="nomad-garbage")
                 self._thread.start()
 
     def settle(self, job_id: str, still_live: Sequence[str]) -> None:
-        """A job's run has ended: its secrets go, and nothing of it may run again. Any thread.
+        """Remove the secrets of a job that has ended, and stop what would run it again. Any thread.
 
         Args:
-            still_live: Jobs of Nomad's that would: itself, or the parent or child of a start.
+            still_live: Jobs in Nomad that would: itself, or the parent or child of a periodic
+                start.
         """
         with self._lock:
             if job_id in self._settled and not still_live:
@@ -87,7 +88,7 @@ class GarbageCollector:
         self.start()
 
     def close(self) -> None:
-        """End the thread; what is left is found by the next look."""
+        """End the thread; the next process finds what is left."""
         self._stop.set()
         self._work.put(None)
         with self._lock:
@@ -96,7 +97,7 @@ class GarbageCollector:
             thread.join()
 
     def find_strays(self) -> None:
-        """Look for live jobs under our names that the database does not know."""
+        """Find live jobs of Edgeyard that the database does not know."""
         if self._known is None:
             return
         self._note_strays(str(job["ID"]) for job in self._client.jobs(PREFIX) if is_live(job))
@@ -114,17 +115,16 @@ class GarbageCollector:
             )
         self.strays = strays
 
-    def tidy(self) -> None:
-        """Look at all our jobs once.
+    def collect(self) -> None:
+        """Check all jobs of Edgeyard once.
 
-        Jobs that Edgeyard knows to have ended are stopped where they are live (a registration
-        whose answer was lost can take effect late) and purged when they are old. Jobs that it
-        does not know are left alone: they may be another Edgeyard's, or ours from before its
-        database was lost.
+        Jobs that have ended for Edgeyard are stopped if they are live (a registration whose
+        answer was lost can take effect late) and purged when they are old. Unknown jobs are left
+        alone: they may belong to another Edgeyard, or to a database that was lost.
         """
         now = self._now()
         jobs = {str(job["ID"]): job for job in self._client.jobs(PREFIX)}
-        live = [job_id for job_id, job in jobs.items() if is_live(job) and _age(job, now) > YOUNG]
+        live = [job_id for job_id, job in jobs.items() if is_live(job) and _age(job, now) > MIN_AGE]
         old = [
             job_id
             for job_id, job in jobs.items()
@@ -137,7 +137,7 @@ class GarbageCollector:
         for job_id in (*live, *old):
             if job_id.partition("/")[0] in ended:
                 purge = not is_live(jobs[job_id])
-                # One job that Nomad does not let go must not keep the others.
+                # A job that Nomad refuses to remove must not prevent the others.
                 if self._guarded(partial(self._client.deregister, job_id, purge=purge)):
                     purged, stopped = purged + purge, stopped + (not purge)
         secrets = [each for each in self._client.jobs_with_secrets() if each.startswith(PREFIX)]
@@ -154,11 +154,11 @@ class GarbageCollector:
         self._guarded(self._check_version)
         while not self._stop.is_set():
             if time.monotonic() >= due_s:
-                due_s = time.monotonic() + TIDY_S
-                self._guarded(self.tidy)
+                due_s = time.monotonic() + INTERVAL_S
+                self._guarded(self.collect)
             wait_s = max(0.0, due_s - time.monotonic())
             try:
-                work = self._work.get(timeout=min(wait_s, LULL_S) if self._spent else wait_s)
+                work = self._work.get(timeout=min(wait_s, QUIET_S) if self._spent else wait_s)
             except queue.Empty:
                 self._guarded(self._remove_spent)
                 continue
@@ -181,7 +181,7 @@ class GarbageCollector:
         section = config.get("Version") if isinstance(config, dict) else None
         version = section.get("Version") if isinstance(section, dict) else None
         match = _VERSION.match(str(version))
-        if match is not None and tuple(map(int, match.groups())) < OLDEST_VERSION:
+        if match is not None and tuple(map(int, match.groups())) < MIN_VERSION:
             logger.warning(
                 "this Nomad is older than what is tested",
                 extra={"event": "nomad.old", "version": version, "oldest": "1.11.2"},
