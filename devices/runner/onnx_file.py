@@ -7,7 +7,7 @@ byte for byte. Only the standard library and NumPy; Python 3.10.
 """
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
-from edgeyard.devices.runner.onnx_wire import Message, fields_of, not_onnx
+from edgeyard.devices.runner.onnx_wire import Field, Message, fields_of, not_onnx
 from edgeyard.errors import RunFailed
 
 MAX_FILE_BYTES = 2**31 - 1
@@ -27,6 +27,10 @@ MAX_NODES = 200_000
 MAX_TENSORS = 200_000
 MAX_DIMENSIONS = 16
 MAX_GRAPH_DEPTH = 16
+MAX_FIELDS = 10_000_000
+"""More fields take longer to look through than a run may say nothing."""
+
+MAX_OPSET_BYTES = 2**16
 """Graphs within graphs (If, Loop, Scan)."""
 
 MAX_SPARSE_ELEMENTS = 2**28
@@ -183,7 +187,7 @@ def _inspect(view: memoryview) -> OnnxFacts:
     census = _ModelScan(file_bytes=len(view))
     opsets: dict[str, int] = {}
     ir_version, producer, graphs = 0, "", 0
-    for number, _, value in fields_of(view):
+    for number, _, value in census.fields_of(view):
         if number == MODEL_IR_VERSION and isinstance(value, int):
             ir_version = value
         elif not isinstance(value, memoryview):
@@ -191,6 +195,8 @@ def _inspect(view: memoryview) -> OnnxFacts:
         elif number == MODEL_PRODUCER:
             producer = str(value, "utf-8", "replace")[:100]
         elif number == MODEL_OPSET:
+            if len(value) > MAX_OPSET_BYTES:
+                raise not_onnx("the name of one of its operator sets is too long")
             opset = Message(value)
             opsets[opset.string(OPSET_DOMAIN)] = opset.integer(OPSET_VERSION)
         elif number == MODEL_GRAPH:
@@ -218,7 +224,16 @@ class _ModelScan:
     nodes: int = 0
     tensors: int = 0
     parameters: int = 0
+    fields: int = 0
     operators: dict[str, int] = field(default_factory=dict)
+
+    def fields_of(self, view: memoryview) -> Iterator[Field]:
+        """The fields of one message, counted with those of all others."""
+        for entry in fields_of(view):
+            self.fields += 1
+            if self.fields > MAX_FIELDS:
+                raise RunFailed("user_model", f"the model has more than {MAX_FIELDS} fields")
+            yield entry
 
     def visit(self, kind: str, view: memoryview, depth: int) -> None:
         """Look at a message and at all in it that can hold a tensor.
@@ -243,7 +258,7 @@ class _ModelScan:
         ways = WAYS_TO_TENSORS[kind]
         dims = list[int]()
         seen = set[int]()
-        for entry in fields_of(view):
+        for entry in self.fields_of(view):
             if entry.number in SINGLE.get(kind, ()):
                 if entry.number in seen:
                     raise not_onnx(f"it has field {entry.number} twice")
@@ -260,7 +275,7 @@ class _ModelScan:
 
     def tensor(self, view: memoryview) -> None:
         name, dims, external = "", list[int](), False
-        for entry in fields_of(view):
+        for entry in self.fields_of(view):
             if entry.number == TENSOR_DIMS:
                 dims.extend(entry.integers(MAX_DIMENSIONS))
             elif entry.number == TENSOR_NAME:

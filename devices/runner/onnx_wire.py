@@ -163,6 +163,8 @@ def fields_of(view: memoryview) -> Iterator[Field]:
         if key > _MAX_KEY:
             raise not_onnx("it has a field number that is too large")
         number, wire = key >> 3, key & 7
+        if number == 0:
+            raise not_onnx("it has the field number 0, which does not exist")
         if wire == _VARINT:
             value, position = _read_varint(view, position)
             yield Field(number, wire, value)
@@ -173,7 +175,7 @@ def fields_of(view: memoryview) -> Iterator[Field]:
             length = 8 if wire == _FIXED64 else 4
         else:
             raise not_onnx(f"it has the unknown field type {wire}")
-        if number == 0 or length > end - position:
+        if length > end - position:
             raise not_onnx("one of its fields reaches past its end")
         yield Field(number, wire, view[position : position + length])
         position += length

@@ -1,5 +1,6 @@
 """The ONNX reader without the onnx package, against the onnx package."""
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,7 @@ def refused(path: Path) -> str:
         (b"\x1f\x8b\x08" + bytes(60), "is a gzip archive"),
         (b"\x89HDF\r\n\x1a\n" + bytes(60), "is an HDF5 file (of Keras, for example)"),
         (b'{"detail": "not found"}', "is JSON text"),
+        (b"\x00" * 4, "field number 0"),
         (b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "reaches past its end"),
         (b"\x08\x07", "0 graphs"),
         (b"\x3a\x00\x3a\x00", "2 graphs"),
@@ -200,3 +202,22 @@ def test_graphs_that_nest_too_deep_are_refused(tmp_path: Path) -> None:
     model = gemm()
     model.graph.node.extend(graph.node)
     assert "deep" in refused(saved(model, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"\x00" * 257 * 2**20, "field number 0"),
+        (b"\x08\x01" * 600_000, "more than 500000 fields"),
+        (b"\x42" + b"\x80\x80\x80\x08" + b"\x08\x01" * 2**23, "operator sets is too long"),
+    ],
+    ids=["zeros", "fields", "operator set"],
+)
+def test_a_large_file_without_sense_is_refused_before_a_run_says_nothing_for_long(
+    content: bytes, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_file, "MAX_FIELDS", 500_000)
+    began = time.process_time()
+    with pytest.raises(RunFailed, match=found):
+        onnx_file.inspect(content)
+    assert time.process_time() - began < 30
