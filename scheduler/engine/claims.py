@@ -47,7 +47,10 @@ class _Claim:
         host: Whose it is: hosts take turns.
         asked_s: Monotonic time at which it was asked for.
         due_s: Monotonic time from which on it is tried.
-        silent_since_s: Monotonic time of the first try that its host did not answer; None before.
+        failing_since_s: Monotonic time at which the first try began that its host broke off or did
+            not answer; None before.
+        silent_since_s: Monotonic time of the last that its host sent; of that beginning, where it
+            sent nothing.
         running: Whether a thread fetches it.
         ended: Whether there is nothing more to wait for.
         reason: Why the last try did not succeed.
@@ -57,7 +60,8 @@ class _Claim:
     host: str
     asked_s: float
     due_s: float
-    silent_since_s: float | None = None
+    failing_since_s: float | None = None
+    silent_since_s: float = 0.0
     running: bool = False
     ended: bool = False
     reason: str = ""
@@ -175,11 +179,16 @@ class Claims:
                 self._claims[each] = self._claims.pop(each)
             self._claims[job_id] = self._claims.pop(job_id)
             claim.running = True
-        started_s = self._clock.monotonic_s()
+        started_s = heard_s = self._clock.monotonic_s()
+
+        def hear() -> None:
+            nonlocal heard_s
+            heard_s = self._clock.monotonic_s()
+
         reason: str | None = "it was not fetched"
         silent = True  # also where it breaks in a way that nobody thought of
         try:
-            self._claim(claim.attempt, started_s + self._timeout_s, stopped)
+            self._claim(claim.attempt, started_s + self._timeout_s, stopped, hear)
             reason = None
         except ClusterUnreachable as error:
             reason = str(error)
@@ -189,11 +198,12 @@ class Claims:
             with self._changed:
                 now_s = self._clock.monotonic_s()
                 claim.running = False
-                if silent and claim.silent_since_s is None:
-                    claim.silent_since_s = started_s
+                if silent and (claim.failing_since_s is None or heard_s > started_s):
+                    claim.failing_since_s = claim.failing_since_s or started_s
+                    claim.silent_since_s = heard_s
                 claim.due_s = now_s + RETRY_S
                 claim.reason = reason or ""
-                given_up = silent and now_s - (claim.silent_since_s or now_s) > self._grace_s
+                given_up = silent and self._is_given_up(claim, now_s)
                 claim.ended = reason is None or given_up
                 self._changed.notify_all()
         if reason is not None:
@@ -207,6 +217,12 @@ class Claims:
             )
         return job_id if claim.ended else None
 
+    def _is_given_up(self, claim: _Claim, now_s: float) -> bool:
+        """Whether a host is silent for too long, or breaks off again and again."""
+        failing_s = now_s - (claim.failing_since_s or now_s)
+        silent_s = now_s - claim.silent_since_s
+        return silent_s > self._grace_s or failing_s > max(self._timeout_s, self._grace_s)
+
     def _next(self) -> _Claim | None:
         """The first that is due, of a host that is not being asked already."""
         now_s = self._clock.monotonic_s()
@@ -216,7 +232,13 @@ class Claims:
                 return claim
         return None
 
-    def _claim(self, attempt: Attempt, until_s: float, stopped: Callable[[], bool]) -> None:
+    def _claim(
+        self,
+        attempt: Attempt,
+        until_s: float,
+        stopped: Callable[[], bool],
+        hear: Callable[[], object],
+    ) -> None:
         """Fetch a result and record it; what is no whole result of the attempt is left.
 
         Raises:
@@ -234,6 +256,7 @@ class Claims:
             left_bytes=2 * limit_bytes,
             until_s=until_s,
             stopped=stopped,
+            hear=hear,
         )
         try:
             report = fetch.report()
@@ -290,6 +313,9 @@ class Claims:
                     received_at=now,
                 )
             )
+        for name, file in stored.items():
+            if not self._files.contains(file.sha256):
+                raise Unavailable(f"{name} was removed before it was named")
         if any(name != REPORT for name in stored):
             owner = uow.benchmarks.get(current.benchmark_id).user_id
             allowed = quotas.of_account(uow, owner, self._defaults())
@@ -306,6 +332,7 @@ class _Fetch:
         limit_bytes: Of one file.
         left_bytes: Of all that are still to come.
         until_s: Monotonic time at which the try ends.
+        hear: Called for each block that comes.
     """
 
     attempt: Attempt
@@ -317,6 +344,7 @@ class _Fetch:
     left_bytes: int
     until_s: float
     stopped: Callable[[], bool]
+    hear: Callable[[], object]
 
     def report(self) -> Mapping[str, object]:
         """The report; a ValueError or InvalidInput where it is not one of this attempt."""
@@ -354,6 +382,7 @@ class _Fetch:
     def _blocks(self, name: str) -> Iterator[bytes]:
         with closing(self.cluster.retained_file(self.attempt.job_id, name)) as blocks:
             for block in blocks:
+                self.hear()
                 self.left_bytes -= len(block)
                 if self.left_bytes < 0:
                     raise ValueError("its files are too large together")

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from edgeyard.devices.runner.result import SCHEMA
+from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.clusters.exits import failure_of
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.reconcile import OVERDUE_GRACE_S
@@ -222,6 +223,63 @@ def test_a_host_that_sends_byte_by_byte_is_given_up(lab: Lab) -> None:
     (attempt,) = lab.attempts(benchmark_id)
     assert attempt.failure is not None
     assert attempt.failure.category is FailureCategory.UPLOAD
+
+
+def test_a_transfer_that_breaks_once_after_a_long_time_is_tried_again(lab: Lab) -> None:
+    """The silence of a host begins with the last that it sent."""
+    benchmark_id, its_job = left(lab, A)
+    blocks = 0
+
+    def step(job_id: str) -> None:
+        nonlocal blocks
+        blocks += 1
+        if blocks == 1:
+            lab.clock.forward(45)  # for longer than a silent host is waited for
+        if blocks == 2:
+            raise ClusterUnreachable("the host was cut off")
+
+    each_block(lab, step)
+    lab.reconciler.run()
+    assert its_job in lab.claims.waiting()
+    lab.clock.forward(5)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+
+
+def test_a_host_that_breaks_every_transfer_off_is_given_up(lab: Lab) -> None:
+    benchmark_id, its_job = left(lab, A)
+
+    def step(job_id: str) -> None:
+        lab.clock.forward(20)
+        raise ClusterUnreachable("the host was cut off")
+
+    each_block(lab, step)
+    for _ in range(30):
+        lab.reconciler.run()
+        lab.clock.forward(5)
+    assert its_job not in lab.claims.waiting()
+    (attempt,) = lab.attempts(benchmark_id)
+    assert attempt.failure is not None
+    assert attempt.failure.category is FailureCategory.UPLOAD
+
+
+def test_content_that_goes_before_a_claim_names_it_is_fetched_again(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    benchmark_id, its_job = left(lab, A)
+    contains = lab.files.contains
+    latencies = hashlib.sha256(LATENCIES).hexdigest()
+    monkeypatch.setattr(
+        lab.files, "contains", lambda sha256: sha256 != latencies and contains(sha256)
+    )
+    lab.reconciler.run()
+    assert its_job in lab.claims.waiting()
+    with lab.store.read() as uow:
+        assert uow.files.results(benchmark_id) == []
+    monkeypatch.undo()
+    lab.clock.forward(5)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
 
 
 def test_hosts_take_turns(threaded: Lab) -> None:
