@@ -8,7 +8,7 @@ dispatched again: the cluster has the job, and its token is taken over with it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 
 from edgeyard.scheduler.engine import lifecycle
@@ -24,7 +24,11 @@ MAX_LOST_NUMBERS = 10
 
 
 class Adopter:
-    """Looks at each stray job once; one thread."""
+    """Looks at stray jobs before each cycle places anything; one thread.
+
+    Those that can't be adopted yet, because their user's account can't bear them for instance, are
+    tried again, so that no cycle starts a benchmark anew that runs already.
+    """
 
     def __init__(self, store: Store, clock: Clock, max_run_s: float) -> None:
         """Nothing is read before `run`.
@@ -47,13 +51,14 @@ class Adopter:
         Returns:
             Job ids of attempts that are prepared, for the dispatcher.
         """
-        new = {job_id: uid for job_id, uid in strays.items() if job_id not in self._reported}
+        new = strays.keys() - self._reported
+        left = {job_id: uid for job_id, uid in strays.items() if job_id in new | self._foreign}
         gone = sorted(self._foreign - strays.keys())
-        adopted = self._store.transact(partial(self._adopt, new)) if new else ()
+        adopted = self._store.transact(partial(self._adopt, left, new)) if left else ()
         if gone:
             self._store.transact(partial(self._report_end, gone))
         self._reported = frozenset(strays)
-        self._foreign = (self._foreign | new.keys()) - set(adopted) - set(gone)
+        self._foreign = (self._foreign | new) - set(adopted) - set(gone)
         return adopted
 
     def _report_end(self, job_ids: Sequence[str], uow: UnitOfWork) -> None:
@@ -71,7 +76,9 @@ class Adopter:
                 )
             )
 
-    def _adopt(self, strays: Mapping[str, str | None], uow: UnitOfWork) -> tuple[str, ...]:
+    def _adopt(
+        self, strays: Mapping[str, str | None], new: Set[str], uow: UnitOfWork
+    ) -> tuple[str, ...]:
         now = self._clock.now()
         live = uow.benchmarks.get_many(sorted(uow.benchmarks.live_versions()))
         pending = [each for each in live if each.status is Status.PENDING]
@@ -113,26 +120,26 @@ class Adopter:
                     data={"attempt": attempt.number, "job_id": attempt.job_id},
                 )
             )
-        for job_id, uid in strays.items():
-            if job_id not in ours:
-                uow.log.append(
-                    Event(
-                        at=now,
-                        kind="cluster.stray_job",
-                        data={
-                            "job_id": job_id,
-                            "target_uid": uid,
-                            "sentence": "the database does not know this live job; its board is "
-                            "held until it ends or an operator stops it (edgeyard strays stop)",
-                        },
-                    )
+        for job_id in sorted(new - ours):
+            uow.log.append(
+                Event(
+                    at=now,
+                    kind="cluster.stray_job",
+                    data={
+                        "job_id": job_id,
+                        "target_uid": strays[job_id],
+                        "sentence": "the database does not know this live job; its board is "
+                        "held until it ends or an operator stops it (edgeyard strays stop)",
+                    },
                 )
-        logger.warning(
-            "live jobs that the database did not know",
-            extra={
-                "event": "cluster.strays",
-                "adopted": len(ours),
-                "unknown": len(strays) - len(ours),
-            },
-        )
+            )
+        if new or ours:
+            logger.warning(
+                "live jobs that the database did not know",
+                extra={
+                    "event": "cluster.strays",
+                    "adopted": len(ours),
+                    "unknown": len(strays) - len(ours),
+                },
+            )
         return tuple(attempt.job_id for _, attempt in prepared)

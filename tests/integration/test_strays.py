@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.event import Event
+from tests.builders import records as make
 from tests.builders.api import Api, running
 from tests.builders.engine import A, B, Lab
 
@@ -65,6 +67,31 @@ def test_a_job_that_runs_on_is_adopted_by_an_older_backup(lab: Lab, tmp_path: Pa
     other.cluster.end(job_id)
     other.reconciler.run()
     assert other.show(benchmark_id).status is Status.COMPLETED
+    other.store.close()
+
+
+def test_a_job_that_could_not_be_adopted_is_adopted_as_soon_as_it_can_be(
+    lab: Lab, tmp_path: Path
+) -> None:
+    """Its user's account can't bear it at first; nothing else is started for it meanwhile."""
+    benchmark_id = lab.submit()
+    backup = lab.show(benchmark_id)
+    job_id = lab.running(benchmark_id)
+    other = restored(lab, tmp_path / "restored", backup)
+    adopter = Adopter(other.store, other.clock, 900.0)
+    strays = {job_id: A}
+    with other.store.write() as uow:
+        uow.accounts.add_user(make.a_user("ann", max_running=0))
+    for _ in range(3):
+        assert adopter.run(strays) == ()
+        other.cycle.place()
+        assert other.show(benchmark_id).status is Status.PENDING
+    assert len(events(other, "cluster.stray_job")) == 1
+    with other.store.write() as uow:
+        uow.accounts.save_user(replace(uow.accounts.user("ann"), max_running=None))
+    assert adopter.run(strays) == (job_id,)
+    assert adopter.run(strays) == ()
+    assert len(events(other, "attempt.adopted")) == 1
     other.store.close()
 
 
