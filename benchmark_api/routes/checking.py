@@ -32,6 +32,8 @@ from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.run_bounds import MIN_INFERENCE_S, MIN_RUN_S, min_run_s, run_bound_s
 from edgeyard.scheduler.ports import UnitOfWork
 
+UPLOADED_OR_URL = "a file that you uploaded (POST /v1/files), or a URL"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRequest:
@@ -222,9 +224,8 @@ class FileFinder:
             )
         stored = self._stored(name or "") if own is None else self._at(own)
         if stored is None:
-            hint = "a file that you uploaded (POST /v1/files), or a URL"
             shown = f"you have no file {name!r}" if own is None else "names no file of yours here"
-            raise InvalidInput.at(pointer, shown, hint)
+            raise InvalidInput.at(pointer, shown, UPLOADED_OR_URL)
         self._refuse_size(role, stored.size_bytes, pointer)
         given = stored.name if isinstance(stored, UserFile) else name_from_url(own or "", "file")
         return BenchmarkFile(

@@ -216,11 +216,16 @@ async def receive_fields(
             if len(data) > MAX_FIELD_BYTES:
                 raise TooLarge("the form", MAX_FIELD_BYTES)
         try:
-            pairs = parse_qsl(bytes(data), keep_blank_values=True, max_num_fields=MAX_PARTS)
+            pairs = parse_qsl(
+                data.decode("utf-8", "surrogateescape"),  # parsed as bytes, it has to be ASCII
+                keep_blank_values=True,
+                max_num_fields=MAX_PARTS,
+                errors="surrogateescape",
+            )
         except ValueError as error:
             raise BadRequest(f"the form is broken: {error}") from None
         for name, value in pairs:
-            _add_text(texts, name, value)
+            _add_text(texts, name, value.encode("utf-8", "surrogateescape"))
     else:
         form = _Form(files, limits, len(limits), budget=budget, texts={})
         max_bytes = sum(limits.values()) + 2 * MAX_FIELD_BYTES

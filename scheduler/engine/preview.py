@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from edgeyard.errors import Unavailable
+from edgeyard.errors import InvalidInput, NotFound, Unavailable
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.engine.cycle import MAX_PREVIEW_WAIT_S, Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
@@ -192,6 +192,8 @@ class SubmissionForecaster:
         outcome = self._cycle.latest  # before the preview, which a cycle may overtake
         try:
             forecast = self._look(*candidate.find(), user_id)
+        except (InvalidInput, NotFound):  # the submission itself is refused for it
+            return None
         except Unavailable:  # a cycle uses the plugins: the next forecast of all covers it
             return None
         except Exception:  # a submission is worth more than its forecast

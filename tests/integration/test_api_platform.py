@@ -397,6 +397,42 @@ def test_a_model_s_url_is_refused_by_the_client_s_name(api: Api) -> None:
     assert pointer == "/model_ref"
 
 
+def test_a_model_with_any_letters_is_started_by_its_reference(api: Api) -> None:
+    """The client sends a reference in a form without files, which is urlencoded."""
+    upload = {"model": ("modèle-模型.onnx", MODEL)}
+    made = api.as_().post("/api/models/download", files=upload)
+    assert made.json()["model"] == "modèle-模型.onnx"
+    form = {"device": "rpi4b", "engine": "ort", "model_ref": made.json()["model"]}
+    started = api.as_().post("/api/benchmarks/run", data=form)
+    assert started.status_code == 200, started.text
+    listed = api.as_().get(f"/api/benchmarks/{started.json()['id']}").json()
+    assert listed["model"] == "modèle-模型.onnx"
+    content = b"device=rpi4b&engine=ort&model_ref=%ff"
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    refused = api.as_().post("/api/benchmarks/run", content=content, headers=headers)
+    assert _problem(refused) == ("/model_ref", "is not UTF-8")
+
+
+def test_what_the_client_has_not_uploaded_is_refused_in_its_words(api: Api) -> None:
+    form = {"device": "rpi4b", "engine": "ort", "model_ref": "absent.onnx"}
+    refused = api.as_().post("/api/benchmarks/run", data=form)
+    assert "you have no file 'absent.onnx'" in refused.json()["error"]
+    assert "uploadModel" in refused.json()["error"]
+    assert "/v1/" not in refused.text
+    form = {"device": "rpi5", "engine": "ort", "dataset_name": "absent.bin"}
+    refused = api.as_().post("/api/benchmarks/run", data=form, files={"model": ("m.onnx", MODEL)})
+    assert "uploadDataset" in refused.json()["error"]
+    assert "/v1/" not in refused.text
+
+
+@pytest.mark.parametrize("suffix", ["onnx", ".tar.gz", "", ".x y"])
+def test_a_file_extension_that_is_none_is_refused_in_words(api: Api, suffix: str) -> None:
+    engine = {"name": "withsuffix", "display_name": "x", "supported_file_extensions": [suffix]}
+    pointer, reason = _problem(api.as_().post("/api/targets/engines", json=engine))
+    assert pointer == "/supported_file_extensions/0"
+    assert "is not a file extension" in reason
+
+
 def test_a_file_in_a_field_of_texts_is_named(api: Api) -> None:
     form = {"device": "rpi4b", "engine": "ort"}
     files = {"modell": ("model.onnx", b"\xff\xfe")}

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.preview import (
@@ -255,6 +256,16 @@ def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
         raise ValueError
 
     assert SubmissionForecaster(lab.cycle, lab.clock).of(Candidate("", broken), "ann") is None
+
+
+def test_a_submission_that_names_no_file_is_no_error_of_the_server(
+    lab: Lab, caplog: pytest.LogCaptureFixture
+) -> None:
+    def wrong() -> tuple[JobDescription, list[BenchmarkFile]]:
+        raise InvalidInput.at("/model", "you have no file 'absent.onnx'", "one that you have")
+
+    assert SubmissionForecaster(lab.cycle, lab.clock).of(Candidate("", wrong), "ann") is None
+    assert not caplog.records
 
 
 def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:

@@ -43,7 +43,12 @@ ParameterKey = Annotated[
     StringConstraints(strict=True),
     pattern(_KEY, "a parameter's key", "letters, digits, '.', '_', '-', beginning with a letter"),
 ]
-Suffix = Annotated[str, StringConstraints(strict=True, pattern=r"^\.[A-Za-z0-9]{1,15}$")]
+_SUFFIX = re.compile(r"^\.[A-Za-z0-9]{1,15}$")
+Suffix = Annotated[
+    str,
+    StringConstraints(strict=True),
+    pattern(_SUFFIX, "a file extension", "a dot and up to 15 letters or digits, e.g. .onnx"),
+]
 
 
 class FamilyIn(BaseModel):

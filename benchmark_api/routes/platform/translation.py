@@ -12,6 +12,7 @@ import numpy as np
 from msgspec.structs import asdict
 
 from edgeyard.benchmark_api.routes import views
+from edgeyard.benchmark_api.routes.checking import UPLOADED_OR_URL
 from edgeyard.benchmark_api.routes.platform import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
@@ -59,8 +60,15 @@ def as_client(error: InvalidInput) -> InvalidInput:
 def _renamed(error: FieldError) -> FieldError:
     for ours, theirs in _NAMES.items():
         if error.pointer == ours or error.pointer.startswith(f"{ours}/"):
-            return replace(error, pointer=theirs + error.pointer.removeprefix(ours))
-    return error
+            renamed = replace(error, pointer=theirs + error.pointer.removeprefix(ours))
+            break
+    else:
+        renamed = error
+    if renamed.accepted != UPLOADED_OR_URL:
+        return renamed
+    if renamed.pointer == "/dataset_name":
+        return replace(renamed, accepted="what uploadDataset gave for a dataset")
+    return replace(renamed, accepted="what uploadModel gave for a model, or a URL")
 
 
 def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, object]:
