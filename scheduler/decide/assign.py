@@ -154,12 +154,12 @@ def assign(
 
 
 def _rows_of(batch: Batch, uids: Iterable[str]) -> list[int]:
-    """Rows of those of these boards that are known."""
+    """Return the rows of those boards that are known."""
     return [batch.row_of_uid[uid] for uid in uids if uid in batch.row_of_uid]
 
 
 def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, Sequence[int]]:
-    """By row of the benchmark, rows of the boards that have just failed it."""
+    """Return by row of the benchmark the rows of the boards that have just failed it."""
     found = {
         job: _rows_of(batch, each.resting_uids(batch.now))
         for job, each in enumerate(pending)
@@ -169,7 +169,7 @@ def _resting(batch: Batch, pending: Sequence[PendingBenchmark]) -> Mapping[int, 
 
 
 def _retried_later(batch: Batch, each: PendingBenchmark, board: int) -> WaitReason:
-    """Why a benchmark waits although a board is free: that one has just failed it."""
+    """Return why a benchmark waits although a board is free: that one has just failed it."""
     uid = batch.snapshot.uids[board]
     return waiting_reasons.only_free_board_failed(uid, dict(each.resting)[uid])
 
@@ -201,7 +201,7 @@ class _Choices:
         board_order: NDArray[np.intp],
         asking: NDArray[np.intp],
     ) -> None:
-        """Nothing is taken yet.
+        """Start with all boards free.
 
         Args:
             board_order: Rows of boards: of equal scores, the first one's comes first.
@@ -221,11 +221,11 @@ class _Choices:
         self._firsts: dict[int, Iterator[int]] = {}
 
     def take(self, board: int) -> None:
-        """It is given out."""
+        """Note that a board is given out."""
         self._flags[board] = 0
 
     def best(self, row: int, tried: Sequence[int] = (), resting: Sequence[int] = ()) -> int:
-        """The best that is free; `NOBODY` for none.
+        """Return the best free board; `NOBODY` for none.
 
         Args:
             row: Of the class.
@@ -250,7 +250,7 @@ class _Choices:
         return int(boards[open_][self._keys[its][open_].argmin()])
 
     def _free_ones(self, row: int) -> Iterator[int]:
-        """The best one, as long as it is free, then the next."""
+        """Yield the best board as long as it is free, then the next."""
         flags = self._flags
         for board in self._boards[self._starts[row] : self._starts[row + 1]].tolist():
             while flags[board]:
@@ -264,7 +264,7 @@ def _jointly(
     pairs: Pairs,
     scores: NDArray[np.float32],
 ) -> dict[int, int]:
-    """Board by benchmark; who is not in it has none to get."""
+    """Return the board of each benchmark; those that get none are missing."""
     from scipy.optimize import linear_sum_assignment  # takes a moment: others do without
 
     jobs, boards = len(queue), batch.shape[1]

@@ -38,7 +38,7 @@ _MAX_ALLOWED = 100
 
 
 def bindings_of(pending: Sequence[PendingBenchmark], policy: Policy, age_s: float) -> list[Binding]:
-    """The benchmarks' own, else the policy's, else strict while the twin is fresh.
+    """Return each benchmark's own binding, or the policy's, or strict with a fresh twin.
 
     A loose job doesn't state a board: one that asks for a board is strict instead.
     """
@@ -57,12 +57,12 @@ class AllowLists:
     """Allow-lists of one cycle's placements; what depends on the class alone is made once."""
 
     def __init__(self, decided: Decisions) -> None:
-        """Nothing is asked yet."""
+        """Start without any list."""
         self._decided, self._batch = decided, decided.batch
         self._masks: dict[tuple[int, Binding], tuple[NDArray[np.bool_], NDArray[np.bool_]]] = {}
 
     def of(self, row: int, board: int, binding: Binding, each: PendingBenchmark) -> tuple[str, ...]:
-        """Boards that the job must be kept to; none where what it states keeps it right.
+        """Return the boards to which the job must be confined; none where its constraints do that.
 
         Args:
             row: Its class.
@@ -92,7 +92,7 @@ class AllowLists:
         return tuple(sorted({uids[board], *(uids[each] for each in nearest)}))
 
     def _of_class(self, row: int, binding: Binding) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Boards that match what the job states, and those of them that it must not get."""
+        """Return the boards that match what the job states, and which of them it must not get."""
         if (row, binding) not in self._masks:
             snapshot = self._batch.snapshot
             matching = self._matching(row, binding)
@@ -110,13 +110,13 @@ class AllowLists:
 
     @cached_property
     def _kept_out(self) -> NDArray[np.bool_]:
-        """By code of a refusal."""
+        """Whether the job must be kept off boards with a refusal, by its code."""
         reasons = self._decided.feasibility.reasons
         return np.array([False, *(each.refusal.reason in _KEPT_OUT for each in reasons)], np.bool_)
 
     @cached_property
     def _firm(self) -> NDArray[np.bool_]:
-        """Shape (boards,): a job goes there that names it, or that is to start now."""
+        """Whether a job goes there that names it or that is to start now, shape (boards,)."""
         decided = self._decided
         firm = np.zeros(self._batch.shape[1], dtype=np.bool_)
         fixed = np.array([each is Binding.STRICT for each in decided.bindings], dtype=np.bool_)
@@ -132,7 +132,7 @@ class AllowLists:
 
     @cached_property
     def _sharing(self) -> NDArray[np.bool_]:
-        """Shape (boards,): it shares cores with another board.
+        """Whether each board shares cores with another one, shape (boards,).
 
         Of these a job may get the chosen one alone: until it has started nobody knows which board
         the cluster took, and only around the chosen one are the boards that share cores kept free.

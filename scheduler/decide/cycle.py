@@ -91,7 +91,7 @@ class CycleResult:
         return {each.benchmark_id: each for each in self.placements}
 
     def priority(self, benchmark_id: str) -> int:
-        """Priority of a pending benchmark, 1-100.
+        """Return the priority of a pending benchmark, 1-100.
 
         Raises:
             KeyError: It is none of this cycle's.
@@ -107,7 +107,7 @@ class CycleResult:
         return self._reasons.pin_verdict(benchmark_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
-        """Everything about one benchmark.
+        """Return everything that was found out about one benchmark.
 
         Raises:
             KeyError: It is none of this cycle's.
@@ -180,7 +180,7 @@ def decide(
         return feasibility(cleared, plugins.filters, runner).fits
 
     def guarded() -> list[int]:
-        """Who could start now and has waited so long; also who is decided by another policy."""
+        """Return who could start now and is past the guard; also who another policy decides."""
         could = ready | np.array([each.has_own_policy for each in pending], bool)
         rows = np.flatnonzero(queue.guarded & could).tolist()
         return [job for job in rows if ledgers.refusal(job) is None]
@@ -239,7 +239,7 @@ def _may_stop_others(
     waiting: NDArray[np.bool_],
     ledgers: Ledgers,
 ) -> NDArray[np.intp]:
-    """Those that wait, first to last, less those whose users may have no more."""
+    """Return those that wait, first to last, without those whose users may have no more."""
     rows = order[waiting[order]]
     if not any(pending[job].job_completion_threshold for job in rows.tolist()):
         return rows

@@ -56,14 +56,14 @@ class Decisions:
 
     @cached_property
     def rank(self) -> NDArray[np.intp]:
-        """Shape (jobs,): place in the queue, from 0."""
+        """Place in the queue, from 0, shape (jobs,)."""
         rank = np.empty_like(self.order)
         rank[self.order] = np.arange(len(self.order))
         return rank
 
     @cached_property
     def never_ahead(self) -> NDArray[np.intp]:
-        """Shape (jobs,): how many before it in the queue no known board could ever run."""
+        """How many earlier benchmarks no known board could ever run, shape (jobs,)."""
         never = self.never[self.batch.class_of_job][self.order]
         ahead = np.empty_like(self.order)
         ahead[self.order] = np.cumsum(never) - never
@@ -76,7 +76,7 @@ class Decisions:
 
     @cached_property
     def never(self) -> NDArray[np.bool_]:
-        """Shape (classes,): no known board could ever run it."""
+        """Whether no known board could ever run it, shape (classes,)."""
         return np.asarray(~self.feasibility.possible.any(axis=1), dtype=np.bool_)
 
     @cached_property
@@ -102,11 +102,11 @@ class Decisions:
         return np.argsort(np.array(self.snapshot.uids, dtype=np.str_), kind="stable")
 
     def placed(self, job: int) -> bool:
-        """Whether the benchmark got a board."""
+        """Return whether the benchmark got a board."""
         return bool(self.assignment.board_of_job[job] != NOBODY)
 
     def phrase(self, row: int, board: int) -> str:
-        """What is wrong with a refused board for a class, to go after its name."""
+        """Return what is wrong with a refused board for a class, to follow the board's name."""
         reason = self.feasibility.reason(int(self.feasibility.codes[row, board]))
         plugin = reason.plugin
         if plugin is None:

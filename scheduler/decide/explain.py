@@ -26,7 +26,7 @@ class Explainer:
     def explain(
         self, job: int, placement: Placement | None, waiting: WaitReason | None
     ) -> Explanation:
-        """Of one benchmark, with what became of it."""
+        """Return the explanation of one benchmark, with its outcome."""
         decided = self._decided
         plugin = decided.plugins.queue_policy
         row = int(decided.batch.class_of_job[job])
@@ -50,7 +50,7 @@ class Explainer:
 
     @cached_property
     def _scorers(self) -> tuple[ScorerPart, ...]:
-        """What each scorer of the policy had to do with it; the same for all benchmarks."""
+        """Return each scorer's part in the cycle; it is the same for all benchmarks."""
         scores = self._decided.scores
         answers = {each.scorer: each for each in scores.proposals}
         seats = {seat.scorer.name: seat for seat in self._decided.plugins.scorers}
@@ -68,7 +68,7 @@ class Explainer:
         )
 
     def _of_job(self, job: int, row: int) -> tuple[Verdict, ...]:
-        """The class's verdicts, less the boards that went to benchmarks before this one."""
+        """Return the class's verdicts, without boards that went to earlier benchmarks."""
         decided = self._decided
         shared = self._of_class(row)
         timeline = decided.timeline

@@ -51,7 +51,7 @@ class Feasibility:
     possible: NDArray[np.bool_]
 
     def reason(self, code: int) -> Reason:
-        """Of a code above 0."""
+        """Return the reason of a code above 0."""
         return self.reasons[code - 1]
 
 

@@ -11,17 +11,17 @@ from edgeyard.scheduler.model.benchmark import WaitReason
 
 
 class Ledgers:
-    """Of one cycle. Whoever gives boards out asks before each, in the order of the queue."""
+    """The ledgers of one cycle. They are asked before each placement, in the order of the queue."""
 
     def __init__(self, ledgers: Sequence[Ledger] = ()) -> None:
         self._ledgers = tuple(ledgers)
 
     def __bool__(self) -> bool:
-        """Anybody is bounded."""
+        """Return whether any user is bounded."""
         return bool(self._ledgers)
 
     def refusal(self, job: int) -> WaitReason | None:
-        """Why this benchmark gets no board now, whichever is free; None: it may."""
+        """Return why this benchmark gets no board now, whichever is free; None: it may have one."""
         for ledger in self._ledgers:
             waiting = ledger.refusal(job)
             if waiting is not None:
@@ -29,13 +29,13 @@ class Ledgers:
         return None
 
     def place(self, job: int) -> None:
-        """It got a board."""
+        """Note that a benchmark got a board."""
         for ledger in self._ledgers:
             ledger.place(job)
 
 
 def open_ledgers(batch: Batch, filters: Sequence[Filter], runner: PluginRunner) -> Ledgers:
-    """New ones, of all filters that bound users."""
+    """Return new ledgers of all filters that bound users."""
     found = (
         runner.ledger(each, batch)
         for each in filters

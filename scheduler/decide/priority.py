@@ -50,7 +50,7 @@ class Priorities:
     parts: Mapping[str, NDArray[np.int64]]
 
     def parts_of(self, job: int) -> dict[str, float]:
-        """Of one benchmark; what bounds and the strict mode changed only where they did."""
+        """Return the parts of one priority; bounds and strict mode only where they changed it."""
         return {
             name: float(column[job])
             for name, column in self.parts.items()
@@ -59,13 +59,13 @@ class Priorities:
 
 
 def ages_s(pending: Sequence[PendingBenchmark], now: datetime) -> NDArray[np.float64]:
-    """Shape (jobs,), since submission; 0 for those of a future clock."""
+    """Return the time since submission, shape (jobs,); 0 for submissions in the future."""
     ages = [(now - each.submit_time).total_seconds() for each in pending]
     return np.maximum(np.array(ages, dtype=np.float64), 0.0)
 
 
 def slacks_s(pending: Sequence[PendingBenchmark], now: datetime) -> NDArray[np.float64]:
-    """Shape (jobs,), to the deadline less the stated run time; NaN without a deadline."""
+    """Return the time to the deadline less the stated run time, shape (jobs,); NaN without one."""
     return np.array(
         [
             np.nan
@@ -84,7 +84,7 @@ def priorities(
     strict: NDArray[np.bool_],
     policy: Policy,
 ) -> Priorities:
-    """The formula above.
+    """Compute priorities by the formula above.
 
     Args:
         pending: The benchmarks.

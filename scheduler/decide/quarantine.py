@@ -64,12 +64,12 @@ class BoardRecord:
 
     @property
     def bad(self) -> bool:
-        """It should be set aside."""
+        """Whether it should be put in quarantine."""
         return self.certainty >= CERTAIN
 
     @property
     def sentence(self) -> str:
-        """Why, for people."""
+        """Why, as a sentence."""
         return (
             f"failed {self.failed} of its last {self.runs} runs that say something of the board; "
             f"failure rate about {100 * self.failure_rate:.0f} %"
@@ -79,7 +79,7 @@ class BoardRecord:
 def board_records(
     runs: Iterable[PastRun], cleared: Mapping[str, datetime]
 ) -> Mapping[str, BoardRecord]:
-    """Of every board that ran something.
+    """Return a record of every board that ran something.
 
     Args:
         runs: The past, oldest first; a few thousand are plenty.
@@ -138,7 +138,7 @@ def _workload(run: PastRun) -> Hashable:
 
 
 def _record(uid: str, blames: Sequence[float]) -> BoardRecord:
-    """From each run's blame, the last one first; 0: it went well."""
+    """Compute a rate from each run's blame, the last one first; 0: the run succeeded."""
     from scipy.special import betainc  # takes a moment: the CLI does without it
 
     against, well = PRIOR
@@ -157,7 +157,7 @@ def _record(uid: str, blames: Sequence[float]) -> BoardRecord:
 
 
 def _what(run: PastRun) -> Hashable:
-    """What ran, whatever the number of its inferences; a model of unknown content is its own."""
+    """Return what ran, without its number of inferences; an unknown model is its own kind."""
     kind = run.kind
     model = kind.model_sha256 or run.benchmark_id
     return kind.engine, kind.benchmark_type, model, kind.variant

@@ -33,7 +33,7 @@ def build_queue(
     guard_s: float = 86400.0,
     mode: PriorityMode = PriorityMode.COMPUTED,
 ) -> Queue:
-    """The columns that queue policies read.
+    """Build the columns that queue policies read.
 
     In FIFO mode the queue goes by submission: a campaign that has started comes first nowhere.
     """
@@ -73,7 +73,7 @@ def _waits_s(
 
 
 def _predicted_s(batch: Batch) -> NDArray[np.float64]:
-    """Shape (classes,); see `Queue.run_times_s`."""
+    """Return `Queue.run_times_s` by class, shape (classes,)."""
     classes, boards = batch.shape
     limits = np.fmin(batch.user_times_s, batch.budget_times_s)
     if not classes or not boards:
@@ -102,7 +102,7 @@ def _predicted_s(batch: Batch) -> NDArray[np.float64]:
 
 
 def order_queue(queue: Queue, policy: QueuePolicy, runner: PluginRunner) -> NDArray[np.intp]:
-    """Rows of benchmarks, first to last; by priority and age if the policy fails.
+    """Return rows of benchmarks, first to last; by priority and age if the policy fails.
 
     Returns:
         Shape (jobs,), a permutation.

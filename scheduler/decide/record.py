@@ -96,7 +96,7 @@ class Recorder:
         self._rows: dict[int, tuple[PendingBenchmark, bytes]] = {}
 
     def record(self, given: CycleInput, result: CycleResult) -> CycleRecord:
-        """Of a cycle that was decided.
+        """Make the record of a cycle that was decided.
 
         Args:
             given: What it depended on.
@@ -123,7 +123,7 @@ class Recorder:
         )
 
     def _pending(self, pending: Sequence[PendingBenchmark]) -> bytes:
-        """Packed rows; most benchmarks wait for many cycles."""
+        """Return packed rows; most benchmarks wait for many cycles."""
         known = self._rows
         ids = list(map(id, pending))
         new = [each for each, key in zip(pending, ids, strict=True) if key not in known]
@@ -142,13 +142,13 @@ class Recorder:
 
 
 def policy_of(record: CycleRecord) -> Policy:
-    """The policy of a recorded cycle."""
+    """Return the policy of a recorded cycle."""
     policy: Policy = _unpack(dict(record.parts)["policy"], Policy)
     return policy
 
 
 def given_of(record: CycleRecord) -> CycleInput:
-    """What a recorded cycle depended on."""
+    """Return what a recorded cycle depended on."""
     parts = dict(record.parts)
     knowledge, seed = _unpack(parts["knowledge"], tuple[Knowledge, int])
     return CycleInput(
@@ -166,7 +166,7 @@ def given_of(record: CycleRecord) -> CycleInput:
 
 
 def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
-    """What a recorded cycle said. No filter and no scorer is asked again.
+    """Return the result of a recorded cycle. No filter and no scorer is asked again.
 
     Args:
         record: The cycle.
@@ -246,7 +246,7 @@ def result_of(record: CycleRecord, plugins: Plugins) -> CycleResult:
 
 
 def proposals_of(record: CycleRecord) -> tuple[Proposal, ...]:
-    """The scorers' answers in a recorded cycle."""
+    """Return the scorers' answers in a recorded cycle."""
     found = _unpack(dict(record.parts)[OUTCOME], _Outcome)
     return _proposals(found, pairs_of(found.codes == FITS))
 
@@ -267,7 +267,7 @@ def _proposals(found: _Outcome, pairs: Pairs) -> tuple[Proposal, ...]:
 
 
 def faults_of(record: CycleRecord) -> tuple[Fault, ...]:
-    """Plugins that failed in a recorded cycle."""
+    """Return the plugins that failed in a recorded cycle."""
     faults: tuple[Fault, ...] = _unpack(dict(record.parts)[OUTCOME], _Outcome).faults
     return faults
 
@@ -314,7 +314,7 @@ def _outcome(decided: Decisions) -> _Outcome:
 
 
 def _rows(items: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """Dataclasses as tuples of their fields: without 10,000 times the fields' names."""
+    """Return dataclasses as tuples of their fields, without the fields' names 10,000 times."""
     listed = list(items)
     if not listed:
         return []
@@ -336,7 +336,7 @@ def _settled(policy: Policy) -> Policy:
 
 
 def _sorted(sets: Mapping[Any, frozenset[str]]) -> Any:
-    """Sets have no order of their own: equal values shall be equal bytes."""
+    """Sort sets, which have no order of their own: equal values must be equal bytes."""
     return {key: tuple(sorted(each)) for key, each in sets.items()}
 
 

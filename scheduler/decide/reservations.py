@@ -18,8 +18,8 @@ time at which a board that it could use is surely free for as long as its run ma
 stated starts that follow one another too closely nor runs that take turns on boards that share its
 cores can delay it for ever. Reservations are given in the order in which they are claimed: a
 benchmark claims one when its guard time is over, a stated start when it is submitted, but no sooner
-than the policy's ``promise_ahead_s`` before it. Hence a benchmark starts at the latest ``guard_s``
-and ``promise_ahead_s`` after it could have started, plus the bound of one run that has a
+than the policy's ``reservation_lead_s`` before it. So a benchmark starts at the latest ``guard_s``
+and ``reservation_lead_s`` after it could have started, plus the bound of one run that has a
 reservation or is under way then, plus those of the benchmarks that have waited longer and want the
 same boards (each with the board's cool-down). Leases are not bounded by this: operators decide
 about them.
@@ -114,7 +114,7 @@ def reserve(
         By row of the benchmark; those for which no board can be reserved are missing.
     """
     claims: list[tuple[datetime, datetime, str, int]] = []
-    ahead = timedelta(seconds=policy.promise_ahead_s)
+    ahead = timedelta(seconds=policy.reservation_lead_s)
     for job, each in enumerate(pending):
         if (
             each.start_time is not None

@@ -19,7 +19,7 @@ NEUTRAL = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Scores:
-    """What was said of the boards.
+    """The scorers' answers.
 
     Attributes:
         pairs: The pairs that were scored.
@@ -102,7 +102,7 @@ def _fallback(
 def _filled(
     combined: NDArray[np.float32] | None, last: Proposal | None, count: int
 ) -> NDArray[np.float32]:
-    """NaN nowhere."""
+    """Return scores without any NaN."""
     if combined is None:
         combined = np.full(count, np.nan, dtype=np.float32)
     unsaid = np.isnan(combined)

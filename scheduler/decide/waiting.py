@@ -104,7 +104,7 @@ class WaitingReasons(Mapping[str, WaitReason]):
         return self._first[key]
 
     def _ahead(self, job: int, *, of_waiting: bool) -> int:
-        """How many come first that could use the same boards: of all, or of those that wait."""
+        """Count those that come first and could use the same boards, of all or of those waiting."""
         counts = self._counts[of_waiting]
         if job not in counts:
             queue, groups, overlap = self._groups
@@ -127,12 +127,12 @@ class WaitingReasons(Mapping[str, WaitReason]):
 
     @cached_property
     def _classes_that_fit(self) -> frozenset[int]:
-        """Some board is free for them, before any is given out."""
+        """The classes for which a board is free before any is given out."""
         return frozenset(self._decided.scores.pairs.filled.tolist())
 
 
 def _overlap(possible: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """Classes grouped by the boards that they could use, and which groups share a board.
+    """Group classes by the boards that they could use, and find which groups share a board.
 
     Boards that serve the same classes are looked at once as well: of both there are few kinds.
 
@@ -149,7 +149,7 @@ def _overlap(possible: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.
 
 
 def _kinds(table: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """One row of each kind, and the kind of each row."""
+    """Return one row of each kind, and the kind of each row."""
     packed = np.ascontiguousarray(np.packbits(table, axis=1))
     rows = packed.view(np.dtype((np.void, packed.shape[1]))).ravel()
     _, first, kind = np.unique(rows, return_index=True, return_inverse=True)

@@ -27,7 +27,7 @@ _MIN_RUN_S = 10.0
 _GUARD_S = 86400.0
 """Nobody is overtaken after a day's wait."""
 
-_PROMISE_AHEAD_S = 86400.0
+_RESERVATION_LEAD_S = 86400.0
 """A start in a week does not keep a benchmark waiting that has waited for a day."""
 
 _PREDICTION_WAIT_S = 300.0
@@ -111,10 +111,10 @@ class Policy:
         spare_measuring: Nobody is preempted while it measures, unless its description allows it.
         max_joint_jobs: Queues of up to so many benchmarks get their boards all at once, see
             `edgeyard.scheduler.decide.assign`; 0: always one after the other.
-        hold_quantile: Of predicted run times: for so long a board counts as taken when a promised
+        hold_quantile: Of predicted run times: for so long a board counts as taken when a reserved
             start is near; 1: for as long as the run may take.
         cool_down_s: How long a board rests after a run before it measures again.
-        promise_ahead_s: How long before it a stated start counts against benchmarks that have
+        reservation_lead_s: How long before it a stated start counts against benchmarks that have
             waited for ``guard_s``: these get a reservation of their own, before all starts that
             are claimed later.
         prediction_wait_s: Longest wait of a benchmark that follows from a prediction alone (that
@@ -145,7 +145,7 @@ class Policy:
     max_joint_jobs: int = 0
     hold_quantile: float = 1.0
     cool_down_s: float = 0.0
-    promise_ahead_s: float = _PROMISE_AHEAD_S
+    reservation_lead_s: float = _RESERVATION_LEAD_S
     prediction_wait_s: float = _PREDICTION_WAIT_S
 
 
@@ -377,8 +377,8 @@ def _policy(table: _Table) -> Policy:
         max_joint_jobs=assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0),
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
-        promise_ahead_s=assignment.number(
-            "promise_ahead_s", 0.0, 366 * 86400.0, default=_PROMISE_AHEAD_S
+        reservation_lead_s=assignment.number(
+            "reservation_lead_s", 0.0, 366 * 86400.0, default=_RESERVATION_LEAD_S
         ),
         prediction_wait_s=assignment.number(
             "prediction_wait_s", 0.0, 86400.0, default=_PREDICTION_WAIT_S

@@ -13,7 +13,7 @@ from edgeyard.scheduler.model.history import EPOCH, History
 
 
 def resting(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float) -> Snapshot:
-    """The snapshot with boards busy that measured within the cool-down."""
+    """Return the snapshot with boards marked busy that measured within the cool-down."""
     if cool_down_s <= 0.0 or not len(runs):
         return snapshot
     left_s = rests_s(snapshot, runs, now, cool_down_s)
@@ -30,7 +30,7 @@ def resting(snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float
 def rests_s(
     snapshot: Snapshot, runs: History, now: datetime, cool_down_s: float
 ) -> NDArray[np.float64]:
-    """Shape (boards,): how long each is still to rest; 0 for most."""
+    """Return how long each board still has to cool down, shape (boards,), seconds; 0 for most."""
     ends = runs.derived(_last_ends)
     numbers = runs.names.boards.of(snapshot.uids)
     last_s = np.where((numbers >= 0) & (numbers < len(ends) - 1), ends[numbers], -np.inf)
@@ -38,7 +38,7 @@ def rests_s(
 
 
 def _last_ends(history: History) -> NDArray[np.float64]:
-    """By number of the board; one more, of nobody."""
+    """Return by number of the board when its last run ended, and -inf at the end."""
     ends = np.full(len(history.names.boards.names) + 1, -np.inf)
     np.maximum.at(ends, history.columns.boards, history.columns.ended_s)
     return ends

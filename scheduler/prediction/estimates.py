@@ -85,7 +85,7 @@ Codes = NDArray[np.int64]
 
 
 def run_times(batch: Batch, rows: Rows, boards: Rows, quantile: float = 0.5) -> Floats:
-    """How long the next run takes.
+    """Predict how long the next run takes.
 
     Args:
         batch: Its knowledge holds the past.
@@ -101,7 +101,7 @@ def run_times(batch: Batch, rows: Rows, boards: Rows, quantile: float = 0.5) -> 
 
 
 def run_time_law(batch: Batch, rows: Rows, boards: Rows) -> tuple[Floats, Floats, Floats]:
-    """Predictive law of ``ln(run time)``: Student's t with location, scale, degrees of freedom.
+    """Return location, scale and degrees of freedom of ``ln(run time)``, which is Student's t.
 
     Returns:
         Shape (pairs,) each; NaN where nothing at all is known.
@@ -127,7 +127,7 @@ class RunTimeParts:
 
 
 def run_time_parts(batch: Batch, rows: Rows, boards: Rows) -> RunTimeParts:
-    """As `run_time_law`, for who draws several runs."""
+    """Return `run_time_law` with its scale in parts, for callers that draw several runs."""
     return PastPairs(batch, rows, boards).run_time_parts()
 
 
@@ -146,7 +146,7 @@ def run_counts(batch: Batch, rows: Rows, boards: Rows) -> Floats:
 
 
 def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
-    """Chance that the next run fails.
+    """Predict the chance that the next run fails.
 
     Args:
         batch: As for `run_times`.
@@ -160,7 +160,7 @@ def failure_rates(batch: Batch, rows: Rows, boards: Rows) -> Floats:
 
 
 def student_quantiles(freedom: Floats, quantile: float) -> Floats:
-    """Of Student's t; by whole degrees of freedom, of which there are few different ones."""
+    """Return quantiles of Student's t, with degrees of freedom rounded down."""
     from scipy.special import stdtrit  # takes a moment: the CLI does without it
 
     whole = np.minimum(np.nan_to_num(freedom, nan=1.0), 200.0).astype(np.intp)
@@ -175,7 +175,7 @@ class PastPairs:
     """
 
     def __init__(self, batch: Batch, rows: Rows, boards: Rows) -> None:
-        """Args as of `run_times`."""
+        """Take the arguments of `run_times`."""
         names = batch.knowledge.runs.names
         family_of, local = family_numbers(batch)
         used = np.zeros((len(batch.kinds), len(family_of)), dtype=np.bool_)
@@ -259,7 +259,7 @@ class _Stems:
 
 
 def _key(left: Codes, right: Codes) -> Codes:
-    """One number for two; -1 where either is unknown."""
+    """Return one number for two; -1 where either is unknown."""
     return np.where((left < 0) | (right < 0), -1, (left << 32) | right)
 
 
@@ -285,7 +285,7 @@ class _Groups:
 
     @classmethod
     def of(cls, keys: Codes, y: Floats) -> _Groups:
-        """By these keys, shape (runs,)."""
+        """Group runs by these keys, shape (runs,)."""
         found, first, of_run = np.unique(keys, return_index=True, return_inverse=True)
         counts = np.bincount(of_run, minlength=len(found)).astype(np.float64)
         return cls(
@@ -293,13 +293,13 @@ class _Groups:
         ).about(y)
 
     def about(self, y: Floats) -> _Groups:
-        """The same groups of other values."""
+        """Return the same groups with other values."""
         means = np.bincount(self.of_run, weights=y) / self.counts
         squares = np.bincount(self.of_run, weights=(y - means[self.of_run]) ** 2)
         return replace(self, means=means, squares=squares.astype(np.float64, copy=False))
 
     def find(self, keys: Codes) -> Rows:
-        """Group of each key; -1 where there is none."""
+        """Return the group of each key; -1 where there is none."""
         if not len(self.keys):
             return np.full(keys.shape, -1, dtype=np.intp)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -313,7 +313,7 @@ class _Groups:
 
 
 def _spread(children: _Groups, parents: _Groups, otherwise: float) -> float:
-    """ANOVA estimate of the variance of children's means about their parents'."""
+    """Estimate the variance of children's means about their parents' by ANOVA."""
     parent = parents.of_run[children.first]
     total = parents.counts
     squares = np.bincount(parent, weights=children.counts**2, minlength=len(total))
@@ -379,7 +379,7 @@ class _RunTimes:
         self._shift = shift[groups[_BOARD].first]
 
     def _fit_means(self, groups: list[_Groups], stem: Codes, board: Codes) -> None:
-        """All levels, given what boards were found to add."""
+        """Fit all levels, given what boards were found to add."""
         within = groups[-1].within
         within = _CLOSE if np.isnan(within) else max(within, 1e-6)
         otherwise = (_LOOSE, _LOOSE, _LOOSE, _LOOSE, _CLOSE)
@@ -398,7 +398,7 @@ class _RunTimes:
         stem: Codes,
         board: Codes,
     ) -> None:
-        """Means from the top down; what models and boards are elsewhere, on the way."""
+        """Compute means from the top down, with the effects of models and boards on the way."""
         errors = [
             _error(above, below, spread, within)
             for (above, below), spread in zip(pairwise(groups), spreads, strict=True)
@@ -429,7 +429,7 @@ class _RunTimes:
             self._levels.append(_Level(below, spread, error, prior, variance))
 
     def _fit_noise(self, groups: list[_Groups], within: float) -> None:
-        """Spread of single runs: of engine and type, model, kind, board; each towards the last."""
+        """Compute the spread of single runs by level, each shrunk towards the one above."""
         boards = groups[_BOARD]
         base = self._noise(groups[1], boards, np.full(len(groups[1].keys), within))
         family = self._noise(groups[2], boards, base[groups[1].of_run[groups[2].first]])
@@ -542,11 +542,11 @@ class _Effect:
         return nobody
 
     def of(self, names: Codes) -> Floats:
-        """Shape of ``names``; 0 for unknown ones."""
+        """Return the effects of names; 0 for unknown ones."""
         return self._means[self._place(names)]
 
     def variance_of(self, names: Codes) -> Floats:
-        """Of the estimate; the whole spread for unknown ones."""
+        """Return the variances of the effects; the whole spread for unknown names."""
         return self._variances[self._place(names)]
 
     def _place(self, names: Codes) -> Codes:
@@ -554,14 +554,14 @@ class _Effect:
 
 
 def _error(above: _Groups, below: _Groups, spread: float, within: float) -> Floats:
-    """Variance of each mean above, of runs that come from a few groups below."""
+    """Return the variance of each mean above, whose runs come from a few groups below."""
     parent = above.of_run[below.first]
     squares = np.bincount(parent, weights=below.counts**2, minlength=len(above.keys))
     return within / above.counts + spread * squares / above.counts**2
 
 
 def _slope(keys: Codes, x: Floats, y: Floats) -> float:
-    """Of y on x within groups: how run time grows with the number of runs, 0 to 1."""
+    """Return how y grows with x within groups, 0 to 1: run time with the number of runs."""
     _, of_run = np.unique(keys, return_inverse=True)
     counts = np.bincount(of_run)
     x = x - (np.bincount(of_run, weights=x) / counts)[of_run]
@@ -571,7 +571,7 @@ def _slope(keys: Codes, x: Floats, y: Floats) -> float:
 
 
 def _own_groups(pairs: PastPairs, groups: _Groups) -> Rows:
-    """Group of each pair's board and kind; -1 where the board never ran it."""
+    """Return the group of each pair's board and kind; -1 where the board never ran it."""
     kinds, boards = groups.keys & 0xFFFFFFFF, groups.keys >> 32
     rows = np.flatnonzero(np.isin(pairs.kind, kinds))
     cells = (len(rows) + 1) * pairs.shape[1]
@@ -650,7 +650,7 @@ class _Chain:
             above = rates[group]
 
     def rates(self, keys: tuple[Codes, ...]) -> Floats:
-        """Of groups, by the keys of each level; the broader one's where there is none."""
+        """Return rates by the keys of each level; the broader group's where there is no group."""
         rates = np.full(len(keys[0]), self._top)
         for key, (known, found) in zip(keys, self._levels, strict=True):
             if len(known):

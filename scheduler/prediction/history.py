@@ -17,7 +17,7 @@ class PastRuns:
     """Ended attempts, kept in memory up to a number and an age. Safe on any thread."""
 
     def __init__(self, most: int = 100_000, max_age_s: float = 365 * 86400.0) -> None:
-        """Nothing is read before `read`.
+        """Start empty: nothing is read before `read`.
 
         Args:
             most: The newest up to this many are kept; some 100 bytes each.
@@ -35,7 +35,7 @@ class PastRuns:
             self._read(uow, now)
 
     def read(self, uow: UnitOfWork, now: datetime) -> History:
-        """All that is known by now; the same value as long as nothing new ended.
+        """Return all that is known by now; the same value as long as nothing new ended.
 
         While another thread reads, what was known before is returned at once: after a start with
         a long past, nobody waits for it.
@@ -55,7 +55,7 @@ class PastRuns:
 
 
 def variant_of(benchmark: Benchmark) -> str:
-    """Digest of what else its run time may depend on; "" where it is all left at the defaults."""
+    """Return a digest of all else that its run time may depend on; "" with the defaults."""
     asked = benchmark.description
     data = sorted(
         file.sha256 or file.name for file in benchmark.files if file.role is not FileRole.MODEL

@@ -26,7 +26,7 @@ INFEASIBLE, TOO_SLOW = 1, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuickRuns:
-    """Run times of quick runs, the `QUANTILE` of the prediction, of pairs of class and board.
+    """Run times of quick runs by class and board: the `QUANTILE` of the prediction.
 
     All boards of the family, of all classes that have a deadline, a time limit or a budget and are
     still kept waiting by predictions.
@@ -63,7 +63,7 @@ class QuickRuns:
 
 
 def quick_runs(batch: Batch) -> QuickRuns:
-    """Of a batch; made once."""
+    """Return the quick runs of a batch, computed once."""
     return batch.derived(_quick_runs)
 
 

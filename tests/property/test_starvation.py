@@ -66,7 +66,7 @@ def wait_s(lab: VirtualLab, *, weeks: float, since_s: float = 0.0, name: str = V
 def bound_s(of: str, *, booked_run_s: float, older_s: float = 0.0) -> float:
     """The documented bound: see docs/how-to/decisions.md, "How long anybody waits"."""
     rules = policy(of)
-    return rules.guard_s + rules.promise_ahead_s + booked_run_s + rules.cool_down_s + older_s
+    return rules.guard_s + rules.reservation_lead_s + booked_run_s + rules.cool_down_s + older_s
 
 
 @pytest.mark.parametrize("of", POLICIES)
@@ -181,5 +181,5 @@ def test_whatever_is_booked_everybody_starts_within_the_documented_bound(
         name = victim.pending.benchmark_id
         assert name in lab.started, name
         waited_s = (lab.started[name] - victim.pending.submit_time).total_seconds()
-        assert waited_s <= rules.guard_s + rules.promise_ahead_s + max_s + older_s
+        assert waited_s <= rules.guard_s + rules.reservation_lead_s + max_s + older_s
         older_s += victim.bound_s + cool_down_s

@@ -276,7 +276,7 @@ def test_a_start_far_ahead_counts_only_when_it_is_near() -> None:
     waits = pending("waits", user_time_s=7200.0, submit_time=NOW - in_s(100.0))
     far = starts("far", start_s=3600.0, submit_time=NOW - in_s(1e6))
     assert set(kept(cycle(ONE, [waits, far], guard_s=50.0))) == {"far"}
-    near = cycle(ONE, [waits, far], guard_s=50.0, promise_ahead_s=3600.0)
+    near = cycle(ONE, [waits, far], guard_s=50.0, reservation_lead_s=3600.0)
     assert places(near) == {"waits": A}
 
 
