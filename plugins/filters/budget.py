@@ -17,10 +17,9 @@ class BudgetFilter(UserFilter):
     """Refuses boards on which even a quick run is predicted to cost more than ``user_budget``.
 
     A run is stopped when its budget is used up. A prediction may be wrong, so it refuses for the
-    policy's ``prediction_wait_s`` at most; only a budget that pays for no run at all is refused for
-    ever. Its ledger also stops users whose account has
-    fewer credits left than the most that the benchmark can cost: its time limit at its family's
-    rate, which is what is reserved when it is placed.
+    policy's ``prediction_wait_s`` at most; only a budget that pays for no run at all is refused
+    finally. Its ledger also stops users whose account has fewer credits left than the maximum cost
+    of the benchmark, which is reserved when it is placed: its time limit at its family's rate.
     """
 
     name = "budget"
@@ -65,20 +64,20 @@ class _Credits(Ledger):
     def __init__(self, batch: Batch, left: dict[str, float]) -> None:
         self._users = batch.job_users
         limits_s = batch.time_limits_s
-        most = np.array([_cost(batch, row, limits_s[row]) for row in range(batch.shape[0])])
-        self._most = np.where(batch.probes, 0.0, np.round(most, 6))[batch.class_of_job]
+        costs = np.array([_cost(batch, row, limits_s[row]) for row in range(batch.shape[0])])
+        self._max_cost = np.where(batch.probes, 0.0, np.round(costs, 6))[batch.class_of_job]
         self._left = left
 
     def refusal(self, job: int) -> WaitReason | None:
-        left, most = self._left.get(self._users[job]), float(self._most[job])
-        if left is None or most <= left:
+        left, cost = self._left.get(self._users[job]), float(self._max_cost[job])
+        if left is None or cost <= left:
             return None
-        return waiting_reasons.budget(most)
+        return waiting_reasons.budget(cost)
 
     def place(self, job: int) -> None:
         user = self._users[job]
         if user in self._left:
-            self._left[user] = round(self._left[user] - float(self._most[job]), 6)
+            self._left[user] = round(self._left[user] - float(self._max_cost[job]), 6)
 
 
 def _cost(batch: Batch, row: int, seconds: float) -> float:

@@ -1,4 +1,4 @@
-"""Conditions of users' own on a board's attributes."""
+"""Users' constraints on attributes of boards."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NEVER, _NOT_NOW = 1, 2
 class ConstraintsFilter(Filter):
     """Refuses boards that miss a constraint, compared as Nomad compares.
 
-    For ever, unless the attribute may change: ``dynamic.*`` ones do, and what a board that is
-    offline publishes is not known.
+    The refusal is final unless the attribute may change: ``dynamic.*`` attributes do, and those of
+    an offline board are unknown.
     """
 
     name = "constraints"
@@ -31,7 +31,7 @@ class ConstraintsFilter(Filter):
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         if not any(batch.constraints):
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
-        # One look at the boards for each different constraint, whatever lists it is in.
+        # Boards are compared once with each different constraint.
         different = {each for row in batch.constraints for each in row}
         published = {
             name: attribute_column(batch, name) for name in {each.attribute for each in different}
@@ -69,7 +69,7 @@ class ConstraintsFilter(Filter):
 
 
 def _codes(batch: Batch, each: Constraint, column: AttributeColumn) -> NDArray[np.uint8]:
-    """Shape (boards,): 0 where the board meets the constraint, else the refusal's code."""
+    """Shape (boards,): 0 if the board meets the constraint, otherwise the code of the refusal."""
     may_change = ~batch.snapshot.online & ~column.published
     if each.attribute.startswith("dynamic."):
         may_change = np.ones_like(may_change)

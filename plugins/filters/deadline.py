@@ -16,10 +16,10 @@ from edgeyard.scheduler.prediction.quick_runs import INFEASIBLE, quick_runs, tri
 class DeadlineFilter(Filter):
     """Refuses boards on which even a quick run that began now is predicted to miss the deadline.
 
-    A quick run is the 0.1 quantile of the prediction, so that a chance of one in ten is still
-    taken. What too little is known of passes. A prediction may be wrong, so the benchmark is tried
+    A quick run is the 0.1 quantile of the prediction, so that a chance of 1 in 10 is still used. A
+    board without prediction passes. A prediction may be wrong, so the benchmark is tried
     while it can still be in time: after half of the time to its deadline, and after the policy's
-    ``prediction_wait_s`` at the latest. Only a deadline that no run can meet is refused for ever.
+    ``prediction_wait_s`` at the latest. Only a deadline that no run can meet is refused finally.
     """
 
     name = "deadline"

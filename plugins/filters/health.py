@@ -1,4 +1,4 @@
-"""Boards that can't be used now."""
+"""Boards that are offline or unhealthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boards that are kept for somebody, or for maintenance."""
+"""Boards that are leased to a user or for maintenance."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.prediction.estimates import run_times
 
 QUANTILE = 0.9
-"""Of the predicted run time: one in ten may still run when the lease begins."""
+"""Quantile of the predicted run time: 1 of 10 runs may still run when the lease begins."""
 
 _NOW, _SOON = 1, 2
 
 
 class LeaseFilter(Filter):
-    """Refuses leased boards to all but whom they are leased to.
+    """Refuses leased boards to everybody except the holder of the lease.
 
-    Also those whose lease begins before the benchmark is expected to be through: at the 0.9
+    This includes boards whose lease begins before the benchmark is expected to end: at the 0.9
     quantile of its predicted run time, and at its time limit at the latest.
     """
 
@@ -76,14 +76,14 @@ class LeaseFilter(Filter):
 
 
 def _others(batch: Batch, lease: Lease) -> NDArray[np.bool_]:
-    """Shape (classes,): whom the lease keeps out."""
+    """Shape (classes,): classes that the lease excludes."""
     if lease.user_id is None:
         return np.ones(batch.shape[0], dtype=np.bool_)
     return np.array([user != lease.user_id for user in batch.lease_users], dtype=np.bool_)
 
 
 def _max_s(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Shape (pairs,): how long each class may hold each board, as far as can be said."""
+    """Shape (pairs,): how long each class is expected to hold each board."""
     predicted = run_times(batch, rows, boards, QUANTILE)
     return np.fmin(predicted, batch.time_limits_s[rows])
 

@@ -11,7 +11,7 @@ from edgeyard.scheduler.model.benchmark import WaitingReason
 
 
 class QuarantineFilter(Filter):
-    """Refuses boards in quarantine, but not to the probe that finds out whether they are well."""
+    """Refuses boards in quarantine, except to the probe that tests them."""
 
     name = "quarantine"
     refusals = (Refusal(WaitingReason.BOARD_UNHEALTHY, never=False),)
@@ -20,10 +20,12 @@ class QuarantineFilter(Filter):
         quarantined = batch.knowledge.quarantined
         if not quarantined:
             return np.zeros((1, batch.shape[1]), dtype=np.uint8)
-        aside = np.array([uid in quarantined for uid in batch.snapshot.uids], dtype=np.uint8)
+        in_quarantine = np.array(
+            [uid in quarantined for uid in batch.snapshot.uids], dtype=np.uint8
+        )
         if not batch.probes.any():
-            return aside[None, :]
-        return np.where(batch.probes[:, None], np.uint8(0), aside[None, :])
+            return in_quarantine[None, :]
+        return np.where(batch.probes[:, None], np.uint8(0), in_quarantine[None, :])
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         reason = batch.knowledge.quarantined[batch.snapshot.uids[board]]

@@ -29,12 +29,12 @@ class QuotaFilter(UserFilter):
         known = batch.knowledge.entitlements
         if not known:
             return None
-        most = {
+        max_running = {
             user: known[user].max_running or 0
             for user in sorted(set(batch.job_users) & known.keys())
             if known[user].max_running is not None
         }
-        return _Running(batch, most) if most else None
+        return _Running(batch, max_running) if max_running else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         return "is not for users who have as many benchmarks on boards as they may"
@@ -43,19 +43,19 @@ class QuotaFilter(UserFilter):
 class _Running(Ledger):
     """Counts each user's benchmarks on boards."""
 
-    def __init__(self, batch: Batch, most: dict[str, int]) -> None:
+    def __init__(self, batch: Batch, max_running: dict[str, int]) -> None:
         self._users = batch.job_users
         self._free = batch.probes[batch.class_of_job]
-        self._most = most
+        self._max_running = max_running
         known = batch.knowledge.entitlements
-        self._running = Counter({user: known[user].running for user in most})
+        self._running = Counter({user: known[user].running for user in max_running})
 
     def refusal(self, job: int) -> WaitReason | None:
         user = self._users[job]
-        most = self._most.get(user)
-        if most is None or self._free[job] or self._running[user] < most:
+        limit = self._max_running.get(user)
+        if limit is None or self._free[job] or self._running[user] < limit:
             return None
-        return waiting_reasons.quota(most)
+        return waiting_reasons.quota(limit)
 
     def place(self, job: int) -> None:
         self._running[self._users[job]] += 1

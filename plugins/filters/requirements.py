@@ -150,7 +150,7 @@ REQUIREMENTS = (
 
 
 class RequirementFilter(Filter):
-    """Refuses boards that miss a requirement, for ever."""
+    """Refuses boards that miss a requirement, finally."""
 
     def __init__(self, requirement: Requirement) -> None:
         """Make the filter of one row."""

@@ -1,4 +1,4 @@
-"""Enough time to run."""
+"""The stated maximum run time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class UserTimeFilter(Filter):
     """Refuses boards on which even a quick run is predicted to exceed the stated ``user_time``.
 
     It would be stopped there, without a result. A quick run is the 0.1 quantile of the prediction:
-    a board is refused where nine of ten runs would be stopped. A prediction may be wrong, so it
+    a board is refused if 9 of 10 runs would be stopped. A prediction may be wrong, so it
     refuses for the policy's ``prediction_wait_s`` at most; only a ``user_time`` that no run can
-    keep is refused for ever.
+    keep is refused finally.
     """
 
     name = "user_time"

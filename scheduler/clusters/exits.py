@@ -1,4 +1,4 @@
-"""What the way a task's process ended means, whoever ran it."""
+"""Failures derived from how a task's process ended, on any cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIGNALS: Mapping[int, str] = {each.value: each.name for each in signal.Signals}
 def failure_of(
     status: int, *, signal_number: int = 0, out_of_memory: bool = False
 ) -> Failure | None:
-    """Why a task failed; None when it ended well.
+    """Return why a task failed; None if it succeeded.
 
     Args:
         status: Exit status; shells report a signal as 128 + its number.

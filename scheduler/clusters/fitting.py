@@ -1,4 +1,4 @@
-"""Which boards a job's conditions leave, and in plain words why none is there for it yet."""
+"""Chooses a board that meets the conditions of a job, or explains why there is none yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NAMED_BOARDS = 5  # in a sentence for people
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A constraint on a device attribute, its name unwrapped."""
+    """A constraint on a device attribute."""
 
     attribute: str
     operator: str
@@ -30,7 +30,7 @@ def choose(
     unavailable: Callable[[Board], str],
     attributes: Callable[[Board], dict[str, AttributeValue]] = attributes_of,
 ) -> tuple[Board | None, str]:
-    """The first board that meets all conditions and is to be had, or None and why.
+    """Return the first available board that meets all conditions, or None and the reason.
 
     Args:
         unavailable: Why a board can't be had now; "" when it can.

@@ -1,4 +1,4 @@
-"""Room on the database's disk that is given up when it is full, so that room can be made."""
+"""Reserved space on the database's disk, released when it is full so that data can be deleted."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 MIN_ROOM_BYTES = 2 * 2**20
-"""With less a database is not opened before the ballast is given up: its log needs some."""
+"""With less free space the ballast is released before the database is opened, for its log."""
 
 
 class Ballast:
-    """A file next to the database that holds nothing."""
+    """A file of zeros next to the database."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
-        """Nothing is written yet.
+        """Describe the file; `restore` writes it.
 
         Args:
-            path: Of the file.
-            size_bytes: Its size; 0: there is none.
+            path: Path of the file.
+            size_bytes: Its size; 0: no ballast.
         """
         self._path = path
         self._size_bytes = size_bytes
 
     def is_released(self) -> bool:
-        """Whether it was given up, and there was not enough room for it since."""
+        """Return whether it was released, and could not be restored since."""
         return bool(self._size_bytes) and not self._path.exists()
 
     def release(self) -> bool:
-        """Give it up; whether that made room."""
+        """Release it; return whether that freed space."""
         if not self._size_bytes:
             return False
         try:
@@ -39,19 +39,19 @@ class Ballast:
         except FileNotFoundError:
             return False
         logger.warning(
-            "the disk of the database is full: its ballast was given up, so that benchmarks can "
+            "the disk of the database is full: its reserve was released, so that benchmarks can "
             "be cancelled and files deleted",
             extra={"event": "store.ballast_released", "size_bytes": self._size_bytes},
         )
         return True
 
     def release_where_full(self) -> None:
-        """Give it up where even opening the database might fail."""
+        """Release it if opening the database might fail for lack of space."""
         if self._free_bytes() < MIN_ROOM_BYTES:
             self.release()
 
     def restore(self) -> None:
-        """Make it again where there is room for twice as much."""
+        """Restore it if twice its size is free."""
         if not self.is_released() or self._free_bytes() < 2 * self._size_bytes:
             return
         part = self._path.with_suffix(".part")

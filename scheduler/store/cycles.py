@@ -1,4 +1,4 @@
-"""Recorded cycles: parts by their content, so that what cycles share is stored once."""
+"""Recorded cycles. Parts are stored by content, so that cycles share them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ _ADD = insert(cycles).returning(cycles.c.seq)
 
 
 class RunCache:
-    """Past runs that recorded cycles name, read once for many cycles. Safe on any thread."""
+    """Past runs that recorded cycles refer to, read once for many cycles. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._history = History()
 
     def between(self, tx: Transaction, first: int, last: int) -> History:
-        """The runs of these numbers, both included."""
+        """Return the runs from number ``first`` to ``last``."""
         with self._lock:
             seqs = self._history.columns.seqs
             if not len(seqs) or not seqs[0] <= first <= seqs[-1]:
@@ -72,7 +72,7 @@ class SqlCycles(Cycles):
 
     def add(self, record: CycleRecord, *, shadow_of: int | None = None) -> int:
         if self._tx.dialect == "postgresql":
-            # Whoever drops parts that no cycle has must not meet one that is about to use them.
+            # Pruning must not remove a part that this cycle is about to use.
             self._tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
         contents = {hashlib.sha256(data).hexdigest(): data for _, data in record.parts}
         stored = self._tx.rows(_STORED, {"ids": list(contents)})

@@ -1,4 +1,4 @@
-"""Bring a database to the schema of this code, once and whole, or refuse."""
+"""Upgrade a database to the schema of this code in one transaction, or refuse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCK = 0x65647964  # any number that nothing else locks in our database
 
 
 def migrate(connection: Connection) -> None:
-    """Run the migrations that the database lacks, in the transaction that is open.
+    """Run the missing migrations in the open transaction.
 
     Both databases change their schema within a transaction: killed half-way, nothing has changed,
     and the next start begins again. A second server that starts meanwhile waits.

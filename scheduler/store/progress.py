@@ -1,4 +1,4 @@
-"""Progress of running attempts, which is written once a second for all of them together.
+"""Progress of running attempts, written once a second for all of them.
 
 A task reports twice a second, and no report matters after the next one. A synced transaction for
 each keeps the disk busy with 38 boards; what is lost in a crash is the last second at most. Changes
@@ -23,7 +23,7 @@ from edgeyard.scheduler.store.transaction import Transaction
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-"""Between two writes at least."""
+"""Minimum time between two writes."""
 
 # Versions stay: who has read one of these may save it all the same.
 _SAVE = (
@@ -49,7 +49,7 @@ _SHOW = (
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """How far an attempt is within its phase."""
+    """The progress of an attempt within its phase."""
 
     benchmark_id: str
     number: int
@@ -58,10 +58,10 @@ class Tick:
 
 
 class ProgressBuffer:
-    """Ticks that are not written yet; the newest of each benchmark. Safe on any thread."""
+    """The newest tick of each benchmark that is not written yet. Thread-safe."""
 
     def __init__(self, write: Callable[[Sequence[Tick]], object]) -> None:
-        """Nothing runs before the first tick.
+        """Begin empty; the first tick starts the thread that writes.
 
         Args:
             write: Writes all of them in one transaction.
@@ -74,7 +74,7 @@ class ProgressBuffer:
         self._thread: threading.Thread | None = None
 
     def note(self, tick: Tick) -> None:
-        """Keep it; it is written within a second, or so."""
+        """Buffer a tick, which is written within about a second."""
         with self._lock:
             self._ticks[tick.benchmark_id] = tick
             if self._thread is None and not self._closed.is_set():
@@ -84,11 +84,11 @@ class ProgressBuffer:
                 self._thread.start()
 
     def of(self, benchmark_id: str) -> Tick | None:
-        """The newest that is not written yet."""
+        """Return the newest tick that is not written yet."""
         return self._ticks.get(benchmark_id)
 
     def on_attempt(self, attempt: Attempt) -> Attempt:
-        """The attempt as its newest tick says."""
+        """Return the attempt with the progress of its newest tick."""
         tick = self._ticks.get(attempt.benchmark_id)
         if (
             tick is None
@@ -99,17 +99,17 @@ class ProgressBuffer:
         return replace(attempt, progress=tick.progress)
 
     def on_benchmark(self, benchmark: Benchmark) -> Benchmark:
-        """The benchmark as the newest tick of its attempt says."""
+        """Return the benchmark with the progress of its newest tick."""
         tick = self._ticks.get(benchmark.benchmark_id)
         if tick is None or tick.phase != benchmark.phase or benchmark.status != Status.RUNNING:
             return benchmark
         return replace(benchmark, progress=tick.progress)
 
     def flush(self) -> None:
-        """Write what is kept.
+        """Write all buffered ticks.
 
         Raises:
-            EdgeyardError: It could not be written, and is kept.
+            EdgeyardError: They could not be written, and stay buffered.
         """
         with self._flushing:
             with self._lock:
@@ -123,7 +123,7 @@ class ProgressBuffer:
                         del self._ticks[benchmark_id]
 
     def close(self) -> None:
-        """Write what is kept, and end."""
+        """Write all buffered ticks, and end the thread."""
         self._closed.set()
         self._try_flush()
 
@@ -148,7 +148,7 @@ class ProgressBuffer:
 
 
 def write_ticks(tx: Transaction, ticks: Sequence[Tick]) -> None:
-    """Keep the progress of attempts that still run in that phase."""
+    """Store the progress of attempts that still run in that phase."""
     tx.lock(tick.benchmark_id for tick in ticks)
     rows = [
         {"id": tick.benchmark_id, "in_phase": tick.phase, "reached": tick.progress}

@@ -69,7 +69,7 @@ from edgeyard.scheduler.store.tables import (
 from edgeyard.scheduler.store.transaction import Row, Transaction, among
 
 PAGE = 1000
-"""Rows that are looked at in one transaction that reads."""
+"""Rows that are read in one transaction."""
 
 _STEP = 100  # rows that go in one transaction
 _FEW = 5  # benchmarks or cycles, with all that belongs to each
@@ -96,7 +96,7 @@ Remove = Callable[[Transaction, Sequence[Row], datetime], int]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One table's rows that go by age.
+    """How old rows of one table are pruned.
 
     Attributes:
         limit: Class whose limit applies.
@@ -118,10 +118,10 @@ class Rule:
 def doomed(
     rule: Rule, before: datetime, read: Callable[[Select[Any], Row], Sequence[Row]]
 ) -> Iterator[list[Row]]:
-    """Find what is to go, a page at a time.
+    """Yield the rows to prune, a page at a time.
 
     Args:
-        rule: What to look for.
+        rule: The rule of the table.
         before: What is older goes.
         read: Answers a statement in a transaction of its own.
     """
@@ -137,7 +137,7 @@ def doomed(
 
 
 def limit_of(name: str, limits: Limits, now: datetime) -> datetime | None:
-    """What is older goes of a table; None: nothing does."""
+    """Return the time before which rows of a table are pruned; None: none are."""
     kind = RULES[name].limit
     if kind is RetentionClass.EXPIRED:
         return now - KEY_LIFE
@@ -174,7 +174,7 @@ def _rule(
 
 
 def _unnamed(kind: Table, *keys: ColumnElement[Any], kept: bool = False) -> Remove:
-    """Delete rows that name content, and count the names of their users; as `_by` otherwise.
+    """Delete rows that name content as `_by` does, and count their users' names.
 
     Args:
         kept: The rows stay, and name the content no longer.
@@ -198,7 +198,7 @@ def _unnamed(kind: Table, *keys: ColumnElement[Any], kept: bool = False) -> Remo
 
 
 def _forget_names(tx: Transaction, gone: Sequence[Row]) -> None:
-    """Count that rows of uploads, results or files of benchmarks name their content no longer."""
+    """Subtract the names that pruned uploads, results or files of benchmarks gave to content."""
     ids = sorted({cast(str, row["benchmark_id"]) for row in gone if "benchmark_id" in row})
     found = tx.rows(_OWNERS, {"ids": ids}) if ids else ()
     owners = {row["benchmark_id"]: cast(str, row["user_id"]) for row in found}
@@ -210,7 +210,7 @@ def _forget_names(tx: Transaction, gone: Sequence[Row]) -> None:
 
 
 def _each(statement: Delete | Update) -> Remove:
-    """Remove row by row: ``k0``, ``k1``, ... are its keys."""
+    """Remove rows by their keys ``k0``, ``k1``, ..."""
 
     def remove(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
         names = [name for name in rows[0] if name.startswith("k") and name[1:].isdigit()]
@@ -237,7 +237,7 @@ def _not_long_ended(column: ColumnElement[Any]) -> ColumnElement[bool]:
 
 
 def _remove_cycles(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
-    """Cycles that explain nobody, with the parts that no other cycle has."""
+    """Remove cycles that explain no benchmark, and the parts that no other cycle has."""
     if tx.dialect == "postgresql":
         tx.run(select(func.pg_advisory_xact_lock(PARTS_LOCK)))
     named = tx.rows(
@@ -278,11 +278,11 @@ _BENCHMARK_PARTS = (
     placement_ratings,
     events,
 )
-"""Tables of which a benchmark's rows go with it."""
+"""Tables whose rows are pruned together with their benchmark."""
 
 
 def _remove_benchmarks(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
-    """Benchmarks with all that belongs to them, but not what was learned of their runs."""
+    """Remove benchmarks with everything that belongs to them, except the outcomes of their runs."""
     found = tx.rows(
         select(benchmarks.c.benchmark_id, benchmarks.c.status, benchmarks.c.campaign_id)
         .where(among(benchmarks.c.benchmark_id), _LONG_ENDED, ~_NEEDED)
@@ -321,7 +321,7 @@ _DATA = {
 
 
 def _remove_data(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
-    """Remove what ended benchmarks ran with and what they gave; their records stay."""
+    """Remove the files and results of ended benchmarks; their records stay."""
     ids = {"ids": [row["k0"] for row in rows]}
     inputs = update(benchmark_files).values(kept=False).returning(benchmark_files)
     where = among(benchmark_files.c.benchmark_id)
@@ -333,7 +333,7 @@ def _remove_data(tx: Transaction, rows: Sequence[Row], before: datetime) -> int:
 
 
 def content_in_use(sha256: ColumnElement[str]) -> ColumnElement[bool]:
-    """Whether a benchmark keeps the content.
+    """Return whether a benchmark needs the content.
 
     Or a schedule: it names its files inside its description; a hash is found there as it is.
     """

@@ -1,4 +1,4 @@
-"""Values of the model to rows, and back; rows go no further than the store."""
+"""Conversion between values of the model and rows, which only the store uses."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from edgeyard.scheduler.store.tables import outcomes
 Row = Mapping[str, object]
 
 _DESCRIPTIONS = 1000
-"""Kept as read: one never changes, but is read again with each change of its benchmark."""
+"""Cached descriptions: they never change, but are read with each change of their benchmark."""
 
 _OUTCOME = tuple(field.name for field in fields(Outcome))
 _FAILURES = ("failure", "task_failure", "stopping")  # of an attempt
 
 
 def flat_row(value: object) -> dict[str, object]:
-    """Row of a dataclass whose fields are the table's columns."""
+    """Return the row of a dataclass whose fields are the table's columns."""
     row = {f.name: getattr(value, f.name) for f in fields(value)}  # type: ignore[arg-type]
     return {n: v.value if isinstance(v, Enum) else v for n, v in row.items()}
 
 
 def benchmark_row(benchmark: Benchmark) -> dict[str, object]:
-    """Columns of ``benchmarks``."""
+    """Return the columns of ``benchmarks``."""
     description, waiting = benchmark.description, benchmark.waiting
     return {
         "benchmark_id": benchmark.benchmark_id,
@@ -77,7 +77,7 @@ def benchmark_row(benchmark: Benchmark) -> dict[str, object]:
 
 
 def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
-    """The benchmark of a row that has the description's ``body`` too."""
+    """Return the benchmark of a row that includes the description's ``body``."""
     r = cast("Mapping[str, Any]", row)
     waiting = None
     if r["waiting_reason"] is not None:
@@ -116,19 +116,19 @@ def _description(body: str) -> JobDescription:
 
 
 def file_row(benchmark_id: str, file: BenchmarkFile) -> dict[str, object]:
-    """Columns of ``benchmark_files``."""
+    """Return the columns of ``benchmark_files``."""
     return {"benchmark_id": benchmark_id, **flat_row(file)}
 
 
 def file_of(row: Row) -> BenchmarkFile:
-    """A file that a benchmark needs."""
+    """Return the benchmark's file of a row."""
     r = cast("dict[str, Any]", dict(row))
     del r["benchmark_id"], r["kept"]
     return BenchmarkFile(**(r | {"role": FileRole(r["role"])}))
 
 
 def attempt_row(attempt: Attempt) -> dict[str, object]:
-    """Columns of ``attempts``."""
+    """Return the columns of ``attempts``."""
     row = flat_row(attempt)
     for name in _FAILURES:
         del row[name]
@@ -137,7 +137,7 @@ def attempt_row(attempt: Attempt) -> dict[str, object]:
 
 
 def attempt_of(row: Row) -> Attempt:
-    """The attempt of a row."""
+    """Return the attempt of a row."""
     r = cast("dict[str, Any]", dict(row))
     for name in _FAILURES:
         r[name] = _failure_of(name, row)
@@ -149,7 +149,7 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def outcome_of(row: Row) -> Outcome:
-    """What an attempt led to, of a row that may have other columns too."""
+    """Return the outcome of a row that may have other columns, too."""
     r = cast("Mapping[str, Any]", row)
     return Outcome(**{name: r[name] for name in _OUTCOME})
 
@@ -204,7 +204,7 @@ def past_runs_of(columns: Sequence[Sequence[Any]]) -> PastRunColumns:
 
 
 def event_row(event: Event) -> dict[str, object]:
-    """Columns of ``events`` but its number."""
+    """Return the columns of ``events`` without the number."""
     return {
         "at": event.at,
         "kind": event.kind,
@@ -215,13 +215,13 @@ def event_row(event: Event) -> dict[str, object]:
 
 
 def event_of(row: Row) -> Event:
-    """A line of the log."""
+    """Return the event of a row."""
     r = cast("dict[str, Any]", dict(row))
     return Event(**(r | {"data": wire.loads(r["data"])}))
 
 
 def schedule_row(schedule: CronSchedule) -> dict[str, object]:
-    """Columns of ``schedules``."""
+    """Return the columns of ``schedules``."""
     return {
         **flat_row(schedule),
         "description": wire.dumps(schedule.description, "/description"),
@@ -229,13 +229,13 @@ def schedule_row(schedule: CronSchedule) -> dict[str, object]:
 
 
 def schedule_of(row: Row) -> CronSchedule:
-    """The schedule of a row."""
+    """Return the schedule of a row."""
     r = cast("dict[str, Any]", dict(row))
     return CronSchedule(**(r | {"description": wire.loads(r["description"])}))
 
 
 def report_of(row: Row) -> Report:
-    """The report of a row."""
+    """Return the report of a row."""
     return Report(
         benchmark_id=cast(str, row["benchmark_id"]),
         attempt=cast(int, row["attempt"]),

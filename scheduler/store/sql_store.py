@@ -61,16 +61,16 @@ from edgeyard.scheduler.store.write_queue import WriteQueue
 logger = logging.getLogger(__name__)
 
 WAIT_S = 5.0
-"""Longest wait for the write lock or a connection, then 503: a client's patience, not ours."""
+"""Maximum wait for the write lock or a connection; after that a client gets 503 and may retry."""
 
 IDLE_S = 10.0
 """Maximum pause within a transaction, after which PostgreSQL ends it: its process is stopped."""
 
 PAUSES_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 1.0)
-"""Longest pauses between tries of a transaction that others are in the way of."""
+"""Maximum pauses between tries of a transaction that conflicts with others."""
 
 CONNECTIONS = 40
-"""As many as a web server has worker threads; each waits for a free one no longer than `WAIT_S`."""
+"""As many as a web server has worker threads; each waits at most `WAIT_S` for a free one."""
 
 # WAL: readers and the one writer don't wait for each other. Killing the process loses nothing that
 # was committed whatever `synchronous` is; only FULL, which syncs the log at every commit, makes a
@@ -117,10 +117,10 @@ class SqlUnitOfWork(UnitOfWork):
 class SqlStore(Store):
     """`Store` on SQLite or PostgreSQL; migrates when it is made.
 
-    On SQLite one connection writes, and the threads of this process take turns for it: sleeping
-    on SQLite's own lock would starve some. Other processes are waited for by ``busy_timeout``.
-    On PostgreSQL a unit of work that writes locks the benchmarks that it gets, and those of the
-    attempts that it gets, before anything that belongs to them.
+    On SQLite one connection writes, and a queue of this process's threads shares it, because
+    SQLite's own lock would starve some; ``busy_timeout`` waits for other processes. On PostgreSQL
+    a unit of work that writes locks the benchmarks that it reads, and those of the attempts that
+    it reads, before anything that belongs to them.
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class SqlStore(Store):
 
         Args:
             url: ``sqlite:///PATH`` or ``postgresql://…``.
-            now: For the expiry of idempotency keys.
+            now: Clock for the expiry of idempotency keys.
             wait_s: See `WAIT_S`.
-            ballast_bytes: Room on an SQLite database's disk that is given up when it is full, for
-                what makes room; see `transact`.
+            ballast_bytes: Space reserved on the disk of an SQLite database, which is released
+                when the disk is full; see `transact`.
 
         Raises:
             ConfigError: The URL is wrong, or the database is not one that this code can use.
@@ -222,7 +222,7 @@ class SqlStore(Store):
                     return work(uow)
             except ConcurrentUpdate as error:
                 logger.info(
-                    "another transaction was first",
+                    "another transaction conflicted",
                     extra={"event": "store.retried", "cause": str(error)},
                 )
             time.sleep(random.uniform(0.0, pause_s))
@@ -282,7 +282,7 @@ class SqlStore(Store):
             return uow.tx.rows(statement, values)
 
     def _give_back_pages(self) -> None:
-        """Shrink an SQLite file by its free pages, a few at a time; PostgreSQL does so itself."""
+        """Release the free pages of an SQLite file, a few at a time; PostgreSQL does so itself."""
         if self._turns is None:
             return
         while True:
@@ -305,7 +305,7 @@ class SqlStore(Store):
         self._progress.note(tick)
 
     def flush_progress(self) -> None:
-        """Write now what `record_progress` keeps."""
+        """Write the buffered progress now."""
         self._progress.flush()
 
     def _write_ticks(self, ticks: Sequence[Tick]) -> None:
@@ -317,7 +317,7 @@ class SqlStore(Store):
         self._writer.dispose()
 
     def _transaction(self, connection: Connection) -> Transaction:
-        """For writing.
+        """Begin a transaction that writes.
 
         Raises:
             LeadershipLost: The store is fenced, and its epoch is over.
@@ -337,7 +337,7 @@ def _remove(rule: Rule, rows: Sequence[Row], before: datetime, uow: SqlUnitOfWor
 
 @contextmanager
 def _connected(engine: Engine) -> Iterator[Connection]:
-    """A connection in a transaction; the caller's exceptions pass as they are."""
+    """Yield a connection in a transaction; exceptions of the caller are not translated."""
     with translated():
         connection = engine.connect()
     try:
@@ -374,7 +374,7 @@ def _sqlite(url: URL, wait_s: float, *, writes: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _prepare(connection: sqlite3.Connection, record: object) -> None:
-        if writes:  # heeded while the database is new, before its first page is written
+        if writes:  # has an effect only before the first page of a new database is written
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _set_wal(connection, wait_s)
         for pragma in _SQLITE_PRAGMAS:
@@ -404,7 +404,7 @@ def _restrict_access(path: Path) -> None:
 
 
 def _set_wal(connection: sqlite3.Connection, wait_s: float) -> None:
-    """As ``busy_timeout`` would, which SQLite does not heed while the mode changes."""
+    """Retry as ``busy_timeout`` would, which SQLite ignores while the mode changes."""
     until = time.monotonic() + wait_s
     while True:
         try:
@@ -426,7 +426,7 @@ def _postgresql(url: URL, wait_s: float) -> Engine:
             pool_pre_ping=True,  # the server may have been restarted meanwhile
             connect_args={
                 "connect_timeout": max(1, round(wait_s)),
-                # A database that is cut off is noticed, rather than waited for by the hour.
+                # A lost connection is detected within seconds instead of hours.
                 "keepalives_idle": round(IDLE_S),
                 "keepalives_interval": 2,
                 "keepalives_count": 3,
@@ -439,7 +439,7 @@ def _postgresql(url: URL, wait_s: float) -> Engine:
     @event.listens_for(engine, "connect")
     def _prepare(connection: Any, record: object) -> None:
         connection.execute(f"SET lock_timeout = {round(wait_s * 1000)}")
-        # A process that is stopped, or cut off, within a transaction must not hold its locks.
+        # A stopped or disconnected process must not hold the locks of its transaction.
         connection.execute(f"SET idle_in_transaction_session_timeout = {round(IDLE_S * 1000)}")
         connection.commit()
 

@@ -33,22 +33,22 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class CreditAmount(TypeDecorator[float]):
-    """Credits as whole millionths: sums of them are exact."""
+    """Credits as whole millionths, so that sums are exact."""
 
     impl = BigInteger
     cache_ok = True
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> int | None:
-        """To the nearest millionth."""
+        """Convert to the nearest millionth."""
         return None if value is None else round(value * 1_000_000)
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> float | None:
-        """Credits."""
+        """Convert to credits."""
         return None if value is None else value / 1_000_000
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware time as whole microseconds."""
+    """An aware time as whole microseconds since 1970."""
 
     impl = BigInteger
     cache_ok = True
@@ -58,22 +58,22 @@ class UtcTime(TypeDecorator[datetime]):
         return None if value is None else (value - _EPOCH) // _MICROSECOND
 
     def process_result_value(self, value: int | None, dialect: Dialect) -> datetime | None:
-        """The time, in UTC."""
+        """Convert to a time in UTC."""
         return None if value is None else _EPOCH + value * _MICROSECOND
 
 
 class SpaceSeparated(TypeDecorator[tuple[str, ...]]):
-    """Words without spaces, as one text."""
+    """A list of words as one text."""
 
     impl = Text
     cache_ok = True
 
     def process_bind_param(self, value: tuple[str, ...] | None, dialect: Dialect) -> str | None:
-        """Join them."""
+        """Join the words."""
         return None if value is None else " ".join(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[str, ...] | None:
-        """Split them."""
+        """Split the text."""
         return None if value is None else tuple(value.split())
 
 
@@ -87,7 +87,7 @@ metadata = MetaData(
 )
 
 LIVE_STATUSES = "status IN ('pending', 'running', 'scheduled')"
-"""Word for word the condition of the partial index: SQLite uses it for nothing else."""
+"""The condition of the partial index, literally: SQLite uses the index only for this text."""
 
 LIVE_STATES = "state <> 'ended'"
 """As `LIVE_STATUSES`, for attempts."""

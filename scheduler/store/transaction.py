@@ -108,7 +108,7 @@ def translated() -> Iterator[None]:
 
     Raises:
         Unavailable: Locked, full, unreachable or out of connections; worth another try.
-        ConcurrentUpdate: At odds with what another transaction stored or has locked.
+        ConcurrentUpdate: It conflicts with what another transaction stored or has locked.
         InvalidInput: A value that a column can't hold.
     """
     try:
@@ -116,7 +116,7 @@ def translated() -> Iterator[None]:
     except PoolTimeout as error:
         raise Unavailable("all connections to the database are in use") from error
     except IntegrityError as error:
-        raise ConcurrentUpdate("the change is at odds with what is stored") from error
+        raise ConcurrentUpdate("the change conflicts with stored data") from error
     except DataError as error:
         raise InvalidInput.at("", "a value that the database can't hold") from error
     except (OperationalError, InterfaceError) as error:
@@ -143,7 +143,7 @@ def _unavailable(error: DBAPIError) -> Exception:
         "the database refused", extra={"event": "store.refused", "cause": str(error.orig)}
     )
     if getattr(error.orig, "sqlstate", None) in _POSTGRES_RETRIED:
-        return ConcurrentUpdate("another transaction of the database was in the way")
+        return ConcurrentUpdate("another transaction of the database conflicted")
     full = (code is not None and code & 0xFF == _SQLITE_FULL) or getattr(
         error.orig, "sqlstate", None
     ) == _POSTGRES_DISK_FULL
@@ -218,11 +218,11 @@ class Transaction:
         self._max_pending: int | None = None
 
     def lock(self, benchmark_ids: Iterable[str]) -> None:
-        """Let nobody else change these benchmarks, or what belongs to them, until the end.
+        """Lock these benchmarks and what belongs to them until the end.
 
-        A benchmark's row is also the lock of its attempts, results and files: whoever changes one
-        of those locks the benchmark first, so that all lock in one order. A unit of work that
-        only reads locks nothing, and SQLite's writer is alone anyway.
+        The row of a benchmark is also the lock of its attempts, results and files: to change one of
+        those, a transaction locks the benchmark first, so that all lock in one order. A unit of
+        work that only reads locks nothing, and SQLite has a single writer anyway.
         """
         if not self.locks:
             return
@@ -231,17 +231,18 @@ class Transaction:
         self._locked.update(new)
 
     def lock_names(self, *, exclusively: bool = False) -> None:
-        """Let no content lose its last name while this unit of work gives or reads names of it.
+        """Let no content lose its last name while this unit of work adds or reads names.
 
         Args:
-            exclusively: For whoever removes what has no name: nobody gives names until the end.
+            exclusively: Let no other transaction add names until the end, in order to remove
+                content without a name.
         """
         if self.locks:
             lock = func.pg_advisory_xact_lock if exclusively else func.pg_advisory_xact_lock_shared
             self.run(select(lock(_NAMES_LOCK)))
 
     def lock_table(self, table: Table) -> None:
-        """Let nobody else change a small table until the end; see `lock` for who locks."""
+        """Lock a small table until the end, if the transaction `locks` at all."""
         if self.locks:
             self.run(text(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE"))
 
@@ -263,12 +264,12 @@ class Transaction:
             )
 
     def changed(self, statement: Executable, values: Row) -> Sequence[Row]:
-        """As `run`, of a statement that returns the rows that it changed."""
+        """Execute a statement that writes, and return the rows that it changed."""
         with translated():
             return cast("Sequence[Row]", self.run(statement, values).mappings().all())
 
     def rows(self, statement: Executable, values: Row | None = None) -> Sequence[Row]:
-        """All rows, by column name."""
+        """Return all rows, by column name."""
         with translated():
             return cast(
                 "Sequence[Row]", self._connection.execute(statement, values).mappings().all()
@@ -282,7 +283,7 @@ class Transaction:
         return found
 
     def columns(self, statement: Executable, values: Row | None = None) -> list[list[Any]]:
-        """All rows as columns of what the driver returns; none where there are no rows."""
+        """Return all rows as columns of the driver's values; an empty list without rows."""
         columns: list[list[Any]] = []
         with translated():
             result = self._connection.execute(statement, values)
@@ -295,24 +296,24 @@ class Transaction:
         return columns
 
     def row(self, statement: Executable, values: Row | None = None) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         with translated():
             return cast(
                 "Row | None", self._connection.execute(statement, values).mappings().first()
             )
 
     def value(self, statement: Executable, values: Row | None = None) -> object:
-        """First column of the first row, or None."""
+        """Return the first column of the first row, or None."""
         with translated():
             return self._connection.execute(statement, values).scalar()
 
     def insert(self, table: Table, row: Row | Sequence[Row]) -> bool:
-        """Insert; False, and no harm to the transaction, where a unique key is taken."""
+        """Insert; return False, without failing the transaction, if a unique key is taken."""
         count = 1 if isinstance(row, Mapping) else len(row)
         return self.run(_insert_new(table, self.dialect), row).rowcount == count
 
     def insert_each(self, table: Table, rows: Sequence[Row]) -> frozenset[tuple[object, ...]]:
-        """Insert those rows of which no unique key is taken; returns their primary keys."""
+        """Insert rows whose unique keys are free; return their primary keys."""
         if not rows:
             return frozenset()
         done = self.run(_insert_each(table, self.dialect), rows)
@@ -328,25 +329,25 @@ class Transaction:
         self.run(_upsert(table, self.dialect), row)
 
     def count_move(self, old: Status | None, new: Status, count: int = 1) -> None:
-        """So many benchmarks of status ``old`` (None: new ones) are now ``new``."""
+        """Count benchmarks that change from status ``old`` (None: new ones) to ``new``."""
         self._writable()
         if old is not None:
             self._moves[old] -= count
         self._moves[new] += count
 
     def count_gone(self, status: Status) -> None:
-        """A benchmark of this status was deleted."""
+        """Count a deleted benchmark of this status."""
         self._writable()
         self._moves[status] -= 1
 
     def name(self, user_id: str, sha256: str, size_bytes: int, more: int = 1) -> None:
-        """A user has so many more names of a content: uploads, results, files of benchmarks."""
+        """Add names that a user gives to content: uploads, results, files of benchmarks."""
         self._writable()
         _, before = self._names.get((user_id, sha256), (0, 0))
         self._names[user_id, sha256] = (size_bytes, before + more)
 
     def count_names(self) -> None:
-        """Write what `name` collected: who names a content, and how many bytes each user has."""
+        """Write what `name` collected: the names of content, and the bytes of each user."""
         named, self._names = self._names, {}
         grown: Counter[str] = Counter()
         for (user_id, sha256), (size_bytes, more) in sorted(named.items()):
@@ -367,34 +368,34 @@ class Transaction:
                 self.run(adding, {"user_id": user_id, "stored_bytes": size_bytes})
 
     def bound_pending(self, max_pending: int) -> None:
-        """Refuse the commit where it would leave more pending benchmarks than this."""
+        """Refuse the commit if more benchmarks than this would be pending."""
         self._max_pending = max_pending
 
     def add_event(self, row: dict[str, object]) -> None:
-        """Keep an event until `flush` numbers it."""
+        """Buffer an event until `flush` numbers it."""
         self._writable()
         _check(row)
         self._events.append(row)
 
     def add_explanation(self, row: dict[str, object]) -> None:
-        """Keep a row of ``explanations`` until `flush`; the last one of a benchmark wins."""
+        """Buffer a row of ``explanations`` until `flush`; the last one of a benchmark counts."""
         self._writable()
         _check(row)
         self._explanations[str(row["benchmark_id"])] = row
 
     def add_outcome(self, row: dict[str, object]) -> None:
-        """Keep a row of ``outcomes`` until `flush` numbers it; the first of an attempt stays."""
+        """Buffer a row of ``outcomes`` until `flush` numbers it; the first of an attempt stays."""
         self._writable()
         _check(row)
         self._outcomes.append(row)
 
     def _writable(self) -> None:
-        # the database would say no too, but not before the commit to what waits for it
+        # the database would refuse, too, but what is buffered only at the commit
         if not self.writes:
             raise TypeError("a read-only unit of work can't write: open it with write()")
 
     def flush(self) -> None:
-        """Write what waited; nothing but the commit may follow."""
+        """Write everything that is buffered; only the commit may follow."""
         if self._explanations:
             rows = [row for _, row in sorted(self._explanations.items())]
             self.run(_upsert(explanations, self.dialect), rows)
@@ -407,7 +408,7 @@ class Transaction:
         if not moves and not self._events and not self._outcomes:
             return
         if self.dialect == "postgresql":
-            # Whoever is numbered first commits first: the lock falls after the commit is visible,
+            # Transactions commit in the order of their numbers: the lock is held until the commit,
             # so a reader of "seq > last" misses none. SQLite's write lock does the same.
             self.run(select(func.pg_advisory_xact_lock(_FLUSH_LOCK)))
         if moves:
@@ -425,14 +426,14 @@ class Transaction:
             )
 
     def _check_pending(self) -> None:
-        most = self._max_pending
-        if most is None or self._moves[Status.PENDING] <= 0:
+        max_pending = self._max_pending
+        if max_pending is None or self._moves[Status.PENDING] <= 0:
             return
         pending = cast(int, self.value(_PENDING))
-        if pending > most:
+        if pending > max_pending:
             raise QuotaExceeded(
                 "max_pending_total",
-                most,
+                max_pending,
                 pending,
                 "all users together",
                 "try again when some of the queue has run",

@@ -1,4 +1,4 @@
-"""What users have stored and started: counted by the database, in the transaction that asks."""
+"""What users have stored and started, counted by the database in the same transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lock that lets nobody starve."""
+"""A lock without starvation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from edgeyard.errors import Unavailable
 
 PATIENCE_S = 0.2
-"""Whoever waited so long is next; up to there the quickest is, which saves changes of thread."""
+"""A thread that has waited this long is next; before that any may be, which saves switches."""
 
 
 class _Waiter:
@@ -22,7 +22,7 @@ class _Waiter:
 
 
 class WriteQueue:
-    """Lets one thread of the process at a time write.
+    """Lets one thread of the process write at a time.
 
     A plain `threading.Lock` goes to whoever asks just when it falls, mostly the thread that had
     it: with 50 that write, some waited a second where the median was two milliseconds. First

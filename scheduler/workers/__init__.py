@@ -1,1 +1,1 @@
-"""Scorers that are not ours, each in a process of its own that can be killed."""
+"""Scorers of other distributions, each in its own process that can be killed."""

@@ -20,7 +20,7 @@ MAX_TEXT_BYTES = 65_536
 
 
 class Frame(IntEnum):
-    """What a message holds."""
+    """The kind of a message."""
 
     HELLO = 0  # worker: JSON, what the scorer says of itself
     ASK = 1  # server: pickled batch and pairs
@@ -29,7 +29,7 @@ class Frame(IntEnum):
 
 
 class BrokenFrameError(Exception):
-    """The other side does not keep to this."""
+    """The other side violates the protocol."""
 
 
 def send(link: socket.socket, kind: Frame, *parts: bytes | memoryview) -> None:
@@ -48,12 +48,12 @@ def send(link: socket.socket, kind: Frame, *parts: bytes | memoryview) -> None:
 def receive(
     link: socket.socket, *, max_bytes: int, until_s: float | None = None
 ) -> tuple[Frame, bytearray]:
-    """The next frame.
+    """Receive the next frame.
 
     Args:
         link: The connection.
         max_bytes: A longer one is refused, unread.
-        until_s: Of ``time.monotonic()``; None: wait for ever.
+        until_s: Of ``time.monotonic()``; None: no limit.
 
     Raises:
         TimeoutError: There was none in time.
@@ -71,7 +71,7 @@ def receive(
 
 
 def pickled(value: object) -> list[bytes | memoryview]:
-    """A value as parts of a frame; arrays are not copied (pickle protocol 5, PEP 574)."""
+    """Pickle a value as parts of a frame, without copying arrays (protocol 5, PEP 574)."""
     buffers: list[pickle.PickleBuffer] = []
     body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     raws = [buffer.raw() for buffer in buffers]
@@ -81,7 +81,7 @@ def pickled(value: object) -> list[bytes | memoryview]:
 
 
 def unpickled(data: bytearray) -> object:
-    """What `pickled` made. Only in a worker, of what its server sent."""
+    """Restore a value of `pickled`. Only for workers, which trust their server."""
     view = memoryview(data)
     (count,) = _COUNT.unpack_from(view)
     start = _COUNT.size * (count + 1)

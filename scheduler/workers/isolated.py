@@ -1,4 +1,4 @@
-"""The server's side: a scorer that lives elsewhere, and all of them together."""
+"""The server's side: one scorer in its own process, and the set of all of them."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ logger = logging.getLogger(__name__)
 Options = Mapping[str, str | int | float | bool]
 
 START_S = 30.0
-"""For an interpreter, NumPy and what the scorer imports, on a machine with its cores taken."""
+"""Maximum time for starting an interpreter with NumPy and the scorer on a busy machine."""
 
 MAX_BUDGET_S = 60.0
-"""Of one that was given no budget: the cycle waits meanwhile."""
+"""Time limit of a scorer without a budget; the cycle waits for it."""
 
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "PYTHONPATH", "OMP_NUM_THREADS", "TMPDIR")
-"""Of the environment: the server's settings, with its secrets, are no business of a scorer."""
+"""Environment variables that a scorer gets; it gets none of the server's settings and secrets."""
 
 
 class WorkerError(Exception):
-    """What a worker's scorer raised, or how the worker ended."""
+    """The scorer of a worker raised, or the worker ended."""
 
 
 class IsolatedScorer:
-    """A scorer in a process of its own. Safe to ask from several threads, one after another.
+    """A scorer in its own process. Thread-safe; calls are made one after another.
 
     A scorer that takes longer than its time budget is killed with its process, and started again
     behind the scenes: the time of the start counts against the next budget. What it answers is
@@ -56,7 +56,7 @@ class IsolatedScorer:
     """
 
     def __init__(self, name: str, source: str, options: Options) -> None:
-        """Starts it, and waits until it says what it is.
+        """Start the process, and wait for its greeting.
 
         Args:
             name: What policies call it.
@@ -110,7 +110,7 @@ class IsolatedScorer:
             self._lock.release()
 
     def close(self) -> None:
-        """Kill its process."""
+        """Kill the process."""
         link, process = self._link, self._process
         self._link = self._process = None
         if link is not None:
@@ -184,14 +184,14 @@ class IsolatedScorer:
 
 
 class Workers:
-    """All isolated scorers, one process each however often policies name them. Thread-safe."""
+    """All isolated scorers, one process each, even if several policies name one. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._scorers: dict[tuple[str, str, str], IsolatedScorer] = {}
 
     def scorer(self, name: str, source: str, options: Options) -> IsolatedScorer:
-        """The scorer, started if it was not yet.
+        """Return a scorer, and start it if it is not running.
 
         Raises:
             WorkerError: It can't be made, and why.
@@ -203,7 +203,7 @@ class Workers:
             return self._scorers[key]
 
     def close(self) -> None:
-        """Kill all of them."""
+        """Kill all processes."""
         with self._lock:
             scorers, self._scorers = self._scorers, {}
         for scorer in scorers.values():

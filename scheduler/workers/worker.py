@@ -1,4 +1,4 @@
-"""The worker's side: loads one scorer and answers for it until the server is gone.
+"""The worker's side: loads one scorer and answers calls until the server is gone.
 
 ``python -m edgeyard.scheduler.workers.worker FD SOURCE OPTIONS``: FD is its end of the connection,
 SOURCE ``module:attribute`` or ``/path/to/file.py:attribute``, OPTIONS JSON.
@@ -27,13 +27,13 @@ from edgeyard.scheduler.workers.frames import Frame, receive, send, unpickled
 
 _PR_SET_PDEATHSIG = 1
 _MAX_MEMORY_BYTES = 4 << 30
-"""Address space: room for a batch of 10,000 by 10,000 and a network, not for a whole machine."""
+"""Limit of the address space: enough for a batch of 10,000 by 10,000 and a network."""
 
 _MAX_ASK_BYTES = 2 << 30
 
 
 def main(words: list[str]) -> int:
-    """Serve; returns when the server closes the connection."""
+    """Serve until the server closes the connection."""
     fd, source, options = int(words[0]), words[1], json.loads(words[2])
     _limit()
     link = socket.socket(fileno=fd)
@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
 
 
 def load(source: str) -> Callable[..., Any]:
-    """What makes the scorer.
+    """Return the factory of the scorer.
 
     Raises:
         ImportError: There is no such module or file.
@@ -91,7 +91,7 @@ def _words(error: Exception) -> bytes:
 
 
 def _limit() -> None:
-    """End with the server, and take no more than is fair."""
+    """End together with the server, and limit memory."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,4 +1,4 @@
-"""Which board a job gets, and in plain words why it gets none yet."""
+"""Chooses a board for a job, or explains why there is none yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from edgeyard.scheduler.clusters.local.admission import LocalJob
 
 
 class BoardPool:
-    """The boards of this machine; immutable: what runs on them is an argument."""
+    """The boards of this machine. Immutable: running jobs are an argument."""
 
     def __init__(self, boards: Sequence[Board], datacenter: str) -> None:
         present = os.sched_getaffinity(0)
@@ -26,7 +26,7 @@ class BoardPool:
         }
 
     def choose(self, job: LocalJob, running: Mapping[str, str]) -> tuple[Board | None, str]:
-        """A board for the job, or None and why.
+        """Return a board for the job, or None and the reason.
 
         Attributes are those of the idle board: a busy one is not considered at all, as its device
         is not free in Nomad's eyes either, whatever its progress says.
@@ -44,7 +44,7 @@ class BoardPool:
         )
 
     def views(self, running: Mapping[str, str], progress: Mapping[str, float]) -> tuple[Board, ...]:
-        """The boards as they are now."""
+        """Return the present state of the boards."""
         return tuple(
             replace(
                 board,
@@ -69,7 +69,7 @@ class BoardPool:
 
 
 def _conflict(board: Board, other: Board) -> bool:
-    """Whether the two must not measure at the same time."""
+    """Return whether two boards must not measure at the same time."""
     if board.target_uid == other.target_uid:
         return False
     if other.target_uid in board.shares_with or board.target_uid in other.shares_with:
@@ -79,7 +79,7 @@ def _conflict(board: Board, other: Board) -> bool:
 
 
 def _checked(board: Board, present: set[int]) -> Board:
-    """Idle, and unhealthy where this machine lacks what the board is made of."""
+    """Return an idle board, unhealthy if this machine lacks the CPUs that it consists of."""
     idle = replace(board, busy=False, busy_reason="", progress=0.0)
     if board.local is None:
         return replace(idle, healthy=False, health_reason="is no slice of this machine")

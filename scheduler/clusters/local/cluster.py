@@ -1,4 +1,4 @@
-"""The embedded cluster: Nomad's door, this machine's boards, a child process a job."""
+"""The embedded cluster: the interface of Nomad, boards of this machine, a child process per job."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ HOST_ID = "embedded"
 DATACENTER = "dc1"
 
 KEPT_JOBS = 500
-"""Ended jobs whose state and logs are kept."""
+"""Number of ended jobs whose state and logs are retained."""
 
 LOG_CHUNK_BYTES = 256 * 1024
 
 PAST_START_S = 60.0
-"""A start that passed on its way here still counts; Nomad would never run an older one."""
+"""Maximum age of a start time on arrival; Nomad would never run an older one."""
 
 _TIMER_LOOK_S = 1.0  # of starts that are due: the clock may have been set
 _EVENT_LOOK_S = 0.25  # of listeners for their stop
@@ -55,7 +55,7 @@ _FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @dataclass(slots=True)
 class _Entry:
-    """A job that this cluster was given."""
+    """A registered job."""
 
     job: LocalJob
     state: JobState
@@ -67,8 +67,8 @@ class _Entry:
 class LocalCluster(Cluster, NodeSource):
     """Runs jobs on slices of this machine. Thread-safe.
 
-    It gets nothing but a job's text and secrets, as Nomad does. Jobs do not outlive it: their
-    processes die with the server, and a new one knows nothing of them but their logs.
+    Like Nomad, it receives only the text and the secrets of a job. Jobs do not outlive it: their
+    processes die with the server, and the next one finds only their logs.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class LocalCluster(Cluster, NodeSource):
         sandbox: str | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """``sandbox``: the mode of all boards' runs; None: as the boards say."""
+        """Use ``sandbox`` as the mode of all runs; None: the mode of each board."""
         self._sandbox = sandbox
         self._folder = data_dir / "alloc"
         self._datacenter = datacenter
@@ -112,7 +112,7 @@ class LocalCluster(Cluster, NodeSource):
                 raise ClusterUnreachable("the embedded cluster is closed")
             if job_id in self._jobs:
                 raise JobExists(job_id)
-            shutil.rmtree(self._folder / job_id, ignore_errors=True)  # of a former life
+            shutil.rmtree(self._folder / job_id, ignore_errors=True)  # of an earlier process
             self._jobs[job_id] = _Entry(
                 job=job,
                 state=JobState(job_id=job_id, run=JobRun.QUEUED),
@@ -153,7 +153,7 @@ class LocalCluster(Cluster, NodeSource):
                 data = file.read(LOG_CHUNK_BYTES)
         except FileNotFoundError:  # it has not started, or never did
             data = b""
-        # `ended` was looked at before the log: what the task wrote last can't be missed.
+        # `ended` was read before the log, so the last lines of the task are not missed.
         return LogChunk(
             data=data,
             next_offset=begin + len(data),
@@ -226,7 +226,7 @@ class LocalCluster(Cluster, NodeSource):
         return {} if report is None else {HOST_ID: report}
 
     def reload(self, boards: Sequence[Board]) -> None:
-        """Take another set of boards; what runs on one that is gone runs to its end."""
+        """Replace the boards; a run on a board that is gone continues to its end."""
         pool = BoardPool(boards, self._datacenter)
         with self._change:
             self._pool = pool
@@ -250,7 +250,7 @@ class LocalCluster(Cluster, NodeSource):
         return job
 
     def _place(self) -> None:
-        """Start what can start: higher priority first, then first come; holds the lock."""
+        """Start jobs that can start, by priority and arrival; the caller holds the lock."""
         waiting = [entry for entry in self._jobs.values() if self._waits(entry)]
         waiting.sort(key=lambda entry: -entry.job.priority)
         now = self._now()
@@ -296,7 +296,7 @@ class LocalCluster(Cluster, NodeSource):
         return sandbox if self._sandbox is None else replace(sandbox, mode=self._sandbox)
 
     def _run(self, entry: _Entry, task: Task, target_uid: str) -> None:
-        """The life of one task, on a thread of its own."""
+        """Run one task, on its own thread."""
 
         def started() -> None:
             with self._change:
@@ -344,7 +344,7 @@ class LocalCluster(Cluster, NodeSource):
                 stopped=ending.stopped,
             ),
         )
-        self._forget_the_oldest()
+        self._remove_oldest()
 
     def _note(self, entry: _Entry, state: JobState) -> None:
         if state != entry.state:
@@ -355,19 +355,19 @@ class LocalCluster(Cluster, NodeSource):
         for listener in self._listeners:
             try:
                 listener.put_nowait(job_id)
-            except queue.Full:  # it has to look at everything anyway
+            except queue.Full:  # it has to refresh everything anyway
                 with listener.mutex:
                     listener.queue.clear()
                     listener.queue.append("")
 
-    def _forget_the_oldest(self) -> None:
+    def _remove_oldest(self) -> None:
         ended = [job_id for job_id, entry in self._jobs.items() if entry.state.run is JobRun.ENDED]
         for job_id in ended[: max(0, len(ended) - self._kept_jobs)]:
             del self._jobs[job_id]
             shutil.rmtree(self._folder / job_id, ignore_errors=True)
 
     def _start_due(self) -> None:
-        """The timer's thread: starts that were left to the cluster."""
+        """Start jobs whose start time has come; runs on the timer's thread."""
         warm_up()  # here, so that the first dispatch finds the parser ready
         with self._change:
             while not self._closed:
@@ -387,7 +387,7 @@ class LocalCluster(Cluster, NodeSource):
                     self._change.wait(_TIMER_LOOK_S)
 
     def _sweep(self) -> None:
-        """Clear up after a former life: nothing of it runs, its newest logs stay."""
+        """Clean up after an earlier process: end its tasks, and retain its newest logs."""
         folders = [path for path in self._folder.iterdir() if path.is_dir()]
         alive = [alloc_file(folder) for folder in folders]
         end_orphans(frozenset(path.read_text() for path in alive if path.exists()))

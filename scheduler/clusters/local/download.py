@@ -1,4 +1,4 @@
-"""Artifacts: from their URL into the task's folder, checked and bounded."""
+"""Downloads artifacts into the task's folder, within limits, and verifies them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 
 TIMEOUT = httpx.Timeout(10.0)  # seconds of silence; the server is this machine's own
 WAITS_S = (0.2, 1.0)
-"""Between tries: a server that restarts its listener is back within a second."""
+"""Pauses between tries: a server that restarts its listener is back within a second."""
 
 _CHUNK_BYTES = 1 << 20
 
 
 class DownloadFailed(Exception):
-    """An artifact did not arrive; ``failure`` says whose matter that is."""
+    """An artifact could not be downloaded; ``failure`` states the cause."""
 
     def __init__(self, category: FailureCategory, sentence: str) -> None:
         self.failure = Failure(category=category, sentence=sentence)
@@ -55,7 +55,7 @@ class Downloader:
                 size = self._once(download, path, limit_bytes, stopping)
                 failpoint("artifact:after")
                 return size
-            except (httpx.TransportError, _TryAgain) as error:
+            except (httpx.TransportError, _TransientError) as error:
                 if wait_s is None or stopping.wait(wait_s):
                     raise _failed(download, str(error) or type(error).__name__) from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -63,7 +63,7 @@ class Downloader:
         raise AssertionError  # the last round returned or raised
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self._client.close()
 
     def _once(
@@ -77,7 +77,7 @@ class Downloader:
             path.open("wb") as file,
         ):
             if response.status_code >= 500:
-                raise _TryAgain(f"the server answered {response.status_code}")
+                raise _TransientError(f"the server answered {response.status_code}")
             if response.status_code != 200:
                 raise _failed(download, f"the server answered {response.status_code}")
             for chunk in response.iter_raw(_CHUNK_BYTES):
@@ -100,8 +100,8 @@ class Downloader:
         return size
 
 
-class _TryAgain(Exception):
-    """An answer that may be another one soon."""
+class _TransientError(Exception):
+    """An error after which a retry may succeed."""
 
 
 def _failed(download: Download, reason: str) -> DownloadFailed:

@@ -1,4 +1,4 @@
-"""How busy this machine is, by what its kernel says."""
+"""How busy this machine is, as its kernel reports."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MachineLoad:
         return LoadReport(load=HostLoad(cpu=cpu, memory=memory), at=self._at)
 
     def _cpu_ticks(self) -> tuple[int, int] | None:
-        """Those in which the CPUs were not idle, and all."""
+        """Return busy and total CPU time."""
         busy = total = 0
         names = {f"cpu{number}" for number in os.sched_getaffinity(0)}
         try:

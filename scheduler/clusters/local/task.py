@@ -1,4 +1,4 @@
-"""One job's task: its folder, its files, its process, and what its end means."""
+"""The task of one job: its folder, files and process, and why it ended."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from edgeyard.scheduler.clusters.local.shim import EXIT_NO_COMMAND
 from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 
 LOG_LIMIT_BYTES = 64 << 20
-"""A task that writes more is ended: its log must not fill the server's disk."""
+"""A task that writes more is ended, so that its log does not fill the server's disk."""
 
 LOG_LOOK_S = 5.0
-"""How often the logs' sizes are looked at; nothing else wakes up while a task measures."""
+"""Time between two checks of the logs' sizes; nothing else wakes up while a task measures."""
 
 _SHIM = Path(__file__).with_name("shim.py")
 _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.-]+)\}")
@@ -40,7 +40,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a task ended: well, stopped as asked, or with a failure."""
+    """How a task ended: with success, stopped by Edgeyard, or with a failure."""
 
     failure: Failure | None = None
     stopped: bool = False
@@ -80,13 +80,13 @@ class Task:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     def stop(self) -> None:
-        """End it soon; any thread, any number of times."""
+        """End the task soon. Any thread, any number of times."""
         self._stopping.set()
         with contextlib.suppress(OSError):  # it is over already
             os.eventfd_write(self._wake, 1)
 
     def run(self, started: Callable[[], None]) -> Ending:
-        """Everything from the downloads to the end of the process group.
+        """Run the task, from the downloads to the end of its process group.
 
         Args:
             started: Called when the process is there.
@@ -105,7 +105,7 @@ class Task:
             clean(self._folder)
 
     def close(self) -> None:
-        """Free its descriptor; after `run`, when nobody can call `stop` any more."""
+        """Free its descriptor, after `run` has returned and `stop` is not called any more."""
         os.close(self._wake)
 
     def _prepare(self) -> None:
@@ -172,7 +172,7 @@ class Task:
             )
 
     def _environment(self) -> dict[str, str]:
-        """The task's, and nothing of the server's own."""
+        """Return the environment of the task, without the server's own."""
         folder = self._folder
         env = {
             "PATH": _PATH,
@@ -218,7 +218,7 @@ class Task:
         )
 
     def _wait(self, pid: int, pidfd: int) -> Failure | None:
-        """Until the process is dead; a failure when its log overflowed."""
+        """Wait until the process has ended; return a failure if its log became too large."""
         poll = select.poll()
         poll.register(pidfd, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
@@ -249,17 +249,17 @@ class Task:
 
 
 def alloc_file(folder: Path) -> Path:
-    """Holds the allocation's id while the task may live."""
+    """Return the file that holds the allocation's id while the task may live."""
     return folder / "alloc_id"
 
 
 def log_file(folder: Path, stream: str) -> Path:
-    """Where a stream of the task goes."""
+    """Return the log file of a stream of the task."""
     return folder / f"{stream}.log"
 
 
 def progress_file(folder: Path) -> Path:
-    """Where the task writes its progress: one number, 0-100."""
+    """Return the file to which the task writes its progress: one number, 0-100."""
     return folder / "progress"
 
 
@@ -272,7 +272,7 @@ def read_progress(folder: Path) -> float:
 
 
 def clean(folder: Path) -> None:
-    """Remove all but the logs."""
+    """Remove everything except the logs."""
     for name in ("local", "secrets", "tmp"):
         shutil.rmtree(folder / name, ignore_errors=True)
     for path in folder.iterdir() if folder.is_dir() else ():
@@ -282,7 +282,7 @@ def clean(folder: Path) -> None:
 
 
 def end_orphans(alloc_ids: frozenset[str]) -> None:
-    """Kill what is left of allocations whose server is gone.
+    """Kill the processes of allocations whose server has died.
 
     Tasks die with their server, but what they started in sessions of its own may not have.
     """
@@ -296,7 +296,7 @@ def end_orphans(alloc_ids: frozenset[str]) -> None:
 
 
 def _interpolated(text: str, values: Mapping[str, str]) -> str:
-    """As Nomad's client does it: what has no value stays as it is."""
+    """Substitute as Nomad's client does: references without a value stay as they are."""
     return _REFERENCE.sub(lambda match: values.get(match.group(1), match.group()), text)
 
 
@@ -306,7 +306,7 @@ def _signal_group(pid: int, number: int) -> None:
 
 
 def _kernel_kills() -> int:
-    """How often the kernel has killed for want of memory since boot."""
+    """Return how often the kernel has killed a process for lack of memory since boot."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path("/proc/vmstat").read_text().splitlines():
             if line.startswith("oom_kill "):
