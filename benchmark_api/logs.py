@@ -17,7 +17,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line."""
-        told: dict[str, object] = {
+        entry: dict[str, object] = {
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -25,8 +25,8 @@ class JsonLines(logging.Formatter):
             **{key: _short(value) for key, value in extras(record).items()},
         }
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(told, default=str)
+            entry["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
 
 
 class TextLines(logging.Formatter):
@@ -50,7 +50,7 @@ def configure(level: str, form: str) -> None:
     # They tell every job and every request at INFO: not what one tells a colleague.
     for name in ("httpx", "httpcore", "alembic", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    # It warns of every broken form, which its sender is told: anybody could fill the log.
+    # It warns of every broken form, which its sender gets as the answer: anyone could fill the log.
     logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 

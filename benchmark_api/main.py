@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 EXIT_CONFIG = 2
 _GRACE_S = 5
-"""For requests under way and streams when the server is told to stop."""
+"""For requests under way and streams when the server is stopped."""
 
 _BACKLOG = 2048
 """Connections that the kernel holds until they are accepted; later ones try again in seconds."""
@@ -58,7 +58,7 @@ def serve(
     Prints one line with the URL to stdout when requests are answered and jobs are placed.
 
     Returns:
-        Exit status: 0 after a clean stop, 2 when a setting or a file is wrong (told on stderr).
+        Exit status: 0 after a clean stop, 2 when a setting or a file is wrong (reported on stderr).
     """
 
     def load() -> Settings:

@@ -112,7 +112,7 @@ class RequestMiddleware:
 
 def _log_level(status: int) -> int:
     """Return how serious an answer is for an operator, who can mend only what broke here."""
-    if status == 501:  # what is not built, which the client is told
+    if status == 501:  # not built, as the answer states
         return logging.INFO
     if status == 507:  # a quota, or a disk that somebody has to make room on
         return logging.WARNING

@@ -388,7 +388,7 @@ class Settings(BaseSettings):
         le=30 * 86400,
         description="How long the board that a benchmark names may be offline, unhealthy or "
         "drained, or busy past the benchmark's start_time, before its if_unavailable applies: "
-        "another board that fits may run it, or its owner is told; s.",
+        "another board that fits may run it, or the event benchmark.unavailable is recorded; s.",
     )
     start_grace_s: Seconds = Field(
         300.0,

@@ -1,4 +1,4 @@
-"""Users' webhooks, and what is still to be told to them."""
+"""Users' webhooks, and pending deliveries."""
 
 import sqlalchemy as sa
 from alembic import op
