@@ -1,0 +1,126 @@
+"""The words of the glossary are the ones used: in names, messages and pages of the product."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCT = (
+    *("scheduler", "benchmark_api", "devices", "plugins", "templates", "testbed", "deploy"),
+    *("docs", "src/edgeyard/errors.py", "README.md", "CONTRIBUTING.md", "SECURITY.md"),
+)
+GENERATED = ("docs/reference/openapi.json",)
+
+MAX_TOLD = 170
+"""Uses of told, foretold and their forms in the whole product."""
+MAX_OTHER = 40
+"""Uses of all words of the glossary's column "not" together, without those of `TOLD`."""
+
+TOLD = ("told", "foretold", "foretell", "foretells", "foretelling", "foreteller")
+PARTICIPLES = (
+    *("Asked", "Chosen", "Decided", "Explained", "Rolled", "Shown", "Told", "Kept", "Found"),
+    *("Seen", "Taken", "Given", "Made", "Held", "Known", "Counted", "Granted", "Looked"),
+    *("Telling", "Keeping", "Bearing", "Waiting", "Asking"),
+)
+BOUNDS = re.compile(r"^_*(most|least|fewest|longest|widest)(_|$)", re.IGNORECASE)
+ALLOWED_NAMES = frozenset({"least_loaded"})
+"""The name of a load-balancing rule, which is the field's own."""
+
+
+def product() -> Iterator[tuple[str, str]]:
+    """Names and contents of the product's text files."""
+    listed = subprocess.run(
+        ["git", "ls-files", *PRODUCT], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    for name in listed.stdout.split():
+        path = ROOT / name
+        if name in GENERATED or path.is_symlink() or path.suffix in (".sum", ".mod"):
+            continue
+        try:
+            yield name, path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue
+
+
+TEXTS = dict(product())
+TREES = {name: ast.parse(text) for name, text in TEXTS.items() if name.endswith(".py")}
+
+
+def table() -> Iterator[tuple[str, str]]:
+    """Terms and the words that are not used for them."""
+    for line in TEXTS["docs/glossary.md"].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and cells[0] not in ("term", "---"):
+            yield cells[0], cells[2]
+
+
+OTHER = tuple(
+    word for _, words in table() for word in words.split(", ") if word and word not in TOLD
+)
+
+
+def uses(words: tuple[str, ...]) -> list[str]:
+    """Each use of one of these words, with its file and line."""
+    pattern = re.compile(rf"\b({'|'.join(words)})\b", re.IGNORECASE)
+    glossary = "docs/glossary.md"  # lists the words that are not used
+    return [
+        f"{name}:{text.count(chr(10), 0, found.start()) + 1}: {found[0]}"
+        for name, text in TEXTS.items()
+        if name != glossary
+        for found in pattern.finditer(text)
+    ]
+
+
+@pytest.mark.parametrize(("words", "limit"), [(TOLD, MAX_TOLD), (OTHER, MAX_OTHER)])
+def test_other_words_than_the_glossary_s_are_rare(words: tuple[str, ...], limit: int) -> None:
+    found = uses(words)
+    assert len(found) <= limit, "\n".join([f"{len(found)} uses, {limit} allowed:", *found])
+
+
+def names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Names that a module defines: constants, fields, parameters, variables."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
+
+
+def test_bounds_are_named_min_and_max() -> None:
+    wrong = [
+        f"{module}:{line}: {name}"
+        for module, tree in TREES.items()
+        for name, line in names(tree)
+        if BOUNDS.match(name) and name not in ALLOWED_NAMES and (name.isupper() or "_" in name)
+    ]
+    keys = [
+        f"{name}: {key}"
+        for name, text in TEXTS.items()
+        if name.endswith(".toml")
+        for key in re.findall(r"^(\w+) *=", text, re.MULTILINE)
+        if BOUNDS.match(key)
+    ]
+    assert wrong + keys == []
+
+
+def test_classes_are_nouns() -> None:
+    wrong = [
+        f"{module}:{node.lineno}: {node.name}"
+        for module, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and node.name in PARTICIPLES
+    ]
+    assert wrong == []
+
+
+def test_the_glossary_is_linked_and_lists_no_term_twice() -> None:
+    assert "(docs/glossary.md)" in TEXTS["README.md"]
+    terms = [term for row, _ in table() for term in row.split(", ")]
+    assert len(terms) > 40
+    assert [term for term in set(terms) if terms.count(term) > 1] == []
