@@ -260,8 +260,10 @@ def build(settings: Settings, port: int) -> System:
                 files=files,
                 clock=clock,
                 observe=metrics.observe,
-                sweep=partial(collect_garbage, its_store, files, clock, retention(settings)),
-                keep_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
+                collect_garbage=partial(
+                    collect_garbage, its_store, files, clock, retention(settings)
+                ),
+                save_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
                 file_limits=file_limits,
                 limits=limits,
                 dispatch_threads=settings.dispatch_threads,

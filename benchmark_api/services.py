@@ -88,7 +88,7 @@ class EngineQueries(Protocol):
         """What a dry run answers; changes nothing."""
         ...
 
-    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+    def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
         """Of a benchmark about to be submitted; None where that can't be told, or not quickly.
 
         Args:

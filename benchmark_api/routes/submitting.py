@@ -381,7 +381,7 @@ def _forecast(
             return FileFinder(uow, caller, services).files_of(asked, kept)
 
     candidate = Candidate((asked.description, tuple(kept)), find)
-    return views.forecast(services, services.engine.foretell(candidate, caller.user_id))
+    return views.forecast(services, services.engine.forecast_submission(candidate, caller.user_id))
 
 
 def _would(asked: CheckedRequest, caller: Caller, services: Services) -> shapes.DryRun:

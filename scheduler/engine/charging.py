@@ -165,7 +165,7 @@ def set_credits(
     before = uow.credits.balance(user_id, for_update=True)
     after = replace(before, credits=None if credits is None else _exact(credits))
     uow.credits.save_balance(after)
-    _tell(uow, user_id, before, after, now, by)
+    _log_change(uow, user_id, before, after, now, by)
     return after
 
 
@@ -182,11 +182,11 @@ def add_credits(uow: UnitOfWork, user_id: str, more: float, now: datetime, by: s
         raise Conflict(f"{user_id} has {before.credits:g} credits: it can't lose {-more:g}")
     after = replace(before, credits=_exact(before.credits + more))
     uow.credits.save_balance(after)
-    _tell(uow, user_id, before, after, now, by)
+    _log_change(uow, user_id, before, after, now, by)
     return after
 
 
-def _tell(
+def _log_change(
     uow: UnitOfWork, user_id: str, before: Balance, after: Balance, now: datetime, by: str
 ) -> None:
     data = {"user_id": user_id, "before": before.credits, "credits": after.credits, "by": by}

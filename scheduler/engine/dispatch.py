@@ -359,7 +359,7 @@ class Dispatcher:
         self._store.transact(refuse)
 
     def _note(self, called: Sequence[_Called]) -> None:
-        """Say what became of the calls, unless their tasks have told more already."""
+        """Store the outcomes of calls, unless their tasks have reported more already."""
         moved: list[tuple[_Call, AttemptState]] = []
         for each in called:
             if isinstance(each.outcome, AttemptState):
@@ -415,11 +415,12 @@ def spec_of(
     asked = benchmark.description
     config = asked.odt_config
 
-    def told(file: BenchmarkFile) -> dict[str, object]:
+    def file_data(file: BenchmarkFile) -> dict[str, object]:
         return {"filename": file.name, "sha256": file.sha256, "size_bytes": file.size_bytes}
 
     by_role = {
-        role: [told(file) for file in benchmark.files if file.role is role] for role in FileRole
+        role: [file_data(file) for file in benchmark.files if file.role is role]
+        for role in FileRole
     }
     short = attempt.job_id.removeprefix("benchmark-")
     return {

@@ -116,9 +116,9 @@ class ElectedEngine:
         """As `Engine.preview`."""
         return self._engine.preview(description, files, user_id)
 
-    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """As `Engine.foretell`."""
-        return self._engine.foretell(candidate, user_id)
+    def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """As `Engine.forecast_submission`."""
+        return self._engine.forecast_submission(candidate, user_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
         """As `Engine.explanation`."""

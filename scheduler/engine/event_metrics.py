@@ -1,4 +1,4 @@
-"""Figures of what happened, read off the event log: one place instead of a counter at each move."""
+"""Metrics of what happened, read off the event log: one place instead of a counter at each move."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class EventMetrics:
             self._seen = uow.log.last_seq()
 
     def catch_up(self) -> None:
-        """Tell the figures of all events that are new."""
+        """Report the metrics of all events that are new."""
         while True:
             with self._store.read() as uow:
                 events = uow.log.events(after=self._seen, limit=_BATCH)
             for event in events:
-                self._tell(event)
+                self._observe_event(event)
                 self._seen = event.seq
             if len(events) < _BATCH:
                 return
 
-    def _tell(self, event: Event) -> None:
+    def _observe_event(self, event: Event) -> None:
         data = event.data
         if event.kind == "attempt.state" and isinstance(data.get("run_s"), float):
             labels = {"family": str(data.get("family")), "engine": str(data.get("engine"))}

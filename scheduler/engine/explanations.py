@@ -1,4 +1,4 @@
-"""What recorded cycles tell when somebody asks: of a benchmark, and of a shadow policy."""
+"""Answers questions from recorded cycles: about a benchmark, and about a shadow policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import policy_of, result_of
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
 from edgeyard.scheduler.engine.plugin_lock import with_lock, with_max_wait
-from edgeyard.scheduler.engine.replay import Compared, beside
+from edgeyard.scheduler.engine.replay import Compared, compare_with_shadow
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import Explanation
@@ -22,10 +22,10 @@ from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.ports import Clock, Store
 from edgeyard.scheduler.prediction.calibration import IntervalScale
 
-CHANGES_S = 0.8
-"""Time for what would change a decision: the whole answer is to be there within a second."""
+MAX_CHANGES_S = 0.8
+"""Longest search for what would change a decision: the answer is to be there within a second."""
 
-_LOOKED_AT = 8
+_MAX_CYCLES = 8
 """Newest cycles that are looked through: policies of single benchmarks have cycles of their own."""
 
 
@@ -44,7 +44,7 @@ class Explanations:
         Args:
             store: Has the records.
             registry: Of the plugins.
-            clock: Tells what has passed.
+            clock: Bounds the time of `changes`.
             latest: Gives the outcome of the last cycle, also of one that was not recorded.
         """
         self._store = store
@@ -78,7 +78,7 @@ class Explanations:
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[tuple[int, Compared]]:
-        """What shadows decided beside the cycles decided within [since, until), newest first.
+        """Return what shadow policies decided in the cycles of [since, until), newest first.
 
         Raises:
             ConfigError: A plugin of a recorded policy is no longer installed.
@@ -93,7 +93,7 @@ class Explanations:
                     record, shadow = uow.cycles.get(head.shadow_of), uow.cycles.get(head.seq)
                 except NotFound:  # dropped by age meanwhile
                     continue
-            compared = beside(record, shadow, self._registry)
+            compared = compare_with_shadow(record, shadow, self._registry)
             found.append((head.shadow_of, replace(compared, policy=shadow.policy)))
         return found
 
@@ -120,7 +120,7 @@ class Explanations:
             ConfigError: A plugin of the cycle's policy is no longer installed.
             Unavailable: Another decision used a plugin for too long.
         """
-        until_s = self._clock.monotonic_s() + CHANGES_S
+        until_s = self._clock.monotonic_s() + MAX_CHANGES_S
         with self._store.read() as uow:
             since = uow.cycles.explaining_cycle(benchmark_id)
             if uow.benchmarks.get(benchmark_id).status is not Status.PENDING:
@@ -128,7 +128,7 @@ class Explanations:
         then = self._waiting_in(benchmark_id, since)
         if then is None:
             return None
-        then = replace(then, plugins=with_max_wait(then.plugins, CHANGES_S))
+        then = replace(then, plugins=with_max_wait(then.plugins, MAX_CHANGES_S))
         return what_would_change(
             then,
             benchmark_id,
@@ -145,7 +145,7 @@ class Explanations:
         if latest is not None and _waits(latest.decided, benchmark_id):
             return latest.decided
         with self._store.read() as uow:
-            heads = uow.cycles.newest(since=since, limit=_LOOKED_AT)
+            heads = uow.cycles.newest(since=since, limit=_MAX_CYCLES)
         for seq in dict.fromkeys([*(head.seq for head in heads), since]):
             with self._lock:
                 decided = self._result(seq).decided

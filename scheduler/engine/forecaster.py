@@ -1,4 +1,4 @@
-"""Keeps a forecast of the whole lab, and tells how good its forecasts turned out to be."""
+"""Keeps a forecast of the whole lab, and measures how accurate its forecasts were."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ class Forecaster:
         live |= {each.benchmark_id for each in decided.holders}
         for benchmark_id, forecast in found.items():
             self._first.setdefault(benchmark_id, (forecast, self.interval_scale))
-        self._look_back(live)
+        self._compare_ended(live)
         return took_s
 
     def of(self, benchmark_id: str) -> Forecast | None:
         """The newest of a benchmark; None where there is none."""
         return self.latest.by_id.get(benchmark_id)
 
-    def _look_back(self, live: set[str]) -> None:
-        """Compare those that ended with what was first told of them."""
+    def _compare_ended(self, live: set[str]) -> None:
+        """Compare benchmarks that ended with their first forecasts."""
         gone = [benchmark_id for benchmark_id in self._first if benchmark_id not in live]
         if not gone:
             return
@@ -85,7 +85,7 @@ class Forecaster:
             if benchmark.started_at is not None:
                 self._learn(forecast, interval_scale, benchmark.started_at)
             if benchmark.status is Status.COMPLETED:
-                self._tell(forecast, benchmark.ended_at)
+                self._observe_accuracy(forecast, benchmark.ended_at)
         self.interval_scale = interval_scale_of(self._scores)
         known = {benchmark.benchmark_id for benchmark in ended}
         for benchmark_id in gone:
@@ -93,17 +93,17 @@ class Forecaster:
                 del self._first[benchmark_id]
 
     def _learn(
-        self, told: Forecast, interval_scale: IntervalScale | None, started_at: datetime
+        self, forecast: Forecast, interval_scale: IntervalScale | None, started_at: datetime
     ) -> None:
         """From one that waited and started; bounds of unknown kinds teach nothing."""
-        found = nonconformity_score(told, started_at, interval_scale)
-        if told.grounded and told.place is not None and found is not None:
+        found = nonconformity_score(forecast, started_at, interval_scale)
+        if forecast.grounded and forecast.place is not None and found is not None:
             self._scores.append(found)
 
-    def _tell(self, told: Forecast, ended_at: datetime) -> None:
-        self._held.append(told.finish_low <= ended_at <= told.finish_high)
+    def _observe_accuracy(self, forecast: Forecast, ended_at: datetime) -> None:
+        self._held.append(forecast.finish_low <= ended_at <= forecast.finish_high)
         self.coverage = Coverage(held=sum(self._held), ended=len(self._held))
-        error_s = abs((ended_at - told.finish).total_seconds())
+        error_s = abs((ended_at - forecast.finish).total_seconds())
         self._observe("eta_error_seconds", error_s, {})
         share = self.coverage.held / self.coverage.ended
         self._observe("eta_interval_coverage_ratio", share, {})

@@ -403,10 +403,10 @@ def _fire(uow: UnitOfWork, schedule: CronSchedule, now: datetime) -> Benchmark |
     if owner.disabled:
         return None
     kept = schedule.description
-    files, told = kept["files"], kept["description"]
+    files, description = kept["files"], kept["description"]
     assert isinstance(files, list)
-    assert isinstance(told, Mapping)
-    asked = description_from_json(told)
+    assert isinstance(description, Mapping)
+    asked = description_from_json(description)
     budget = asked.user_budget
     if budget is not None and owner.max_budget is not None:
         budget = min(budget, owner.max_budget)

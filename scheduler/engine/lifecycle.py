@@ -134,7 +134,7 @@ def cancel(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchm
 def expire(
     uow: UnitOfWork, benchmark_id: str, now: datetime, why: str, *, deadline: bool
 ) -> Benchmark:
-    """End a benchmark whose deadline (else: queue time-out) has passed.
+    """End a benchmark whose deadline or queue time-out has passed.
 
     A queue time-out counts until the task starts.
 
@@ -150,7 +150,7 @@ def expire(
         replace(benchmark, failure=failure),
         Status.EXPIRED,
         now,
-        {**_told(failure), "deadline_missed": deadline},
+        {**_failure_data(failure), "deadline_missed": deadline},
     )
 
 
@@ -161,7 +161,9 @@ def fail(uow: UnitOfWork, benchmark_id: str, failure: Failure, now: datetime) ->
         Conflict: It is at its end.
     """
     benchmark = _live(uow, benchmark_id, "failed")
-    return _move(uow, replace(benchmark, failure=failure), Status.FAILED, now, _told(failure))
+    return _move(
+        uow, replace(benchmark, failure=failure), Status.FAILED, now, _failure_data(failure)
+    )
 
 
 def hold(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str, held: bool) -> Benchmark:
@@ -208,20 +210,20 @@ def prioritise(
 
 def wait(
     uow: UnitOfWork,
-    told: Sequence[tuple[Benchmark, WaitReason, int]],
+    reasons: Sequence[tuple[Benchmark, WaitReason, int]],
     now: datetime,
 ) -> Sequence[Benchmark]:
-    """Note why benchmarks wait, and their priorities.
+    """Store why benchmarks wait, and their priorities.
 
     A new reason code is an event, a new sentence is not.
 
     Returns:
-        As they are now. Who changed meanwhile is left out.
+        The benchmarks as they are now, without those that changed meanwhile.
     """
-    unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _, _ in told])
+    unchanged = uow.benchmarks.unchanged([benchmark for benchmark, _, _ in reasons])
     news = [
         (benchmark, waiting, priority)
-        for benchmark, waiting, priority in told
+        for benchmark, waiting, priority in reasons
         if benchmark.benchmark_id in unchanged
         and (benchmark.waiting, benchmark.priority) != (waiting, priority)
     ]
@@ -238,7 +240,7 @@ def wait(
     saved_by_id = {benchmark.benchmark_id: benchmark for benchmark in saved}
     return [
         saved_by_id.get(benchmark.benchmark_id, benchmark)
-        for benchmark, _, _ in told
+        for benchmark, _, _ in reasons
         if benchmark.benchmark_id in unchanged
     ]
 
@@ -246,10 +248,10 @@ def wait(
 def unavailable(
     uow: UnitOfWork, benchmark: Benchmark, waiting: WaitReason, now: datetime
 ) -> Benchmark:
-    """The board that it is pinned to can't be had, and the grace time is over.
+    """Act on the end of the grace time of a pinned benchmark.
 
-    As its ``if_unavailable`` says, it loses its pin (``benchmark.unpinned``), or its owner is told
-    once for each reason (``benchmark.unavailable``).
+    As its ``if_unavailable`` says, it loses its pin (``benchmark.unpinned``), or an event is
+    recorded once for each reason (``benchmark.unavailable``).
 
     Raises:
         Conflict: It changed meanwhile.
@@ -264,10 +266,10 @@ def unavailable(
         benchmark = uow.benchmarks.save(replace(benchmark, unpinned=True))
         _log(uow, benchmark, now, "benchmark.unpinned", data)
         return benchmark
-    told = uow.log.events(after=0, limit=_MANY_EVENTS, benchmark_id=benchmark.benchmark_id)
+    events = uow.log.events(after=0, limit=_MANY_EVENTS, benchmark_id=benchmark.benchmark_id)
     if not any(
         event.kind == "benchmark.unavailable" and event.data.get("reason") == data["reason"]
-        for event in told
+        for event in events
     ):
         _log(uow, benchmark, now, "benchmark.unavailable", data)
     return benchmark
@@ -280,7 +282,7 @@ def prepare(
     *,
     max_run_s: float = DEFAULT_MAX_RUN_S,
 ) -> Sequence[tuple[Benchmark, Attempt]]:
-    """Commit to dispatches: each benchmark is scheduled, its attempt prepared and paid ahead.
+    """Prepare attempts: each benchmark is scheduled, and its credits are reserved.
 
     Left out is who changed meanwhile (cancelled, say), whom its user's account can't bear, and
     whose attempt can't be stored; the others are prepared all the same.
@@ -308,7 +310,7 @@ def prepare(
     saved = uow.benchmarks.save_all(scheduled, Status.PENDING)
     prepared = list(zip(saved, added, strict=True))
     for benchmark, attempt in prepared:
-        _tell_prepared(uow, benchmark, attempt, now)
+        _log_prepared(uow, benchmark, attempt, now)
     return prepared
 
 
@@ -326,17 +328,17 @@ def _scheduled(benchmark: Benchmark, attempt: Attempt) -> Benchmark:
     )
 
 
-def _tell_prepared(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> None:
-    told = {"attempt": attempt.number, "target_uid": attempt.target_uid}
-    _tell_move(uow, benchmark, Status.PENDING, now, told)
+def _log_prepared(uow: UnitOfWork, benchmark: Benchmark, attempt: Attempt, now: datetime) -> None:
+    data = {"attempt": attempt.number, "target_uid": attempt.target_uid}
+    _log_move(uow, benchmark, Status.PENDING, now, data)
     _attempt_event(uow, benchmark, attempt, now)
     pinned = benchmark.description.target_uid
     if pinned is not None and attempt.target_uid not in (pinned, None):
-        _log(uow, benchmark, now, "benchmark.rescheduled", {**told, "from": pinned})
+        _log(uow, benchmark, now, "benchmark.rescheduled", {**data, "from": pinned})
 
 
 def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: str) -> Benchmark:
-    """Have a running benchmark stopped by an operator's word, whatever its priority.
+    """Stop a running benchmark for an operator, whatever its priority.
 
     It goes back into the queue, its age kept and no retry used up, when its task has ended.
 
@@ -353,14 +355,18 @@ def preempt_by_operator(uow: UnitOfWork, benchmark_id: str, now: datetime, by: s
         raise Conflict(f"{benchmark_id} is about to end: there is nothing to preempt")
     why = Failure(category=FailureCategory.PREEMPTED, sentence="stopped by an operator")
     uow.attempts.save(replace(attempt, stopping=why, counts=False))
-    told: dict[str, object] = {"by": by, "target_uid": attempt.target_uid}
-    told["progress"] = attempt.progress
-    _log(uow, benchmark, now, "benchmark.preempted", {"attempt": attempt.number, **told})
+    data = {
+        "attempt": attempt.number,
+        "by": by,
+        "target_uid": attempt.target_uid,
+        "progress": attempt.progress,
+    }
+    _log(uow, benchmark, now, "benchmark.preempted", data)
     return benchmark
 
 
 def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
-    """Have a running attempt stopped for a more urgent benchmark.
+    """Stop a running attempt for a more urgent benchmark.
 
     It goes back into the queue, its age kept and no retry used up, when its task has ended.
 
@@ -390,18 +396,18 @@ def preempt(uow: UnitOfWork, preemption: Preemption, now: datetime) -> Attempt:
         f"{preemption.priority}, its own was {preemption.victim_priority}",
     )
     saved = uow.attempts.save(replace(attempt, stopping=why, counts=False))
-    told: dict[str, object] = {
+    data: dict[str, object] = {
         "target_uid": preemption.target_uid,
         "priority": preemption.priority,
         "victim_priority": preemption.victim_priority,
         "progress": attempt.progress,
     }
-    # Of others' benchmarks nobody learns the name.
+    # Nobody learns the names of others' benchmarks.
     same = urgent.user_id == victim.user_id
     by = {"by": urgent.benchmark_id} if same else {}
-    _log(uow, victim, now, "benchmark.preempted", {"attempt": attempt.number, **told, **by})
+    _log(uow, victim, now, "benchmark.preempted", {"attempt": attempt.number, **data, **by})
     whom = {"victim": victim.benchmark_id} if same else {}
-    _log(uow, urgent, now, "benchmark.preempts", {**told, **whom})
+    _log(uow, urgent, now, "benchmark.preempts", {**data, **whom})
     return saved
 
 
@@ -438,15 +444,15 @@ def to_state(uow: UnitOfWork, attempt: Attempt, state: AttemptState, now: dateti
     return saved
 
 
-def blocked(uow: UnitOfWork, told: Sequence[tuple[Benchmark, Attempt, str]], now: datetime) -> None:
-    """The cluster has their jobs and does not start them: owners are told what the cluster says."""
+def blocked(uow: UnitOfWork, jobs: Sequence[tuple[Benchmark, Attempt, str]], now: datetime) -> None:
+    """Store why the cluster does not start jobs that it has, in its own words."""
     waiting = [
         (
             benchmark,
             waiting_reasons.not_started(why),
             attempt.priority,
         )
-        for benchmark, attempt, why in told
+        for benchmark, attempt, why in jobs
         if benchmark.status is Status.SCHEDULED
     ]
     wait(uow, waiting, now)
@@ -467,7 +473,7 @@ def task_started(
         uow, replace(on_board, started_at=started_at, progress=0.0), AttemptState.RUNNING, now
     )
     if saved.target_uid != attempt.target_uid:
-        _tell_board(uow, saved, attempt.target_uid, now)
+        _log_board(uow, saved, attempt.target_uid, now)
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     if benchmark.status is Status.SCHEDULED:
         _move(
@@ -505,15 +511,15 @@ def placed(uow: UnitOfWork, attempt: Attempt, target_uid: str | None, now: datet
 def _save_board(uow: UnitOfWork, before: Attempt, after: Attempt, now: datetime) -> Attempt:
     saved = uow.attempts.save(after)
     if saved.target_uid != before.target_uid and saved.state is not AttemptState.ENDED:
-        _tell_board(uow, saved, before.target_uid, now)
+        _log_board(uow, saved, before.target_uid, now)
         benchmark = uow.benchmarks.get(saved.benchmark_id)
         if benchmark.status in (Status.SCHEDULED, Status.RUNNING):
             uow.benchmarks.save(replace(benchmark, target_uid=saved.target_uid))
     return saved
 
 
-def _tell_board(uow: UnitOfWork, attempt: Attempt, before: str | None, now: datetime) -> None:
-    """Log that the board is another one than was assumed until now."""
+def _log_board(uow: UnitOfWork, attempt: Attempt, before: str | None, now: datetime) -> None:
+    """Record the event that an attempt has another board than was assumed."""
     data = {"attempt": attempt.number, "target_uid": attempt.target_uid, "before": before}
     _log(uow, uow.benchmarks.get(attempt.benchmark_id), now, "attempt.board", data)
 
@@ -530,7 +536,7 @@ def is_tick(attempt: Attempt, phase: str) -> bool:
 def progress_received(
     uow: UnitOfWork, attempt: Attempt, progress: float, phase: str, now: datetime
 ) -> None:
-    """The task tells how far it is; ticks stay out of the event log, phases are in it."""
+    """Store how far a task is; a new phase is an event, mere progress is not."""
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     if benchmark.status in TERMINAL or attempt.state is AttemptState.ENDED:
         return
@@ -551,7 +557,7 @@ def result_received(
     now: datetime,
     sender: str = OWN_TASK,
 ) -> None:
-    """The report of an attempt has arrived and is safe.
+    """Take in the report of an attempt, whose files are safe.
 
     Args:
         sender: Who sent it: the attempt's own task, or the account of its board.
@@ -625,9 +631,9 @@ def _late_result(
     data: dict[str, object] = {"attempt": saved.number, "target_uid": saved.target_uid}
     late: dict[str, object] = {"sender": sender, "run_s": run_s}
     if before is not None:
-        late["given_up_as"] = _told(before)
+        late["given_up_as"] = _failure_data(before)
     if failure is not None:
-        late |= _told(failure)
+        late |= _failure_data(failure)
     _log(uow, benchmark, now, "result.late", {**data, **late})
     if failure is None:
         done = replace(
@@ -694,13 +700,13 @@ def task_ended(
 
 
 def never_ran(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
-    """Its job was stopped before its task began: no retry is used up."""
+    """End an attempt whose job was stopped before its task began; it uses up no retry."""
     if attempt.state is not AttemptState.ENDED:
         _end(uow, replace(attempt, counts=False), failure, now)
 
 
 def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, counts: bool) -> None:
-    """The cluster no longer knows the job; if its result had arrived, nothing is lost."""
+    """End an attempt whose job the cluster no longer knows; a result that arrived still counts."""
     if attempt.state is AttemptState.ENDED:
         return
     report = _report(uow, attempt)
@@ -712,14 +718,14 @@ def lost(uow: UnitOfWork, attempt: Attempt, sentence: str, now: datetime, *, cou
 
 
 def reset_losses(uow: UnitOfWork) -> None:
-    """Note that the server died while these benchmarks waited: they are not what kills it."""
+    """Forget the losses of benchmarks that waited when the server died: others kill it."""
     for benchmark in uow.benchmarks.get_many(uow.benchmarks.pending_after_losses()):
         if benchmark.status is Status.PENDING:
             uow.benchmarks.save(replace(benchmark, lost_in_a_row=0))
 
 
 def refused(uow: UnitOfWork, attempt: Attempt, failure: Failure, now: datetime) -> None:
-    """The cluster did not take the job."""
+    """End an attempt whose job the cluster did not take."""
     _end(uow, attempt, failure, now)
 
 
@@ -809,10 +815,10 @@ def _end(
             started_at=None,
             lost_in_a_row=lost_in_a_row,
         )
-        _move(uow, again, Status.PENDING, now, {"retry": True, **_told(failure)})
+        _move(uow, again, Status.PENDING, now, {"retry": True, **_failure_data(failure)})
     else:
         failed = replace(benchmark, failure=failure, phase=None)
-        _move(uow, failed, Status.FAILED, now, _told(failure))
+        _move(uow, failed, Status.FAILED, now, _failure_data(failure))
     return saved
 
 
@@ -827,19 +833,19 @@ def _move(
     if status in TERMINAL:
         benchmark = replace(benchmark, ended_at=now, waiting=None)
     saved = uow.benchmarks.save(replace(benchmark, status=status))
-    _tell_move(uow, saved, before, now, data)
+    _log_move(uow, saved, before, now, data)
     return saved
 
 
-def _tell_move(
+def _log_move(
     uow: UnitOfWork,
     benchmark: Benchmark,
     before: Status,
     now: datetime,
     data: Mapping[str, object],
 ) -> None:
-    told = {"status": benchmark.status.value, "before": before.value, **data}
-    _log(uow, benchmark, now, "benchmark.status", told)
+    states = {"status": benchmark.status.value, "before": before.value}
+    _log(uow, benchmark, now, "benchmark.status", {**states, **data})
 
 
 def _live(uow: UnitOfWork, benchmark_id: str, verb: str) -> Benchmark:
@@ -882,13 +888,13 @@ def _attempt_event(
             ended_at = attempt.task_ended_at or now
             data["run_s"] = max(0.0, (ended_at - attempt.started_at).total_seconds())
         if attempt.failure is not None:
-            data |= _told(attempt.failure)
+            data |= _failure_data(attempt.failure)
     if charge is not None and charge.rate:
         data["credits"] = charge.charged
     _log(uow, benchmark, now, "attempt.state", data)
 
 
-def _told(failure: Failure) -> dict[str, object]:
+def _failure_data(failure: Failure) -> dict[str, object]:
     return {"category": failure.category.value, "sentence": failure.sentence}
 
 
@@ -939,7 +945,7 @@ def _amended(
 
 
 def _failure_by_report(attempt: Attempt, report: Mapping[str, object]) -> Failure | None:
-    """What the report says; that it was stopped for another is no error of a preempted one."""
+    """Return the failure that a report states, or the preemption that stopped the task."""
     failure = _reported_failure(report)
     stopped = attempt.stopping or attempt.task_failure
     return stopped if failure is not None and is_preemption(stopped) else failure
@@ -948,14 +954,15 @@ def _failure_by_report(attempt: Attempt, report: Mapping[str, object]) -> Failur
 def _reported_failure(report: Mapping[str, object]) -> Failure | None:
     if report.get("status") != "failed":
         return None
-    told = report.get("failure")
-    told = told if isinstance(told, Mapping) else {}
+    failure = report.get("failure")
+    failure = failure if isinstance(failure, Mapping) else {}
     try:
-        category = FailureCategory(str(told.get("category")))
+        category = FailureCategory(str(failure.get("category")))
     except ValueError:
         category = FailureCategory.UNKNOWN
     return Failure(
-        category=category, sentence=str(told.get("sentence") or "the runner gave no reason")[:2000]
+        category=category,
+        sentence=str(failure.get("sentence") or "the runner gave no reason")[:2000],
     )
 
 

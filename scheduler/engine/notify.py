@@ -1,8 +1,9 @@
-"""Tells users' webhooks what became of their benchmarks: once an event, however often it fails.
+"""Reports the outcomes of benchmarks to their users' webhooks: each event once.
 
-The event log is followed from where each webhook was last looked at; what is to be told becomes a
-row in the store in the same transaction, so that neither a crash nor a restart loses or doubles it.
-A receiver may still get one delivery twice, when its answer was lost: the id tells.
+The event log is followed from the last event that each webhook has seen. Events that its owner is
+to know become rows in the store in the same transaction, so that neither a crash nor a restart
+loses or doubles them. A receiver may still get a delivery twice if its answer was lost; both have
+the same id.
 """
 
 from __future__ import annotations
@@ -43,16 +44,16 @@ PATIENCE_S = 1.0
 _SEEN_EVERY = 10_000
 """Events of others after which it is noted that they were looked at."""
 
-_TOLD = frozenset({"benchmark.rescheduled", "benchmark.unavailable"})
+_SENT_AS_THEY_ARE = frozenset({"benchmark.rescheduled", "benchmark.unavailable"})
 _TERMINAL = frozenset(status.value for status in TERMINAL)
 
 Sign = Callable[[Webhook, bytes, datetime], Mapping[str, str]]
 """Headers that prove to the receiver who sends the body, and when."""
 
 
-def told_as(event: Event) -> str | None:
-    """The type under which an event is told to its benchmark's owner; None: it is not."""
-    if event.kind in _TOLD:
+def message_type(event: Event) -> str | None:
+    """Return the type under which an event is sent to its benchmark's owner; None: it is not."""
+    if event.kind in _SENT_AS_THEY_ARE:
         return event.kind
     status = event.data.get("status")
     if event.kind != "benchmark.status":
@@ -110,24 +111,26 @@ class Notifier:
                     return
                 seen = min(hook.seen_seq for hook in hooks.values())
                 events = uow.log.events(after=max(seen, self._looked_at), limit=_BATCH)
-            told = [
+            messages = [
                 (event, kind)
                 for event in events
                 if (hook := hooks.get(event.user_id or "")) is not None
                 and event.seq > hook.seen_seq
-                and (kind := told_as(event)) is not None
+                and (kind := message_type(event)) is not None
             ]
             if not events:
                 return
             last = events[-1].seq
-            if told or last >= seen + _SEEN_EVERY:
-                self._store.transact(partial(self._keep, told, last))
+            if messages or last >= seen + _SEEN_EVERY:
+                self._store.transact(partial(self._add_deliveries, messages, last))
             self._looked_at = last
             if len(events) < _BATCH:
                 return
 
-    def _keep(self, told: Sequence[tuple[Event, str]], last: int, uow: UnitOfWork) -> None:
-        for event, kind in told:
+    def _add_deliveries(
+        self, messages: Sequence[tuple[Event, str]], last: int, uow: UnitOfWork
+    ) -> None:
+        for event, kind in messages:
             uow.webhooks.add_delivery(self._delivery(event, kind))
         uow.webhooks.set_seen(last)
 

@@ -1,4 +1,4 @@
-"""Which policy decides, and which one beside it; operators change both while the server runs."""
+"""Which policy decides, and which one as its shadow; operators change both at run time."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ class Policies:
         )
 
     def current(self, uow: UnitOfWork) -> tuple[LoadedPolicy, LoadedPolicy | None]:
-        """Who decides, and who decides beside it."""
+        """Return the active policy and its shadow; None: there is no shadow."""
         activated = uow.policies.activated()
         active = self._of(PolicySeat.ACTIVE, activated) or self.configured
         return active, self._of(PolicySeat.SHADOW, activated)

@@ -1,4 +1,4 @@
-"""A dry run: what would happen to a job description that were submitted now."""
+"""A dry run: what would happen to a job description that was submitted now."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ logger = logging.getLogger(__name__)
 CANDIDATE_ID = "dry-run"
 
 MAX_PREDICTED_QUEUE = 100
-"""Benchmarks that run or wait; with more of them a submission is not foretold at once."""
+"""Benchmarks that run or wait; with more of them a submission gets no forecast at once."""
 
 FORECAST_SHARE = 0.05
 """Of one core that forecasts of submissions take at most: half a millisecond of each submission
 where a hundred come in a second."""
 
 MAX_FORECAST_AGE_S = 1.0
-"""Oldest forecast that another submission of the same kind is told; a forecast states its age."""
+"""Oldest forecast that another submission of the same kind gets; a forecast states its age."""
 
 MAX_PLUGIN_WAIT_S = 0.05
 """Longest wait of a submission for a plugin that a cycle uses; past it, it gets no forecast."""
@@ -64,7 +64,7 @@ class Candidate:
 
     Attributes:
         kind: What is asked for; equal where all that a forecast depends on is.
-        find: Gives its description and files; not called where nothing new is told anyway.
+        find: Gives its description and files; not called where no new forecast is made.
     """
 
     kind: object
@@ -73,7 +73,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class _CachedForecast:
-    """What was told last, of whom, and from which cycle's queue."""
+    """The last forecast of a submission, and the cycle that it was made from."""
 
     kind: object
     user_id: str
@@ -88,7 +88,7 @@ class Preview:
 
     Attributes:
         hcl: The job as it would be dispatched; "" where no board could ever run it.
-        forecast: None where no time can be told.
+        forecast: None where no time can be predicted.
     """
 
     explanation: Explanation
@@ -127,12 +127,13 @@ def preview(
 
 
 class SubmissionForecaster:
-    """Tells of a submission at once when it is expected to start and end. Safe on any thread.
+    """Predicts at once when a submission starts and ends. Safe on any thread.
 
     It takes as long as a decision of the whole queue, so it is done for short queues alone, for one
     at a time, and rarely enough that it takes no more than a share of a core: a flood of
-    submissions is answered as fast as without it, and told by the forecaster's next turn. Until
-    the next cycle the queue is the same, so what one was told holds for the next of its kind.
+    submissions is answered as fast as without it, and gets its forecasts in the forecaster's next
+    turn. Until the next cycle the queue is the same, so one forecast holds for the next of its
+    kind.
     """
 
     def __init__(
@@ -161,8 +162,8 @@ class SubmissionForecaster:
             user_id: Whose it is.
 
         Returns:
-            None where it can't be told: files must be downloaded first, no board could ever run
-            it, a cron; and where it is not told at once.
+            None for a cron, where files must be downloaded first, where no board could ever run
+            it, and where a forecast would take too long.
         """
         began_s = self._clock.monotonic_s()
         outcome = self._cycle.latest
@@ -174,7 +175,7 @@ class SubmissionForecaster:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            return None if began_s < self._next_s else self._foretell(candidate, user_id, began_s)
+            return None if began_s < self._next_s else self._forecast(candidate, user_id, began_s)
         finally:
             self._lock.release()
 
@@ -188,16 +189,18 @@ class SubmissionForecaster:
             and last.kind == candidate.kind
         )
 
-    def _foretell(self, candidate: Candidate, user_id: str, began_s: float) -> Forecast | None:
+    def _forecast(self, candidate: Candidate, user_id: str, began_s: float) -> Forecast | None:
         outcome = self._cycle.latest  # before the preview, which a cycle may overtake
         try:
-            forecast = self._look(*candidate.find(), user_id)
+            forecast = self._predict(*candidate.find(), user_id)
         except (InvalidInput, NotFound):  # the submission itself is refused for it
             return None
         except Unavailable:  # a cycle uses the plugins: the next forecast of all covers it
             return None
         except Exception:  # a submission is worth more than its forecast
-            logger.exception("no forecast of a submission", extra={"event": "foretell.broke"})
+            logger.exception(
+                "no forecast of a submission", extra={"event": "submission_forecast.broke"}
+            )
             return None
         finally:
             took_s = self._clock.monotonic_s() - began_s
@@ -205,7 +208,7 @@ class SubmissionForecaster:
         self._last = _CachedForecast(candidate.kind, user_id, forecast, began_s, outcome)
         return forecast
 
-    def _look(
+    def _predict(
         self, description: JobDescription, files: Sequence[BenchmarkFile], user_id: str
     ) -> Forecast | None:
         if description.cron is not None or any(file.sha256 is None for file in files):

@@ -1,9 +1,9 @@
-"""Sets boards with a bad record aside, probes them, and lets them back.
+"""Puts boards with a bad record into quarantine, probes them, and lifts the quarantine.
 
 A probe is a benchmark that is known to be good: a small network that Edgeyard brings, sent by
-Edgeyard's own user to just that board. If it leads to a result, the board is let back and what it
-did before no longer counts; if not, it is tried again later, each time after twice as long. What an
-operator set aside is not probed, and only an operator lets it back.
+Edgeyard's own user to that board alone. If it leads to a result, the quarantine is lifted and what
+the board did before no longer counts. Otherwise it is probed again later, each time after twice as
+long. What an operator put into quarantine is not probed, and only an operator lifts that.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _PROBE_WAIT_S = 3600.0  # for a board that is back, but busy or reserved
 _PROBE_LIMIT = 1 << 20
 
 _RUNS = 5000
-"""The last so many are looked at: a board's last five count, models' a little more."""
+"""Newest runs that are judged: a board's last five count, models' a little more."""
 
 
 class QuarantineController:
-    """Watches over the boards' records. One thread."""
+    """Judges the boards' records. One thread."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class QuarantineController:
         self._judged: object = None
 
     def run(self) -> bool:
-        """Look once; True if something changed."""
+        """Judge all boards once; return whether something changed."""
         now = self._clock.now()
         with self._store.read() as uow:
             known = uow.reservations.quarantines()
@@ -98,17 +98,17 @@ class QuarantineController:
             for record in board_records(runs[-_RUNS:], cleared).values():
                 earlier = known.get(record.target_uid)
                 if record.bad and (earlier is None or not earlier.active):
-                    changed |= self._set_aside(record, earlier, now)
+                    changed |= self._quarantine(record, earlier, now)
             self._judged = runs
         for probe in probes:
             if probe.status in TERMINAL:
-                changed |= self._judge(under_way[probe.benchmark_id], probe.status, now)
+                changed |= self._judge_probe(under_way[probe.benchmark_id], probe.status, now)
         for each in known.values():
             if each.active and each.next_probe_at is not None and each.next_probe_at <= now:
                 changed |= self._probe(each, now)
         return changed
 
-    def _set_aside(self, record: BoardRecord, earlier: Quarantine | None, now: datetime) -> bool:
+    def _quarantine(self, record: BoardRecord, earlier: Quarantine | None, now: datetime) -> bool:
         made = Quarantine(
             target_uid=record.target_uid,
             since=now,
@@ -127,7 +127,7 @@ class QuarantineController:
             return False
         self._observe("quarantines_total", 1, {"cause": "record"})
         logger.warning(
-            "board set aside",
+            "board put into quarantine",
             extra={
                 "event": "board.quarantined",
                 "target_uid": record.target_uid,
@@ -136,8 +136,8 @@ class QuarantineController:
         )
         return True
 
-    def _judge(self, seen: Quarantine, status: Status, now: datetime) -> bool:
-        """What a probe's end says."""
+    def _judge_probe(self, seen: Quarantine, status: Status, now: datetime) -> bool:
+        """Lift the quarantine, or plan the next probe, by how a probe ended."""
 
         def change(uow: UnitOfWork) -> bool:
             if uow.reservations.quarantines().get(seen.target_uid) != seen:
@@ -166,7 +166,7 @@ class QuarantineController:
             engine.name == PROBE_ENGINE and BenchmarkType.TYPE1.value in engine.supported_types
             for engine in view.board.engines
         ):
-            return False  # nothing to probe it with: an operator lets it back
+            return False  # nothing to probe it with: an operator lifts it
         writer = self._files.writer(_PROBE_LIMIT)
         writer.write(PROBE_MODEL.read_bytes())
         stored = writer.commit()

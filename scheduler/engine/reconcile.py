@@ -1,4 +1,4 @@
-"""Compare what the store believes with what the cluster says, and repair: for ever."""
+"""Compares what the store believes with what the cluster reports, and repairs the store."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ RUN_TIME_MARGIN_S = 20.0
 """The runner holds ``user_time`` itself; the scheduler steps in this much later."""
 
 BLOCKED_REPORT_AFTER_S = 5.0
-"""A job that the cluster does not start for so long is one whose owner is told why."""
+"""A job that the cluster does not start for so long is one whose owner sees why."""
 
 RESTART_S = 5.0
 """What ended up to so long after our start may still have failed because we were not there; also
@@ -57,7 +57,7 @@ MAX_REPAIR_BACKOFF_S = 300.0
 """An attempt whose repair fails is left alone for so long: at first, and at most."""
 
 REPORTED_REPAIR_FAILURES = 3
-"""After so many failed repairs in a row the attempt's owner is told."""
+"""After so many failed repairs in a row an event is recorded for the attempt's owner."""
 
 MAX_SEEN_ENDED = 4096
 """Jobs whose end was seen and which are remembered."""
@@ -208,7 +208,7 @@ class Reconciler:
                 self._report_failure(attempt, benchmark, error)
             else:
                 self._failing.succeeded(attempt.job_id)
-        self._tell(blocked)
+        self._store_blocked(blocked)
         return tuple(waiting)
 
     def _follow_clock(self) -> None:
@@ -252,7 +252,7 @@ class Reconciler:
         return states, unread
 
     def _report_failure(self, attempt: Attempt, benchmark: Benchmark, error: Exception) -> None:
-        """Leave an attempt alone for a while; its owner is told once, when that lasts."""
+        """Leave an attempt alone for a while; record an event once, when that lasts."""
         reason = str(error) if isinstance(error, EdgeyardError) else type(error).__name__
         count, wait_s = self._failing.failed(attempt.job_id, reason, self._clock.monotonic_s())
         logger.log(
@@ -526,9 +526,11 @@ class Reconciler:
         """Whether there is something to tell of a job that the cluster has and does not start."""
         if job.run is not JobRun.QUEUED or job.target_uid is not None or not job.reason:
             return False
-        told = benchmark.waiting
+        waiting = benchmark.waiting
         waits_s = self._elapsed_s(attempt, "start", _due(attempt, benchmark))
-        return waits_s > BLOCKED_REPORT_AFTER_S and (told is None or told.sentence != job.reason)
+        return waits_s > BLOCKED_REPORT_AFTER_S and (
+            waiting is None or waiting.sentence != job.reason
+        )
 
     def _start_overdue(
         self, attempt: Attempt, benchmark: Benchmark, job: JobState
@@ -560,8 +562,8 @@ class Reconciler:
     def _elapsed_s(self, attempt: Attempt, what: str, since: datetime) -> float:
         return self._stopwatches.elapsed_s((attempt.job_id, what), since)
 
-    def _tell(self, blocked: Sequence[tuple[Benchmark, Attempt, str]]) -> None:
-        """Why each of these jobs does not start: of many at once where a lab is full."""
+    def _store_blocked(self, blocked: Sequence[tuple[Benchmark, Attempt, str]]) -> None:
+        """Store why jobs do not start: many at once where a lab is full."""
         if not blocked:
             return
 
@@ -603,7 +605,7 @@ def _with_possible_times(job: JobState, attempt: Attempt, now: datetime) -> JobS
 
 
 def _never_began(attempt: Attempt, job: JobState) -> bool:
-    """Whether neither the cluster nor the task itself told of a start."""
+    """Return whether neither the cluster nor the task itself has reported a start."""
     return job.started_at is None and attempt.started_at is None and attempt.result_at is None
 
 

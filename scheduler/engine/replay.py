@@ -1,4 +1,4 @@
-"""Recorded cycles decided again, by their own policy or another; and beside what a shadow decided.
+"""Recorded cycles decided again, by their own policy or another; and compared with a shadow.
 
 Each cycle is taken as it was recorded: what another policy would have done in one cycle does not
 change the boards and the queue of the next. For that, simulate.
@@ -52,7 +52,7 @@ class Compared:
         preemptions: How many of them are only in one of both: who is stopped for whom.
         rescored: How many (class, board) pairs have another score, or a score only in one.
         differences: Of those with another board, by id.
-        expected_then_s: Of those that both placed and whose run times can be told: the sum of what
+        expected_then_s: Of those that both placed and whose run times are known: the sum of what
             was expected on the boards of the record.
         expected_now_s: As before, on the boards of the other decision.
     """
@@ -109,7 +109,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     )
 
 
-def beside(record: CycleRecord, shadow: CycleRecord, registry: Registry) -> Compared:
+def compare_with_shadow(record: CycleRecord, shadow: CycleRecord, registry: Registry) -> Compared:
     """What a shadow decided in the same cycle.
 
     Args:

@@ -50,7 +50,8 @@ others kill it, and the count begins again: see `edgeyard.scheduler.engine.lifec
 
 MAX_PREEMPTED_ATTEMPTS = 10
 """Preempted attempts before a benchmark is given up. The scheduler itself spares a benchmark long
-before (``[preemption] max_preemptions`` of the policy); a cluster that preempts can't be told."""
+before (``[preemption] max_preemptions`` of the policy); a cluster that preempts by itself does not
+know that bound."""
 
 
 class RetryBudget(StrEnum):

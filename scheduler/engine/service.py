@@ -7,14 +7,14 @@ cycle    the only one that places benchmarks; wakes on news and every second;
          then decides the same again by the shadow policy, if there is one
 dispatch commits to calls of the cluster, and notes what became of them
 call     makes them: registers the jobs of prepared attempts
-watch    turns the cluster's events into "look at this job"
+watch    turns the cluster's events into jobs to compare
 repair   compares store and cluster: on each hint, and fully every few seconds
 fetch    downloads what users' URLs name
 forecast rolls the queue forward, as often as it costs little
-notify   tells users' webhooks
+notify   calls users' webhooks
 timers   one each: full repair, cron schedules, quarantine, housekeeping
-follow   instead of all others while another server leads: looks at the boards and
-         decides for questions alone
+follow   instead of all others while another server leads: refreshes the twin and
+         decides, to answer questions alone
 ======== ===========================================================================
 
 All of them share the store and the cluster. Those that make decisions (cycle, forecast, and threads
@@ -72,7 +72,7 @@ TICK_S = 1.0
 """The longest that a submission made by another process waits to be seen."""
 
 FOLLOW_S = 2.0
-"""Between two looks of a server that follows, unless something is submitted there."""
+"""Between two decisions of a server that follows, unless something is submitted there."""
 
 FORECAST_S = 1.0
 """Between two forecasts at least."""
@@ -84,11 +84,11 @@ MAX_DISPATCH_WAIT_S = 0.1
 """Longest wait of a cycle for the jobs of what it placed to be registered, before it stores why the
 other benchmarks wait."""
 
-SWEEP_S = 3600.0
-"""Between two sweeps of what is old."""
+GARBAGE_INTERVAL_S = 3600.0
+"""Between two collections of garbage."""
 
-KEEP_TIME_S = 10.0
-"""Between two writings of the time for the next process."""
+SAVE_TIME_INTERVAL_S = 10.0
+"""Between two times that are saved for the next process."""
 
 JOIN_S = 5.0
 _ALL = ""
@@ -99,10 +99,10 @@ class EngineParts:
     """What the engine's threads drive; built by the composition root.
 
     Attributes:
-        sweep: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
-        keep_time: Writes down what the next process needs to see a step of the clock.
+        collect_garbage: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
+        save_time: Stores what the next process needs to notice a step of the clock.
         file_limits: Largest file that is fetched, bytes, by role.
-        full_repair_s: Between two full looks at the cluster.
+        full_repair_s: Between two comparisons of all jobs with the cluster.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
         claim_threads: Hosts from which results are fetched at the same time.
         fetch_threads: Benchmarks whose files are downloaded at the same time.
@@ -127,8 +127,8 @@ class EngineParts:
     files: FileStore
     clock: Clock
     observe: Observe
-    sweep: Callable[[], object]
-    keep_time: Callable[[], object]
+    collect_garbage: Callable[[], object]
+    save_time: Callable[[], object]
     file_limits: Mapping[FileRole, int]
     limits: TaskLimits
     full_repair_s: float = 5.0
@@ -151,7 +151,7 @@ class Engine:
         self._downloads = DownloadQueue(parts.downloads_per_user)
         self._threads: list[threading.Thread] = []
         self._event_metrics = EventMetrics(parts.store, parts.observe)
-        self._warden = QuarantineController(
+        self._quarantines = QuarantineController(
             parts.store, parts.files, self.boards, parts.clock, parts.observe, parts.past
         )
         self._submission_forecaster = SubmissionForecaster(
@@ -184,9 +184,9 @@ class Engine:
         timers: list[tuple[str, float, Callable[[], object]]] = [
             ("full-repair", self._parts.full_repair_s, lambda: self._hints.put(_ALL)),
             ("fire", TICK_S, self._fire_due),
-            ("watch-over", TICK_S, self._watch_over),
-            ("sweep", SWEEP_S, self._parts.sweep),
-            ("keep-time", KEEP_TIME_S, self._parts.keep_time),
+            ("watch-over", TICK_S, self._check_quarantines),
+            ("garbage", GARBAGE_INTERVAL_S, self._parts.collect_garbage),
+            ("save-time", SAVE_TIME_INTERVAL_S, self._parts.save_time),
         ]
         loops += [(timer[0], partial(self._timer_loop, *timer)) for timer in timers]
         for name, loop in loops:
@@ -224,8 +224,8 @@ class Engine:
         now = parts.clock.now()
         return preview(parts.cycle, parts.render, description, files, user_id, now, interval_scale)
 
-    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """Of a benchmark that is about to be submitted; see `SubmissionForecaster`. Any thread."""
+    def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
+        """Predict the times of a benchmark that is about to be submitted. Any thread."""
         return self._submission_forecaster.of(candidate, user_id)
 
     def explanation(self, benchmark_id: str) -> Explanation:
@@ -252,11 +252,11 @@ class Engine:
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
     ) -> Sequence[tuple[int, Compared]]:
-        """What shadow policies decided beside recorded cycles, newest first. Any thread."""
+        """What shadow policies decided in recorded cycles, newest first. Any thread."""
         return self._parts.explanations.shadows(since, until, limit)
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
-        """When it is expected to start and end; None where that can't be told. Any thread."""
+        """When it is expected to start and end; None where that can't be predicted. Any thread."""
         return self._parts.forecaster.of(benchmark_id)
 
     def coverage(self) -> Coverage:
@@ -299,7 +299,7 @@ class Engine:
         """As `Claims.waiting`. Any thread."""
         return self._parts.claims.waiting()
 
-    def look_at(self, job_id: str) -> None:
+    def check_job(self, job_id: str) -> None:
         """Compare one job with the cluster soon. Any thread."""
         self._hints.put(job_id)
 
@@ -320,24 +320,24 @@ class Engine:
     # --- loops: each the outermost of its thread, so each may catch everything ---------------
 
     def _follow_loop(self) -> None:
-        pace = Throttle()
+        throttle = Throttle()
         while not self._stop.is_set():
             self._wake.wait(FOLLOW_S)
             self._wake.clear()
             if self._stop.is_set():
                 return
-            with pace.turn(self._stop.wait):
+            with throttle.turn(self._stop.wait):
                 self._guarded("follow", self._parts.cycle.follow)
                 self._guarded("forecast", self._parts.forecaster.run)
 
     def _cycle_loop(self) -> None:
-        pace = Throttle()
+        throttle = Throttle()
         while not self._stop.is_set():
             self._wake.wait(TICK_S)
             self._wake.clear()
             if self._stop.is_set():
                 return
-            with pace.turn(self._stop.wait):
+            with throttle.turn(self._stop.wait):
                 self._guarded("cycle", self._turn)
 
     def _turn(self) -> None:
@@ -368,11 +368,11 @@ class Engine:
 
         took: list[float] = [0.0]
 
-        def look() -> None:
+        def forecast() -> None:
             took[0] = self._parts.forecaster.run()
 
         while not self._stop.wait(max(FORECAST_S, took[0] / FORECAST_SHARE)):
-            self._guarded("forecast", look)
+            self._guarded("forecast", forecast)
 
     def _dispatch_loop(self) -> None:
         turn = self._parts.dispatcher.turn
@@ -396,12 +396,12 @@ class Engine:
             self._hints.put(job_id)
 
     def _repair_loop(self) -> None:
-        pace = Throttle()
+        throttle = Throttle()
         while (hint := self._next(self._hints)) is not None:
             hints = {hint}
             while not self._hints.empty():
                 hints.add(self._hints.get_nowait())
-            with pace.turn(self._stop.wait):
+            with throttle.turn(self._stop.wait):
                 self._guarded(
                     "repair",
                     lambda found=hints: self._repair(None if _ALL in found else found),  # type: ignore[misc]
@@ -468,8 +468,8 @@ class Engine:
         if fire_due(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
 
-    def _watch_over(self) -> None:
-        if self._warden.run():
+    def _check_quarantines(self) -> None:
+        if self._quarantines.run():
             self.wake()
 
     def _next(self, source: Queue[str]) -> str | None:

@@ -1,4 +1,4 @@
-"""Rests between turns of a thread that others wake."""
+"""Limits how often a thread that others wake takes a turn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 MIN_INTERVAL_S = 0.05
-"""Least time that a turn counts for: a flood of news is looked at in batches."""
+"""Shortest time that a turn counts for: a flood of events is handled in batches."""
 
 AT_ONCE_S = 0.15
 """Turns that count for so long need no rest before the next: what leads from a board that falls
@@ -17,9 +17,9 @@ MAX_REST_S = 1.0
 
 
 class Throttle:
-    """Turns take half of the time at most, but a few are taken at once after a quiet while.
+    """Keeps turns to half of the time, except for a few in a row after a pause. One thread.
 
-    Others have work for the same processor. Belongs to one thread.
+    Other threads have work for the same processor.
     """
 
     def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:

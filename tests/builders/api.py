@@ -213,7 +213,7 @@ class FakeEngine:
         )
         return FakePreview(explanation, 'job "benchmark-x" {}\n' if uid else "")
 
-    def foretell(self, candidate: Candidate, user_id: str) -> Forecast | None:
+    def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
         candidate.find()
         return self.foretold
 

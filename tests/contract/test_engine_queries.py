@@ -157,7 +157,7 @@ def test_nothing_is_known_of_what_no_cycle_has_seen(lab: Lab) -> None:
 
 def test_no_start_is_predicted_where_no_board_can_run_it(lab: Lab) -> None:
     candidate = Candidate(kind=NOBODYS, find=lambda: (description(NOBODYS), [a_model()]))
-    assert lab.engine.foretell(candidate, "ann") is None
+    assert lab.engine.forecast_submission(candidate, "ann") is None
 
 
 def test_without_trouble_nothing_is_reported(lab: Lab) -> None:
