@@ -24,10 +24,10 @@ MAX_LOST_NUMBERS = 10
 
 
 class Adopter:
-    """Looks at stray jobs before each cycle places anything; one thread.
+    """Judges stray jobs before each cycle places anything. One thread.
 
-    Those that can't be adopted yet, because their user's account can't bear them for instance, are
-    tried again, so that no cycle starts a benchmark anew that runs already.
+    Those that can't be adopted yet, because their user's account can't pay for instance, are tried
+    again, so that no cycle starts a benchmark anew that runs already.
     """
 
     def __init__(self, store: Store, clock: Clock, max_run_s: float) -> None:

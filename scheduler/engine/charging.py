@@ -32,8 +32,8 @@ def affordable(
 ) -> tuple[Sequence[Charge], Mapping[str, Balance]]:
     """What attempts that are made now would reserve; the accounts stay as they are until the end.
 
-    Left out is whom its user's account can't bear: there are too few credits for the most that it
-    can cost, or too many benchmarks on boards. What earlier ones take is not there for later ones.
+    An attempt is left out if its user's account can't pay it: there are too few credits for the
+    maximum that it can cost, or too many benchmarks on boards. Earlier ones take from later ones.
 
     Args:
         max_run_s: Of a benchmark that states no ``user_time``.

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MAX_PLACEMENTS_PER_COMMIT = 100
-"""While hundreds were written in one transaction, nobody else could write."""
+"""Others can write between two commits: one with hundreds of placements blocked them."""
 
 MAX_REASONS_PER_COMMIT = 250
 """Benchmarks of one transaction that stores why they wait: submissions wait for its end."""
@@ -372,7 +372,7 @@ def _shape(given: CycleInput) -> tuple[object, ...]:
 
 
 def _unless_changed(change: Callable[[], _T]) -> _T | None:
-    """Make a change unless somebody else moved the benchmark since the decision."""
+    """Make a change unless another transaction moved the benchmark since the decision."""
     try:
         return change()
     except ConcurrentUpdate:

@@ -164,7 +164,7 @@ class Cycle:
         return self._decider.preview(candidate, self._seats, max_wait_s)
 
     def load_past(self) -> None:
-        """Read the past, which may take a moment: nobody else waits for it. Any thread."""
+        """Read the past, which may take a moment; no decision waits for it. Any thread."""
         self._decider.load_past()
 
     def _turn(self, policy: LoadedPolicy, seats: PolicySeats, now: datetime) -> PolicyTurn:

@@ -59,10 +59,10 @@ logger = logging.getLogger(__name__)
 ODT_CONFIG_FILENAME = "odt_config.json"
 
 NOTED_S = 0.25
-"""What became of a call is committed no later, however long others take."""
+"""The outcome of a call is committed no later, however long others take."""
 
 CALLED_TOGETHER = 64
-"""Most calls that are begun and not noted: they share commits, and a crash repeats all of them."""
+"""Maximum of calls that are begun and not committed: a crash repeats all of them."""
 
 _CRON_MARGIN = timedelta(seconds=2)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
@@ -128,7 +128,7 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Called:
-    """A call and what became of it: the attempt's state, an error that refused it, or no idea."""
+    """A call and its outcome: the attempt's state, or the error that refused it; or unknown."""
 
     call: _Call
     outcome: AttemptState | EdgeyardError | None
@@ -141,7 +141,7 @@ Verify = Callable[[NomadJob, str], None]
 class Dispatcher:
     """Hands prepared attempts to the cluster.
 
-    One thread takes turns: it commits to the calls before they are made and notes what became of
+    One thread takes turns: it commits to the calls before they are made and stores the outcomes of
     them, many in one commit; the calls, which wait for the cluster, are made by an executor.
     """
 
@@ -181,16 +181,16 @@ class Dispatcher:
             self._news.notify_all()
 
     def await_done(self, timeout_s: float) -> None:
-        """Until what became of all that was put is noted. Any thread but the turns'."""
+        """Wait until the outcomes of all calls are stored. Any thread except that of `turn`."""
         with self._news:
             self._news.wait_for(lambda: not self._in_flight, timeout_s)
 
     def turn(self, calls: Executor, timeout_s: float = NOTED_S) -> None:
-        """Note what became of calls and begin others; nothing is raised for what a job does wrong.
+        """Store the outcomes of calls and begin others; raise nothing for what a job does wrong.
 
         Args:
-            calls: Makes them; waited for by nobody.
-            timeout_s: Longest wait for something to do. What came of a call while others are
+            calls: Makes them; this thread does not wait for it.
+            timeout_s: Longest wait for something to do. The outcome of a call while others are
                 under way is noted no later.
 
         Raises:
@@ -213,7 +213,7 @@ class Dispatcher:
             calls.submit(self._make, call)
 
     def note(self) -> None:
-        """Say what became of the calls that have been made.
+        """Store the outcomes of calls that have been made.
 
         Raises:
             Unavailable: See `turn`.
@@ -258,7 +258,7 @@ class Dispatcher:
             self._news.notify_all()
 
     def _outcome(self, call: _Call) -> AttemptState | EdgeyardError:
-        """What became of an attempt's call; an error: it was refused, and ever will be."""
+        """Return the outcome of an attempt's call; an error: it was refused for good."""
         job_id = call.attempt.job_id
         try:
             call.verified.result()

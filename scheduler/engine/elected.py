@@ -47,7 +47,7 @@ class ElectedEngine:
         Args:
             election: Which server leads.
             engine_of: Makes an engine for an epoch; None: one that follows.
-            retire: Ends what belongs to an epoch beside its engine, when another server leads.
+            retire: Ends what belongs to an epoch apart from its engine, when another server leads.
         """
         self._election = election
         self._engine_of = engine_of
@@ -61,7 +61,7 @@ class ElectedEngine:
         self._engine = engine_of(None)
 
     def start(self) -> None:
-        """Lead if nobody does, and repair what the last leader left behind; follow otherwise.
+        """Lead if no server does, and repair what the last leader left behind; follow otherwise.
 
         Raises:
             Unavailable: The database does not answer.

@@ -20,7 +20,7 @@ LEASE_S = 8.0
 """A leader that was not seen to renew its lease for so long is replaced."""
 
 TURN_S = 1.5
-"""Between two renewals, or two looks at the leader's: a lease outlasts some that are late."""
+"""Between two renewals, or two checks of the leader's: a lease outlasts some late renewals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class LeaderView:
 
     Attributes:
         leads: Whether it is this server.
-        epoch: Of the lease; 0: nobody ever led.
+        epoch: Of the lease; 0: no server has led.
         server_id: Who leads, or led last; "" where the last leader released the lease.
         url: Where that server is reached.
         since: When it began to lead.
@@ -179,7 +179,7 @@ class Election:
             self._take(lead)
 
     def _follow_time(self, lead: LeaderLease) -> None:
-        """Adopt the leader's time where it has shown it since the last look."""
+        """Adopt the leader's time where it has shown it since the last check."""
         seen = self._seen
         if lead.at is None or (seen is not None and seen.at == lead.at):
             return

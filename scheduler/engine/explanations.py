@@ -58,7 +58,7 @@ class Explanations:
         """The newest of a benchmark.
 
         Raises:
-            NotFound: No cycle has looked at it yet.
+            NotFound: No cycle has considered it yet.
             ConfigError: A plugin of the cycle's policy is no longer installed.
         """
         with self._store.read() as uow:
@@ -116,7 +116,7 @@ class Explanations:
             None where it does not wait.
 
         Raises:
-            NotFound: No cycle has looked at it yet.
+            NotFound: No cycle has considered it yet.
             ConfigError: A plugin of the cycle's policy is no longer installed.
             Unavailable: Another decision used a plugin for too long.
         """

@@ -32,7 +32,7 @@ class Forecaster:
     """
 
     def __init__(self, cycle: Cycle, store: Store, clock: Clock, observe: Observe) -> None:
-        """Nothing is looked at before `run`."""
+        """Read nothing before `run`."""
         self._cycle = cycle
         self._store = store
         self._clock = clock

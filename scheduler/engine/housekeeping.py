@@ -20,7 +20,7 @@ Retention = Mapping[RetentionClass, float | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageReport:
-    """What went, or would go.
+    """What was removed, or would be.
 
     Attributes:
         pruned: Rows of the store, by class.
@@ -43,12 +43,12 @@ def collect_garbage(
 ) -> GarbageReport:
     """Prune the store once, then remove content that nothing names.
 
-    While the clocks disagree nothing goes, because nobody knows how old it is.
+    While the clocks disagree nothing is removed, because its age is not known.
 
     Args:
         store: Has the records.
         files: Has the content.
-        clock: Tells how old things are.
+        clock: Measures how old records are.
         retention: How long each class is kept.
         dry_run: Only count: names that would go still count as names of their content.
     """
@@ -68,8 +68,8 @@ def collect_garbage(
             if uow.files.referenced(stored.sha256):
                 continue
         if clock.disagreement_s():
-            break  # the age of what is left to look at is no longer known
-        # Asked again as nobody else writes: it may have been named meanwhile.
+            break  # the age of what is left is no longer known
+        # Checked again while no other transaction writes: it may have been named meanwhile.
         if not dry_run and not store.transact(
             partial(_removed, files, stored.sha256, None), frees_space=True
         ):

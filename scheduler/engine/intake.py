@@ -52,7 +52,7 @@ FETCH_PAUSES_S = (2.0, 10.0, 30.0)
 """Before each further try of a download that failed on the way."""
 
 CANCEL_CHECK_S = 2.0
-"""Between two looks at whether a benchmark whose files are downloaded has ended."""
+"""Between two checks whether a benchmark whose files are downloaded has ended."""
 
 
 def fetch_files(
@@ -155,7 +155,7 @@ def _fetched(
     """The file with its content known, or why it can't be had.
 
     Raises:
-        Cancelled: Nobody wants it any more.
+        Cancelled: The benchmark has ended, or the server stops.
     """
     assert file.url is not None
     pauses = iter(FETCH_PAUSES_S)
@@ -287,7 +287,7 @@ def fire_due(
 
     Args:
         store: Has the schedules.
-        clock: Tells which are due.
+        clock: Decides which are due.
         quotas: Of users whose accounts have none of their own.
         max_pending_total: Pending benchmarks of all users together; None: no bound.
 
@@ -329,7 +329,7 @@ def _fire_one(
     """Fire a schedule once; whether that made a benchmark."""
     schedule = uow.schedules.get(schedule_id)
     if not schedule.active or schedule.next_fire > now:
-        return False  # somebody changed it meanwhile
+        return False  # another request changed it meanwhile
     following = replace(schedule, next_fire=next_fire(schedule.cron, now))
     waiting = _last_that_waits(uow, schedule)
     if waiting is not None:

@@ -1,4 +1,4 @@
-"""What a cycle knows beside the boards' state, gathered from the store and the twin."""
+"""What a cycle knows apart from the boards' state, gathered from the store and the twin."""
 
 from __future__ import annotations
 

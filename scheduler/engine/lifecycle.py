@@ -647,7 +647,7 @@ def _late_result(
 
 
 def _reported_run_s(attempt: Attempt, report: Mapping[str, object], now: datetime) -> float | None:
-    """For how long a task ran whose end nobody saw: by its report, both times by its host's clock.
+    """Return for how long a task ran whose end was not seen: by its report, on its host's clock.
 
     Returns:
         Seconds; where the report does not say, until the report arrived. None: it never started.
@@ -679,7 +679,7 @@ def task_ended(
 
     Args:
         target_uid: Board that the cluster names.
-        started_at: When the cluster says that it began; None: it never did, or nobody knows.
+        started_at: When the cluster says that it began; None: it never did, or that is not known.
     """
     if attempt.task_ended_at is not None or attempt.state is AttemptState.ENDED:
         return settle(uow, attempt, now)
@@ -775,7 +775,7 @@ def _end(
         attempt = replace(attempt, counts=False)
     benchmark = uow.benchmarks.get(attempt.benchmark_id)
     # Stopped because its owner wanted it, or because an earlier attempt's result came after all:
-    # nobody's failure, and nothing to learn from.
+    # no failure, and nothing to learn from.
     cancelled = benchmark.status in (Status.CANCELLED, Status.COMPLETED)
     if report is not None and attempt.boards_differ:
         report = _amended(uow, attempt, report, now)
@@ -783,7 +783,7 @@ def _end(
         replace(
             attempt,
             state=AttemptState.ENDED,
-            # What a looser job was assumed to run on is no fact: nobody is to learn from it.
+            # What a looser job was assumed to run on is not a fact: nothing is learned from it.
             target_uid=attempt.target_uid if attempt.board_is_known else None,
             ended_at=now,
             failure=None if cancelled else failure,

@@ -32,17 +32,17 @@ BACK_OFF_S = (10.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 
 
 _BATCH = 1000
 _AT_ONCE = 50
-"""Deliveries to one user before the log is looked at again."""
+"""Deliveries to one user before the log is read again."""
 
 SENDERS = 8
 """Users who are sent deliveries at the same time: a receiver that does not answer holds one thread
 for the time-out of a request, and then waits for its back-off."""
 
 PATIENCE_S = 1.0
-"""How long one look at the log waits for the deliveries that it has begun."""
+"""How long one reading of the log waits for the deliveries that it has begun."""
 
 _SEEN_EVERY = 10_000
-"""Events of others after which it is noted that they were looked at."""
+"""Events of others after which it is stored that they were seen."""
 
 _SENT_AS_THEY_ARE = frozenset({"benchmark.rescheduled", "benchmark.unavailable"})
 _TERMINAL = frozenset(status.value for status in TERMINAL)
@@ -88,13 +88,13 @@ class Notifier:
         self._observe = observe
         self._public_url = public_url
         self._patience_s = patience_s
-        self._looked_at = 0
+        self._read_up_to = 0
         self._closing = threading.Event()
         self._senders = ThreadPoolExecutor(SENDERS, "edgeyard-webhook")
         self._sending: dict[str, Future[None]] = {}
 
     def run(self) -> None:
-        """Look at what is new in the log, then begin the deliveries that are due. One thread."""
+        """Read what is new in the log, then begin the deliveries that are due. One thread."""
         self._follow()
         self._deliver()
 
@@ -110,7 +110,7 @@ class Notifier:
                 if not hooks:
                     return
                 seen = min(hook.seen_seq for hook in hooks.values())
-                events = uow.log.events(after=max(seen, self._looked_at), limit=_BATCH)
+                events = uow.log.events(after=max(seen, self._read_up_to), limit=_BATCH)
             messages = [
                 (event, kind)
                 for event in events
@@ -123,7 +123,7 @@ class Notifier:
             last = events[-1].seq
             if messages or last >= seen + _SEEN_EVERY:
                 self._store.transact(partial(self._add_deliveries, messages, last))
-            self._looked_at = last
+            self._read_up_to = last
             if len(events) < _BATCH:
                 return
 

@@ -90,7 +90,7 @@ class Policies:
             raise ConfigError(
                 [
                     f"{source}: scorers: {', '.join(files)}: only the policy of the server's "
-                    "settings names files: nobody else has the server run one"
+                    "settings names files: other policies can't make the server run one"
                 ]
             )
         self._registry.resolve(policy)
@@ -132,7 +132,7 @@ class Policies:
     def keep(
         self, uow: UnitOfWork, policy: Policy, text: str, by_user_id: str, at: datetime
     ) -> str:
-        """Have name and version stand for this text from now on, whatever becomes of the policy.
+        """Bind name and version to this text from now on, whatever happens to the policy.
 
         Returns:
             The text that they stand for: other comments make no other policy.

@@ -107,8 +107,8 @@ def preview(
 ) -> Preview:
     """Decide the queue with the candidate in it, and render its job; nothing is changed.
 
-    A cron is looked at as its next firing. Files that would have to be downloaded first are taken
-    to be here: how long that takes nobody knows.
+    A cron is previewed as its next firing. Files that would have to be downloaded first count as
+    present: how long that takes is not known.
 
     Args:
         interval_scale: As for `edgeyard.scheduler.prediction.forecast.forecasts`.

@@ -65,7 +65,7 @@ class QueueCache:
         """Read nothing before `reload`.
 
         Args:
-            clock: Tells what is due.
+            clock: Decides what is due.
             pins: Measures the grace times of pinned benchmarks.
             start_lead_s: How long before its start time a benchmark may be handed to the cluster.
         """

@@ -136,13 +136,13 @@ class Reconciler:
         after_restart: bool = False,
         ended: Callable[[], object] = lambda: None,
     ) -> tuple[str, ...]:
-        """Look at these jobs, or at all live ones.
+        """Compare these jobs, or all live ones, with the cluster.
 
         An attempt whose repair fails holds up no other: it is reported, and tried again later.
 
         Args:
-            after_restart: The first look of this process: what it finds half-done was lost with
-                the last one.
+            after_restart: The first comparison of this process: what it finds half-done was lost
+                with the last one.
             ended: Called once where the cluster says that some are at their end, so that their
                 boards are free; before that is written down, which takes a moment.
 
@@ -314,7 +314,7 @@ class Reconciler:
                 self._never_ran(attempt, job, never)
             elif failure is not None and (
                 self._missed_us(attempt, job, failure)
-                # its host was lost: whatever became of it, the benchmark had no try there
+                # its host was lost: whatever happened to it, the benchmark had no try there
                 or (failure.category is FailureCategory.BOARD_FAULT and _never_began(attempt, job))
             ):
                 self._never_ran(attempt, job, failure)
@@ -523,7 +523,7 @@ class Reconciler:
         )
 
     def _stays_blocked(self, attempt: Attempt, benchmark: Benchmark, job: JobState) -> bool:
-        """Whether there is something to tell of a job that the cluster has and does not start."""
+        """Return whether a job that the cluster does not start has a new reason to be shown."""
         if job.run is not JobRun.QUEUED or job.target_uid is not None or not job.reason:
             return False
         waiting = benchmark.waiting

@@ -27,7 +27,7 @@ from edgeyard.scheduler.prediction.estimates import run_times
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What became of one benchmark, then and now.
+    """The boards of one benchmark, then and now.
 
     Attributes:
         then: Its board in the record; None: it waited.
@@ -91,7 +91,7 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
         policy: Another policy; None: its own. Scorers that answered then give the same answers,
             also those whose answers depend on time or on another machine. What was learned of
             scorers belongs to the recorded policy: another one begins with the weights that it
-            states, and with nobody benched.
+            states, and with no scorer benched.
 
     Raises:
         ConfigError: A plugin of a policy is not installed.
@@ -187,7 +187,7 @@ def _rescored(then: CycleResult, now: CycleResult) -> int:
 def _expected_s(
     result: CycleResult, benchmark_ids: Sequence[str], boards: Mapping[str, str]
 ) -> NDArray[np.float64]:
-    """Shape (benchmarks,): how long each was expected to run on its board; NaN: nobody knew."""
+    """Shape (benchmarks,): how long each was expected to run on its board; NaN: unknown."""
     decided = result.decided
     row_of_uid = {uid: row for row, uid in enumerate(decided.snapshot.uids)}
     jobs = [decided.row_of_id[each] for each in benchmark_ids]

@@ -1,7 +1,7 @@
 """What is learned of scorers: rewards, weights, faults, and what their runs' ends say of them.
 
 Twice a scorer is rewarded, each time by a number in [0, 1], and each time the policy's aggregator
-says what becomes of the weights:
+changes the weights:
 
 1. In each cycle that places something, by the evaluator: how its answer compares with the others'.
 2. When a run has ended, by how it ended, whichever policy is active by then::
@@ -14,7 +14,7 @@ says what becomes of the weights:
    was expected. The outcome is 1/2 where it took as long as elsewhere, 0.94 at half the time, 0.06
    at twice the time. So who liked a board that did well, or disliked one that did badly, gets more
    than a half; who said nothing of it is not rewarded. Ends that say nothing of the board (the
-   model failed, somebody cancelled) and runs of which nothing was expected are passed over.
+   model failed, it was cancelled) and runs of which nothing was expected are passed over.
 
 A scorer that fails `BENCH_AFTER` times in a row is benched: not asked for `BENCH_S`, twice as long
 each further time, `MAX_BENCH_S` at most. Afterwards one more fault benches it again.
@@ -45,7 +45,7 @@ BENCH_S = 300.0
 MAX_BENCH_S = 3600.0
 
 SETTLE_S = 5.0
-"""Between two looks at what has ended: nothing waits for it."""
+"""Between two checks for runs that ended: nothing waits for them."""
 
 _AT_ONCE = 500  # ends in one transaction
 _SHARPNESS = 4.0
@@ -96,7 +96,7 @@ def bench_reason(state: ScorerState) -> str:
 
 
 class Scorekeeper:
-    """Keeps what cycles tell of the scorers. Belongs to the cycle's thread."""
+    """Stores what cycles show of the scorers. One thread."""
 
     def __init__(self) -> None:
         self._settled_at: datetime | None = None
@@ -111,7 +111,7 @@ class Scorekeeper:
         return _with(knowledge, states, now)
 
     def has_news(self, result: CycleResult) -> bool:
-        """Whether a cycle that placed nobody must be kept for its scorers' faults' sake."""
+        """Return whether a cycle that placed nothing is stored for the faults of its scorers."""
         return bool(_faults(result)) or bool(self._failing & _answered(result))
 
     def keep(

@@ -5,7 +5,7 @@ thread   what it does
 ======== ===========================================================================
 cycle    the only one that places benchmarks; wakes on news and every second;
          then decides the same again by the shadow policy, if there is one
-dispatch commits to calls of the cluster, and notes what became of them
+dispatch commits to calls of the cluster, and stores their outcomes
 call     makes them: registers the jobs of prepared attempts
 watch    turns the cluster's events into jobs to compare
 repair   compares store and cluster: on each hint, and fully every few seconds
@@ -69,7 +69,7 @@ from edgeyard.scheduler.twin.twin import BoardView
 logger = logging.getLogger(__name__)
 
 TICK_S = 1.0
-"""The longest that a submission made by another process waits to be seen."""
+"""Maximum time until a submission that another process made is seen."""
 
 FOLLOW_S = 2.0
 """Between two decisions of a server that follows, unless something is submitted there."""
@@ -232,7 +232,7 @@ class Engine:
         """The newest of a benchmark. Any thread.
 
         Raises:
-            NotFound: No cycle has looked at it yet.
+            NotFound: No cycle has considered it yet.
         """
         return self._parts.explanations.of(benchmark_id)
 
@@ -244,7 +244,7 @@ class Engine:
             bounds: What its user may ask for; None: what anybody may.
 
         Raises:
-            NotFound: No cycle has looked at it yet.
+            NotFound: No cycle has considered it yet.
         """
         forecast, scale = self.forecast(benchmark_id), self._parts.forecaster.interval_scale
         return self._parts.explanations.changes(benchmark_id, bounds, forecast, scale)
@@ -456,7 +456,7 @@ class Engine:
             self.wake()
 
     def _discard(self, sha256: str) -> None:
-        """Remove content that was fetched for nobody."""
+        """Remove content that no benchmark needs any more."""
         release(self._parts.store, self._parts.files, {sha256: self._parts.clock.now()})
 
     def _notify_loop(self) -> None:
