@@ -469,7 +469,7 @@ def test_who_is_cancelled_while_a_cycle_decides_is_left_out_of_what_it_commits(
             lifecycle.cancel(uow, result.placements[0].benchmark_id, lab.clock.now(), "ann")
         return result
 
-    monkeypatch.setattr("edgeyard.scheduler.engine.cycle.decide", decided)
+    monkeypatch.setattr("edgeyard.scheduler.engine.decider.decide", decided)
     (job_id,) = lab.decide()
     benchmark_by_status = {lab.show(each).status: lab.show(each) for each in ids}
     placed = benchmark_by_status[Status.SCHEDULED]
