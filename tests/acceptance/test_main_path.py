@@ -92,7 +92,7 @@ def test_a_log_is_followed_while_its_task_runs(server: Server, squeezenet: Path)
 
 
 def test_nobody_reads_of_anothers_benchmark_anywhere(server: Server, squeezenet: Path) -> None:
-    """Not in a sentence either: why boards are busy is told to everybody."""
+    """Not in a sentence either: why boards are busy is shown to everybody."""
     stored = server.upload(squeezenet)
     server.call("POST", "/v1/users", {"user_id": "other", "role": "submitter"})
     made = server.call("POST", "/v1/tokens", {"user_id": "other"})

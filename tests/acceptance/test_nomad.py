@@ -276,7 +276,9 @@ def test_a_loose_job_that_nomad_does_not_place_says_why_in_nomad_s_words(
     try:
         # At first it may be the late news of the last task's progress: on a busy machine for long.
         eventually(
-            lambda: "1 host: no memory left" in reported().get("sentence", ""), "it is told", 90.0
+            lambda: "1 host: no memory left" in reported().get("sentence", ""),
+            "it is reported",
+            90.0,
         )
         assert reported()["code"] == "cluster_constraint"
         assert server.show(benchmark_id)["status"] == "scheduled"

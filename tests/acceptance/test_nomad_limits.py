@@ -1,4 +1,4 @@
-"""What a run may have on a real Nomad, and what its user is told when it wants more."""
+"""What a run may have on a real Nomad, and what its user sees when it wants more."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def failure_of(server: Server, benchmark_id: str) -> tuple[str, str]:
     return failure["category"], failure["sentence"]
 
 
-def test_a_run_that_outgrows_its_job_s_memory_is_told_the_job_s_limit(
+def test_a_run_that_outgrows_its_job_s_memory_fails_with_the_job_s_limit(
     limited: Callable[..., Server],
 ) -> None:
     server = limited(EDGEYARD_NOMAD_MEMORY_MIB="40")

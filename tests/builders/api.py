@@ -126,7 +126,7 @@ NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def leader_view(**changes: Any) -> LeaderView:
-    """This server leads, unless told otherwise."""
+    """This server leads, unless changed."""
     given: dict[str, Any] = {
         "leads": True,
         "epoch": 3,

@@ -146,7 +146,7 @@ class Plugin:
 
     @contextlib.contextmanager
     def fingerprints(self) -> Iterator[Fingerprints]:
-        """The stream of what Nomad is told."""
+        """The stream of what is reported to Nomad."""
         call = self.stream(
             "Fingerprint", device_pb2.FingerprintRequest(), device_pb2.FingerprintResponse
         )

@@ -28,7 +28,7 @@ Answer = Callable[[str, int], int | None]
 
 @dataclass
 class UploadServer:
-    """What was uploaded and told; ``answer`` makes it misbehave."""
+    """What was uploaded and reported; ``answer`` makes it misbehave."""
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)

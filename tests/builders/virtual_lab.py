@@ -1,4 +1,4 @@
-"""A lab in virtual time: pure decisions, boards that run for as long as they are told."""
+"""A lab in virtual time: pure decisions, boards that run for as long as a test states."""
 
 from __future__ import annotations
 

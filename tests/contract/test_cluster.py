@@ -185,7 +185,7 @@ class TestQueue:
         lab.dispatch(a_job(UNTIL_STOPPED, on(FIRST)))
         lab.until("benchmark-1", JobRun.RUNNING)
         lab.dispatch(a_job("pass", on(FIRST), job_id="benchmark-2"), job_id="benchmark-2")
-        eventually(lambda: FIRST in lab.state("benchmark-2").reason, "it is told what it waits for")
+        eventually(lambda: FIRST in lab.state("benchmark-2").reason, "it says what it waits for")
         waiting = lab.state("benchmark-2")
         assert waiting.run is JobRun.QUEUED
         assert waiting.target_uid is None
@@ -201,7 +201,7 @@ class TestQueue:
         self, lab: Submitter
     ) -> None:
         lab.dispatch(a_job("pass", where("family", "=", "rpi9")))
-        eventually(lambda: "rpi9" in lab.state().reason, "it is told what it waits for")
+        eventually(lambda: "rpi9" in lab.state().reason, "it says what it waits for")
         assert lab.state().run is JobRun.QUEUED
         lab.run(a_job("pass", job_id="benchmark-2"), job_id="benchmark-2")
 
@@ -257,7 +257,7 @@ def test_events_begin_with_look_at_everything_and_name_what_changed(lab: Submitt
 def test_hosts_tell_how_busy_they_are(lab: Submitter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "LOOK_EVERY", timedelta(milliseconds=50))
     names = {host.name for host in lab.cluster.hosts() if host.boards}
-    eventually(lambda: lab.cluster.loads().keys() == names, "every host told its load")
+    eventually(lambda: lab.cluster.loads().keys() == names, "every host reports its load")
     for report in lab.cluster.loads().values():
         assert 0.0 <= report.load.cpu <= 1.0
         assert 0.0 < report.load.memory < 1.0
@@ -285,7 +285,7 @@ def test_hosts_show_which_board_is_taken_and_how_far(lab: Submitter) -> None:
     assert "benchmark-1" not in shown(SECOND).busy_reason  # every user reads it
     assert not shown(FIRST).busy
     assert shown(FIRST).progress == 0
-    # Nomad is told in whole steps, and not more often than every few seconds.
+    # Nomad gets whole steps, and not more often than every few seconds.
     eventually(lambda: 41 <= (shown(SECOND).progress or 0) <= 41.5, "the progress shows")
     lab.cluster.stop("benchmark-1")
     lab.until("benchmark-1", JobRun.ENDED)

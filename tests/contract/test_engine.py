@@ -123,7 +123,7 @@ class TestLoading:
 
 
 class TestRunning:
-    def test_it_tells_the_digits_apart(self, session: Session) -> None:
+    def test_it_distinguishes_the_digits(self, session: Session) -> None:
         found = scores(session, TEST_X)
         assert found.shape == (len(TEST_X), 10)
         assert np.mean(found.argmax(axis=1) == TEST_Y) > 0.95

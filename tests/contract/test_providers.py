@@ -69,7 +69,7 @@ def test_it_sees_what_has_changed(source: Source) -> None:
     assert source.provider.load().boards == ()
 
 
-def test_what_is_wrong_is_told_with_every_mistake(source: Source) -> None:
+def test_what_is_wrong_is_reported_with_every_mistake(source: Source) -> None:
     source.change(BAD)
     with pytest.raises(ConfigError) as refused:
         source.provider.load()
@@ -82,6 +82,6 @@ def test_it_says_where_the_boards_come_from_and_keeps_no_secret(source: Source) 
     assert "CANARY" not in source.provider.source + repr(source.provider.load())
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"boards\.json"):
         FileProvider(tmp_path / "boards.json").load()

@@ -275,7 +275,7 @@ def test_why_benchmarks_wait_is_saved_together_and_alone(store: SqlStore) -> Non
         assert list(map(uow.benchmarks.get, ("b-1", "b-2"))) == [first, saved[1]]
 
 
-def test_who_was_changed_since_it_was_read_is_told_from_the_others(store: SqlStore) -> None:
+def test_what_changed_since_it_was_read_is_distinguished_from_the_rest(store: SqlStore) -> None:
     seen = [make.a_benchmark(f"b-{number}") for number in range(3)]
     _add(store, *seen)
     with store.write() as uow:
@@ -566,7 +566,7 @@ def test_a_download_is_open_while_its_attempt_lives(store: SqlStore) -> None:
             uow.files.grant(grant.name)
 
 
-def test_a_result_of_the_same_name_is_replaced_and_the_same_content_is_told(
+def test_a_result_of_the_same_name_is_replaced_and_the_same_content_is_reported(
     store: SqlStore,
 ) -> None:
     _add(store, make.a_benchmark())
@@ -964,7 +964,7 @@ def test_what_is_remembered_of_a_scorer_is_replaced_policy_by_policy(store: SqlS
         assert uow.scoring.policies() == ["default/1", "default/2"]
 
 
-def test_rounds_of_rewards_are_told_newest_first(store: SqlStore) -> None:
+def test_rounds_of_rewards_are_reported_newest_first(store: SqlStore) -> None:
     rounds = [
         RewardRound(
             policy="default/1", at=make.at(n), rewards={"a": n / 4}, weights={"a": 0.5, "b": 0.5}
@@ -979,7 +979,9 @@ def test_rounds_of_rewards_are_told_newest_first(store: SqlStore) -> None:
         assert uow.scoring.rounds("other/1", limit=9)[0].benchmark_id == "b-1"
 
 
-def test_a_rated_placement_is_told_when_it_has_ended_until_it_is_settled(store: SqlStore) -> None:
+def test_a_rated_placement_is_reported_when_it_has_ended_until_it_is_settled(
+    store: SqlStore,
+) -> None:
     _add(store, make.a_benchmark(benchmark_id="b-1"), make.a_benchmark(benchmark_id="b-2"))
     ratings = [
         PlacementRating(

@@ -1,4 +1,4 @@
-"""A webhook's receiver on loopback: keeps what it gets, answers as it is told."""
+"""A webhook's receiver on loopback: keeps what it gets, answers as a test states."""
 
 from __future__ import annotations
 

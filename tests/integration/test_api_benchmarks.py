@@ -127,7 +127,7 @@ def test_every_refusal_says_what_would_be_accepted(
         ("/v1/benchmarks/x/logs?stream=other", "/query/stream", "'stdout' or 'stderr'"),
     ],
 )
-def test_a_wrong_parameter_is_told_what_would_do(
+def test_a_wrong_parameter_is_refused_with_what_is_accepted(
     api: Api, path: str, pointer: str, accepted: str
 ) -> None:
     answer = api.as_().get(path)
@@ -137,13 +137,13 @@ def test_a_wrong_parameter_is_told_what_would_do(
     assert accepted in error["accepted"]
 
 
-def test_an_empty_submission_is_told_all_that_is_required(api: Api) -> None:
+def test_an_empty_submission_is_refused_with_all_required_fields(api: Api) -> None:
     errors = refusal(api.as_().post("/v1/benchmarks", json={}))["errors"]
     required = {"/model", "/runtime", "/benchmark_type", "/target"}
     assert {error["pointer"] for error in errors} == required
 
 
-def test_a_campaign_without_a_matrix_is_told_what_it_is(api: Api) -> None:
+def test_a_campaign_without_a_matrix_is_refused_with_the_reason(api: Api) -> None:
     [error] = api.as_().post("/v1/campaigns", json={}).json()["errors"]
     assert error["pointer"] == "/matrix"
     assert "model" in error["accepted"]
@@ -355,7 +355,7 @@ def test_an_idempotency_key_makes_one_benchmark(api: Api) -> None:
     assert other.status_code == 202
 
 
-def test_a_submission_tells_its_forecast_and_tells_it_again(
+def test_a_submission_returns_its_forecast_and_repeats_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -372,7 +372,7 @@ def test_a_submission_tells_its_forecast_and_tells_it_again(
     assert wrong.status_code == 422
 
 
-def test_a_dry_run_tells_and_stores_nothing(api: Api) -> None:
+def test_a_dry_run_reports_and_stores_nothing(api: Api) -> None:
     before = api.as_().get("/v1/benchmarks?total=true").json()["total"]
     body = api.as_().post("/v1/benchmarks?dry_run=true", json=description()).json()
     assert body["would"] == "run"
@@ -563,7 +563,7 @@ def test_matrices_that_make_no_sense_are_refused(api: Api, body: dict[str, objec
     refusal(api.as_().post("/v1/campaigns", json=body))
 
 
-def test_a_field_that_all_members_share_is_told_once(api: Api) -> None:
+def test_a_field_that_all_members_share_is_reported_once(api: Api) -> None:
     body = {
         "matrix": {"target": ["rpi4b", "rpi5"]},
         "description": {"runtime": "ort", "benchmark_type": "TYPE1", "model": "m", "ram": -1},
@@ -608,7 +608,7 @@ def test_boards_are_shown_drained_and_resumed(api: Api) -> None:
     refusal(api.as_("operator").post("/v1/boards/rpi9-0001-0001/drain"), 404)
 
 
-def test_the_inventory_tells_families_and_expected_boards(api: Api) -> None:
+def test_the_inventory_reports_families_and_expected_boards(api: Api) -> None:
     body = api.as_().get("/v1/inventory").json()
     assert set(body["families"]) == {"rpi4b", "rpi5"}
     assert body["boards"][0]["target_uid"] == "rpi4b-0001-0001"
@@ -634,7 +634,7 @@ def test_readiness_follows_the_twin(api: Api) -> None:
     assert client.get("/livez").is_success
 
 
-def test_a_cluster_that_falls_silent_is_told_before_it_stops_the_work(
+def test_a_cluster_that_falls_silent_is_reported_before_it_stops_the_work(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api.engine, "age_s", 7.0)

@@ -37,7 +37,7 @@ def api(tmp_path: Path) -> Iterator[Api]:
         yield found
 
 
-def test_the_check_tells_what_is_not_as_expected(api: Api) -> None:
+def test_the_check_shows_what_is_not_as_expected(api: Api) -> None:
     body = api.as_().get("/v1/inventory/check").json()
     assert body["ok"] is True
     assert body["unknown_devices"] == "deny"

@@ -338,7 +338,7 @@ def test_pages_follow_each_other_and_end(api: Api) -> None:
     assert "does not exist" in last.json()["error"]
 
 
-def test_the_client_is_told_of_exactly_what_the_engines_take() -> None:
+def test_the_client_lists_exactly_what_the_engines_accept() -> None:
     """Beside those of the runner."""
     content = {
         name: {each.key for each in parameters.of_engine(name)} for name in ("ort", "tflite")

@@ -580,7 +580,7 @@ def test_a_token_that_expired_or_was_revoked_is_none(api: Api) -> None:
     assert made["token"] not in api.as_().get("/v1/tokens").text
 
 
-def test_a_full_disk_is_told_at_once_with_what_to_do(
+def test_a_full_disk_is_reported_at_once_with_what_to_do(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*args: object, **kwargs: object) -> object:

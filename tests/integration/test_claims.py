@@ -376,7 +376,7 @@ def test_a_server_that_stops_in_a_long_claim_does_not_give_it_up(threaded: Lab) 
     lab.reconciler.run()
     assert lab.claims.turn(0.0, stopping.is_set) is None
     assert list(lab.claims.waiting()) == [its_job]
-    lab.reconciler.run()  # one that was under way when the server was told to stop
+    lab.reconciler.run()  # one that was under way when the server was asked to stop
     assert lab.show(benchmark_id).status is Status.RUNNING
 
 

@@ -61,7 +61,7 @@ def test_only_what_others_changed_is_read_again(tmp_path: Path, read: list[str])
     lab.store.close()
 
 
-def test_submissions_do_not_wait_until_thousands_are_told_why_they_wait(
+def test_submissions_do_not_wait_until_thousands_have_their_waiting_reasons(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each transaction says so of a few: whoever else writes has its turn between them."""

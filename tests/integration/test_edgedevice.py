@@ -224,7 +224,7 @@ def test_a_board_whose_device_file_vanishes_turns_unhealthy_and_comes_back(
         assert shown.attributes()["dynamic.last_error"] == f"{usb} is gone"
 
 
-def test_a_reserved_board_tells_its_task_what_it_needs(
+def test_a_reserved_board_reports_its_task_what_it_needs(
     ready: Plugin, boards: Path, tmp_path: Path
 ) -> None:
     cpu = min(os.sched_getaffinity(0))
@@ -303,7 +303,7 @@ def test_progress_goes_up_in_steps_and_back_to_zero_when_the_task_ends(ready: Pl
         file.write(3)
         shown = seen.until(lambda shown: shown.attributes()["dynamic.status"] == "busy")
         assert shown.progress() == 3
-        file.write(7)  # less than a step: never told
+        file.write(7)  # less than a step: never reported
         file.write(42.7)
         assert seen.until(lambda shown: shown.progress() != 3).progress() == 42
         file.write(0)
@@ -419,7 +419,7 @@ def test_shutdown_sigterm_and_a_dead_agent_end_it_and_leave_nothing(tmp_path: Pa
     assert not Path(done.stdout.split("|")[3]).parent.exists()
 
 
-def test_a_person_who_starts_it_is_told_where_it_belongs() -> None:
+def test_a_person_who_starts_it_learns_where_it_belongs() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "edgeyard.devices.edgedevice"],
         capture_output=True,

@@ -291,7 +291,7 @@ def test_progress_is_on_the_node_within_seconds_and_zero_when_the_task_is_killed
         began = time.monotonic()
         (tmp_path / f"out.{percent}").touch()
         _until_progress(lab, uid, percent)
-        # told at most every 5 s
+        # reported at most every 5 s
         assert time.monotonic() - began < 5.0 + NODE_DELAY_S
     began = time.monotonic()
     os.kill(json.loads(out.read_text())["pid"], signal.SIGKILL)

@@ -44,7 +44,7 @@ def test_a_board_that_lets_us_in_is_healthy_and_a_quiet_look_does_not_log_in(ssh
     assert logins(sshd) == 1
 
 
-def test_why_a_board_is_unhealthy_is_told(sshd: Sshd, tmp_path: Path) -> None:
+def test_why_a_board_is_unhealthy_is_reported(sshd: Sshd, tmp_path: Path) -> None:
     def reason(**changes: object) -> str:
         found = Prober(timeout_s=5).look(a_board(replace(sshd.address, **changes)))  # type: ignore[arg-type]
         assert not found.healthy

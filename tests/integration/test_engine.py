@@ -43,7 +43,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def failure(category: FailureCategory) -> Failure:
-    return Failure(category=category, sentence="as told")
+    return Failure(category=category, sentence="as reported")
 
 
 @pytest.mark.parametrize("order", list(permutations(["end", "upload", "poll"])))
@@ -534,7 +534,7 @@ def test_a_queue_time_out_counts_from_the_last_time_in_the_queue(lab: Lab) -> No
     assert lab.show(benchmark_id).status is Status.SCHEDULED
 
 
-def test_a_scorer_of_hosts_loads_answers_and_the_record_keeps_what_it_was_told(
+def test_a_scorer_of_hosts_loads_answers_and_the_record_keeps_its_input(
     tmp_path: Path,
 ) -> None:
     choice = ScorerChoice(name="host_load", weight=1.0, budget_s=math.inf)

@@ -133,7 +133,7 @@ def priorities(expected: Any) -> list[int]:
     ]
 
 
-def test_the_newest_recorded_cycle_is_decided_again_and_its_age_told(deciding: Deciding) -> None:
+def test_the_newest_recorded_cycle_is_decided_again_and_its_age_shown(deciding: Deciding) -> None:
     """As after a restart of the server: nothing but records."""
     api, recorded = deciding.api, deciding.recorded
     api.submit(target_uid=BOARD)
@@ -153,7 +153,7 @@ def test_the_newest_recorded_cycle_is_decided_again_and_its_age_told(deciding: D
     assert recorded.changes(waits) is None
 
 
-def test_one_that_comes_back_to_the_queue_is_told_anew_why_it_waits(tmp_path: Path) -> None:
+def test_one_that_comes_back_to_the_queue_gets_a_new_waiting_reason(tmp_path: Path) -> None:
     """Also where that is word for word what it waited for before it ran."""
     lab = Lab(tmp_path, A)
     explanations = Explanations(lab.store, registry(), lab.clock)

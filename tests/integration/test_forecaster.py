@@ -1,4 +1,4 @@
-"""The engine's forecasts, and what is told of how good they were."""
+"""The engine's forecasts, and how good they were."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Observations:
 
 
 def ran(lab: Lab, forecaster: Forecaster, seconds: float, content: bytes = b"net") -> str:
-    """One that was foretold, ran and ended; its id."""
+    """Return the id of one that was predicted, ran and ended."""
     benchmark_id = lab.submit(content=content)
     lab.turn()
     forecaster.run()
@@ -70,7 +70,7 @@ def ran(lab: Lab, forecaster: Forecaster, seconds: float, content: bytes = b"net
     return benchmark_id
 
 
-def test_forecasts_learn_from_what_ran_and_their_coverage_is_told(lab: Lab) -> None:
+def test_forecasts_learn_from_past_runs_and_their_coverage_is_reported(lab: Lab) -> None:
     reported = Observations()
     forecaster = Forecaster(lab.cycle, lab.store, lab.clock, reported)
     assert forecaster.run() == 0.0  # no cycle yet
@@ -98,13 +98,13 @@ def through(lab: Lab, job_id: str, seconds: float) -> None:
     lab.turn()
 
 
-def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
+def test_waits_that_turn_out_longer_than_predicted_are_predicted_longer(lab: Lab) -> None:
     """Each time somebody more urgent comes later and overtakes, whom nobody foresaw."""
     forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     for _ in range(4):
         ran(lab, forecaster, 10.0)
 
-    def foretold() -> tuple[str, str, Forecast]:
+    def predicted() -> tuple[str, str, Forecast]:
         runs = lab.running(lab.submit())
         waits = lab.submit()
         lab.turn()
@@ -114,7 +114,7 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
         return runs, waits, found
 
     for _ in range(MIN_SCORES):
-        runs, waits, first = foretold()
+        runs, waits, first = predicted()
         urgent = lab.submit(content=b"slow", user_priority=10)
         through(lab, runs, 10.0)
         through(lab, lab.running(urgent), 30.0)
@@ -124,7 +124,7 @@ def test_waits_that_turn_out_longer_than_told_are_told_longer(lab: Lab) -> None:
     assert forecaster.coverage == Coverage(held=4 + MIN_SCORES, ended=4 + 2 * MIN_SCORES)
     assert forecaster.interval_scale is not None
     assert forecaster.interval_scale.late > 4.0
-    runs, waits, later = foretold()
+    runs, waits, later = predicted()
     assert abs(later.start - later.made_at - (first.start - first.made_at)) < timedelta(seconds=2)
     assert first.start_high - first.made_at < timedelta(seconds=15)
     assert later.start_high - later.made_at > timedelta(seconds=25)
@@ -179,7 +179,7 @@ def asking(asked: JobDescription = ASKED, file: BenchmarkFile | None = None) -> 
     return Candidate((asked, file), lambda: (asked, [file or a_model()]))
 
 
-def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> None:
+def test_a_submission_is_predicted_at_once_and_nothing_is_changed(lab: Lab) -> None:
     forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     for _ in range(4):
         ran(lab, forecaster, 10.0)
@@ -198,18 +198,18 @@ def test_a_submission_is_foretold_at_once_and_nothing_is_changed(lab: Lab) -> No
     assert abs(later.finish - reported.finish) < timedelta(seconds=1)
 
 
-def test_a_submission_whose_times_nobody_knows_is_told_none(lab: Lab) -> None:
+def test_a_submission_of_unknown_duration_has_no_forecast(lab: Lab) -> None:
     lab.turn()
-    foreteller = SubmissionForecaster(lab.cycle, lab.clock)
+    submissions = SubmissionForecaster(lab.cycle, lab.clock)
     elsewhere = replace(a_model(), url="https://example.org/net.onnx", sha256=None)
-    assert foreteller.of(asking(file=elsewhere), "ann") is None
-    assert foreteller.of(asking(replace(ASKED, cron="0 3 * * *")), "ann") is None
-    assert foreteller.of(asking(replace(ASKED, target="rpi9")), "ann") is None
+    assert submissions.of(asking(file=elsewhere), "ann") is None
+    assert submissions.of(asking(replace(ASKED, cron="0 3 * * *")), "ann") is None
+    assert submissions.of(asking(replace(ASKED, target="rpi9")), "ann") is None
 
 
 def test_a_flood_of_submissions_is_not_held_up_by_forecasts(lab: Lab) -> None:
     lab.turn()
-    foreteller = SubmissionForecaster(lab.cycle, lab.clock)
+    submissions = SubmissionForecaster(lab.cycle, lab.clock)
     asked: list[str] = []
 
     def found() -> tuple[JobDescription, list[BenchmarkFile]]:
@@ -218,37 +218,37 @@ def test_a_flood_of_submissions_is_not_held_up_by_forecasts(lab: Lab) -> None:
         return ASKED, [a_model()]
 
     slow = Candidate(ASKED, found)
-    assert foreteller.of(slow, "ann") is not None
+    assert submissions.of(slow, "ann") is not None
     lab.clock.forward(37.0)  # a twentieth of the time at most
-    assert foreteller.of(slow, "ann") is None
+    assert submissions.of(slow, "ann") is None
     lab.clock.forward(1.0)
-    assert foreteller.of(slow, "ann") is not None
+    assert submissions.of(slow, "ann") is not None
     lab.clock.forward(40.0)
     assert lab.cycle.latest is not None
     lab.cycle.latest = replace(lab.cycle.latest, live=MAX_PREDICTED_QUEUE + 1)
-    assert foreteller.of(slow, "ann") is None
+    assert submissions.of(slow, "ann") is None
     assert len(asked) == 2
 
 
-def test_one_look_tells_all_of_a_kind_until_the_queue_is_decided_again(lab: Lab) -> None:
+def test_one_forecast_serves_all_of_a_kind_until_the_queue_is_decided_again(lab: Lab) -> None:
     lab.turn()
-    foreteller = SubmissionForecaster(lab.cycle, lab.clock)
-    reported = foreteller.of(asking(), "ann")
+    submissions = SubmissionForecaster(lab.cycle, lab.clock)
+    reported = submissions.of(asking(), "ann")
     assert reported is not None
     lab.clock.forward(1.0)
-    assert foreteller.of(asking(), "ann") is reported
-    assert foreteller.of(asking(), "bob") is not reported
-    assert foreteller.of(asking(replace(ASKED, ram=1)), "ann") is not reported
-    foretold = foreteller.of(asking(), "ann")
-    assert foretold is not None
+    assert submissions.of(asking(), "ann") is reported
+    assert submissions.of(asking(), "bob") is not reported
+    assert submissions.of(asking(replace(ASKED, ram=1)), "ann") is not reported
+    predicted = submissions.of(asking(), "ann")
+    assert predicted is not None
     lab.running(lab.submit())
     lab.turn()
-    again = foreteller.of(asking(), "ann")
+    again = submissions.of(asking(), "ann")
     assert again is not None
     assert again.place == 1
     assert again.start > lab.clock.now()
     lab.clock.forward(1.1)
-    assert foreteller.of(asking(), "ann") is not again
+    assert submissions.of(asking(), "ann") is not again
 
 
 def test_a_submission_is_taken_though_its_forecast_breaks(lab: Lab) -> None:
@@ -268,7 +268,7 @@ def test_a_submission_that_names_no_file_is_no_error_of_the_server(
     assert not caplog.records
 
 
-def test_one_that_ended_is_no_longer_foretold(lab: Lab) -> None:
+def test_one_that_ended_has_no_forecast_any_more(lab: Lab) -> None:
     forecaster = Forecaster(lab.cycle, lab.store, lab.clock, Observations())
     assert forecaster.of(ran(lab, forecaster, 5.0)) is None
 

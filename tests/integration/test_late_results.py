@@ -147,7 +147,9 @@ def test_cycles_of_before_a_late_result_are_decided_again_with_what_they_knew(la
         ("progress", "the host pi was lost while it ran; it last reported measuring, 40 %"),
     ],
 )
-def test_a_lost_host_is_told_with_what_its_task_reported(lab: Lab, heard: str, words: str) -> None:
+def test_a_lost_host_is_reported_with_what_its_task_reported(
+    lab: Lab, heard: str, words: str
+) -> None:
     benchmark_id = lab.submit(max_retries=0)
     lab.turn()
     job_id = lab.attempts(benchmark_id)[0].job_id

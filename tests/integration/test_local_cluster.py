@@ -200,7 +200,7 @@ class TestTheProcess:
             *("PATH", "HOME", "TMPDIR", "LANG", "LC_CTYPE", TOKEN, "EDGEYARD_BOARD"),
         }
 
-    def test_is_told_its_board_and_stays_on_its_cores(self, tmp_path: Path) -> None:
+    def test_receives_its_board_and_stays_on_its_cores(self, tmp_path: Path) -> None:
         cluster = LocalCluster((a_board(FIRST, cpus=(CPU,)),), tmp_path)
         lab = Submitter(cluster)
         try:
@@ -266,7 +266,7 @@ class TestTheProcess:
         assert state.failure.category is FailureCategory.CLUSTER
         assert "/no/such/command" in lab.log(stream="stderr")
 
-    def test_the_runner_s_own_failure_is_told_as_such(self, lab: Submitter) -> None:
+    def test_the_runner_s_own_failure_is_reported_as_such(self, lab: Submitter) -> None:
         state = lab.run(a_job("import sys; sys.exit(3)"))
         assert state.failure is not None
         assert "runner reported" in state.failure.sentence
@@ -422,7 +422,7 @@ class TestLife:
         assert state.failure.category is FailureCategory.CLUSTER
         assert lab.run(a_job("pass", on(FIRST), job_id="next"), job_id="next").failure is None
 
-    def test_a_listener_that_falls_behind_is_told_to_look_at_everything(
+    def test_a_listener_that_falls_behind_must_refresh_everything(
         self, lab: Submitter, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(cluster_module, "_LISTENER_EVENTS", 2)

@@ -99,7 +99,7 @@ def test_a_name_and_version_stand_for_one_text(api: Api, where: str) -> None:
     assert {("own", 1), ("own", 2), ("default", 1), ("default", 2)} < set(found)
 
 
-def test_a_configured_policy_that_changed_under_its_version_is_told(
+def test_a_configured_policy_that_changed_under_its_version_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     policies = Policies(registry(), load_policy("default"))
@@ -199,7 +199,7 @@ def test_a_policy_from_a_request_names_no_files(api: Api, tmp_path: Path) -> Non
     assert "only the policy of the server's settings names files" in answer.text
 
 
-def test_scorers_are_told_with_their_weights_and_what_was_learned(api: Api) -> None:
+def test_scorers_are_reported_with_their_weights_and_what_was_learned(api: Api) -> None:
     def scorers() -> dict[str, dict[str, object]]:
         found = api.as_().get("/v1/scorers?rounds=5").json()
         assert found["policy"] == f"default/{load_policy('default').version}"
@@ -229,7 +229,7 @@ def test_scorers_are_told_with_their_weights_and_what_was_learned(api: Api) -> N
     assert "3 faults in a row" in str(after["bench_reason"])
 
 
-def test_of_lists_the_difference_tells_what_is_in_one_alone() -> None:
+def test_of_lists_the_difference_names_what_is_in_one_alone() -> None:
     first, second = ["inventory", "ram", "busy"], ["inventory", "busy", "lease"]
     assert (_shown(first, second), _shown(second, first)) == ("ram", "lease")
     assert (_shown(first, first[:2]), _shown(first[:2], first)) == ("busy", "")

@@ -193,7 +193,7 @@ def test_progress_that_came_in_meanwhile_saves_the_victim(lab: Lab) -> None:
 def test_a_stop_that_was_decided_on_survives_a_crash(lab: Lab) -> None:
     victim, job_id = low(lab)
     lab.submit(job_completion_threshold=90)
-    lab.cycle.run()  # and the process dies before the reconciler is told
+    lab.cycle.run()  # and the process dies before the reconciler knows
     lab.reconciler.run(after_restart=True)
     assert lab.cluster.stopped == [job_id]
     lab.reconciler.run()
@@ -287,7 +287,7 @@ def test_preemptions_are_counted(lab: Lab) -> None:
     assert "retries_total" not in seen
 
 
-def test_a_dry_run_tells_that_it_would_wait_for_one_that_makes_way(lab: Lab) -> None:
+def test_a_dry_run_shows_that_it_would_wait_for_one_that_makes_way(lab: Lab) -> None:
     victim, _ = low(lab)
     lab.turn()
     candidate = replace(lab.show(victim), benchmark_id="dry-run")

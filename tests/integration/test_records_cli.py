@@ -74,7 +74,7 @@ def test_another_policy_differs_and_names_benchmarks_and_boards(
             assert content == then
 
 
-def test_where_no_board_differs_what_else_does_is_told(
+def test_where_no_board_differs_what_else_does_is_reported(
     ran: tuple[Path, list[CycleResult]], tmp_path: Path
 ) -> None:
     folder, _ = ran

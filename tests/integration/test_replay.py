@@ -78,7 +78,7 @@ def test_a_scorer_repeats_what_it_said_or_failed_to_say(plugins: Registry, fails
         assert (again.pending, again.placed_then, again.placed_now) == (1, 1, 1)
 
 
-def test_another_policy_tells_what_it_would_have_done(plugins: Registry) -> None:
+def test_another_policy_shows_what_it_would_have_done(plugins: Registry) -> None:
     record = recorded(plugins, whimsical(whim=1.0))
     none_fits = parse_policy(
         _text(policy="default").replace("filters = [", 'filters = ["none_at_all",'), source="x"

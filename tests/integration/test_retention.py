@@ -322,7 +322,7 @@ def test_an_sqlite_file_shrinks(tmp_path: Path) -> None:
     assert path.stat().st_size < before - 3_000_000
 
 
-def test_the_command_counts_first_and_deletes_when_told(tmp_path: Path) -> None:
+def test_the_command_counts_first_and_deletes_on_demand(tmp_path: Path) -> None:
     (tmp_path / "files").mkdir()
     store = SqlStore(f"sqlite:///{tmp_path}/edgeyard.db")
     add(store, "old", age_s=400 * DAY_S)

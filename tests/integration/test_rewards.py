@@ -29,7 +29,7 @@ KEY = "default/7"
 
 
 class Fixed:
-    """Says what it is told for boards A and B."""
+    """Answers what a test states for boards A and B."""
 
     objective = "test"
 

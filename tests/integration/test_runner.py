@@ -358,7 +358,7 @@ def test_an_unknown_key_of_a_training_configuration_is_named(
         ((5, 4), [0] * 4, ["5 rows", "4 of 'y'"]),
     ],
 )
-def test_a_dataset_that_does_not_fit_is_told_apart(
+def test_a_dataset_that_does_not_fit_is_distinguished(
     server: UploadServer,
     tmp_path: Path,
     shape: tuple[int, ...],

@@ -166,7 +166,7 @@ def test_a_host_that_is_the_one_file_program_itself_can_do_it(
     assert server.report["status"] == "ok"
 
 
-def test_what_fails_there_is_told_as_if_it_had_failed_here(
+def test_what_fails_there_is_reported_as_if_it_had_failed_here(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     task = make_task(tmp_path, server, nan_model(), board=facts_of(board))
@@ -199,7 +199,7 @@ def test_a_run_that_is_cancelled_leaves_nothing_there(
     assert "report.json" not in server.files
 
 
-def test_a_link_that_is_cut_is_told_as_the_network_s_and_the_board_cleans_up(
+def test_a_cut_link_is_a_network_failure_and_the_board_cleans_up(
     board: BehindHost, server: UploadServer, tmp_path: Path
 ) -> None:
     model = linear_model(np.eye(64))
@@ -360,7 +360,7 @@ def test_what_a_power_cut_left_there_goes_at_the_next_visit(
     assert board.left() == ["other"]
 
 
-def test_the_board_is_told_no_secret(tmp_path: Path, server: UploadServer) -> None:
+def test_the_board_receives_no_secret(tmp_path: Path, server: UploadServer) -> None:
     address = {"host": "127.0.0.1", "identity_file": "/CANARY"}
     facts = {"ssh": address, "hooks": [{"when": "before", "run": ["CANARY"]}]}
     task = make_task(tmp_path, server, b"model", board=facts)
@@ -422,7 +422,7 @@ def test_hooks_are_run_around_the_run_on_host_and_board(
     assert there.read_text().split() == ["before-board", uid, "after-board"]
 
 
-def test_a_hook_is_told_no_secret(server: UploadServer, tmp_path: Path) -> None:
+def test_a_hook_receives_no_secret(server: UploadServer, tmp_path: Path) -> None:
     hooks = [{"when": "before", "run": ["sh", "-c", "env; exit 1"]}]
     task = make_task(tmp_path, server, linear_model(np.eye(4)), board={"hooks": hooks})
     code, output = task.run()

@@ -199,7 +199,7 @@ def test_a_cut_connection_is_unavailable_and_the_next_one_works(postgres_url: st
 
 
 @pytest.mark.postgres
-def test_a_locked_benchmark_is_waited_for_no_longer_than_told(postgres_url: str) -> None:
+def test_a_locked_benchmark_is_waited_for_up_to_the_timeout(postgres_url: str) -> None:
     store = SqlStore(postgres_url)
     impatient = SqlStore(postgres_url, wait_s=0.05)
     with store.write() as uow:

@@ -16,7 +16,7 @@ from tests.builders import records as make
 
 # Two submissions with a file each, killed at failpoint 1, 2, … in a process of its own each time
 # (forked: starting Python twenty times would take most of a minute). Each says what a client would
-# have been told with a 2xx.
+# were confirmed with a 2xx.
 _SERVERS = """
 import itertools, os, sys
 from pathlib import Path
@@ -50,7 +50,7 @@ for number in itertools.count(1):
     folder.mkdir()
     child = os.fork()
     if not child:
-        for stream, name in ((1, "told"), (2, "fired")):
+        for stream, name in ((1, "confirmed"), (2, "fired")):
             os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), stream)
         failpoints._target = number
         serve(folder)
@@ -101,7 +101,7 @@ def test_a_kill_at_any_step_loses_nothing_that_was_acknowledged(tmp_path: Path) 
     last = (folders[-1] / "fired").read_text()
     assert done.returncode == 0, done.stderr + last
     for folder in folders:
-        lines = (folder / "told").read_text().splitlines()
+        lines = (folder / "confirmed").read_text().splitlines()
         _check(folder, [(line.split()[0], line.split()[1]) for line in lines])
     fired = [(folder / "fired").read_text().split("fired: ")[1].strip() for folder in folders[:-1]]
     assert set(fired) == {

@@ -1,4 +1,4 @@
-"""Webhooks: what is told, how it is signed, and that nothing is lost or doubled."""
+"""Webhooks: what is sent, how it is signed, and that nothing is lost or doubled."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def is_genuine(received: ReceivedFile, secret: str) -> bool:
     return hmac.compare_digest(parts["v1"], expected)
 
 
-def test_an_end_is_told_once_and_signed(lab: Lab, there: Receiver) -> None:
-    completed(lab)  # before there was a webhook: not told
+def test_an_end_is_notified_once_and_signed(lab: Lab, there: Receiver) -> None:
+    completed(lab)  # before there was a webhook: not sent
     mine = hook(lab, there.url)
     telling = notifier(lab)
     telling.run()
@@ -117,7 +117,7 @@ def test_an_end_is_told_once_and_signed(lab: Lab, there: Receiver) -> None:
     assert at == int(lab.clock.now().timestamp())
 
 
-def test_every_end_and_every_change_of_board_is_told(lab: Lab, there: Receiver) -> None:
+def test_every_end_and_every_change_of_board_is_notified(lab: Lab, there: Receiver) -> None:
     hook(lab, there.url)
     telling = notifier(lab)
     cancelled, expired, failed = lab.submit(), lab.submit(queue_timeout_s=1.0), lab.submit()
@@ -158,7 +158,7 @@ def test_every_end_and_every_change_of_board_is_told(lab: Lab, there: Receiver) 
     }
 
 
-def test_each_user_is_told_of_their_own_only(lab: Lab, there: Receiver) -> None:
+def test_each_user_is_notified_of_their_own_benchmarks_only(lab: Lab, there: Receiver) -> None:
     hook(lab, there.url + "/ann")
     with receiver() as elsewhere:
         hook(lab, elsewhere.url, "bob")

@@ -250,7 +250,7 @@ def test_whom_a_board_is_kept_for_starts_at_its_start(
     ),
     st.sampled_from([0.0, 40.0]),
 )
-def test_who_is_decided_now_is_foretold_to_start_now_and_nobody_else(
+def test_what_is_placed_now_is_predicted_to_start_now_and_nothing_else(
     asked: list[dict[str, object]],
     leases: list[tuple[str, int, str | None]],
     cool_down_s: float,

@@ -185,7 +185,7 @@ def _play(bank: Bank, step: tuple[object, ...]) -> None:
             if uow.benchmarks.get(name).status not in TERMINAL:
                 lifecycle.cancel(uow, name, bank.clock.now(), "ada")
     else:
-        # The same end told twice: by the cluster and by the runner, or after a restart.
+        # The same end reported twice: by the cluster and by the runner, or after a restart.
         with bank.store.write() as uow:
             for attempt in uow.attempts.of(name):
                 if attempt.state is AttemptState.ENDED:

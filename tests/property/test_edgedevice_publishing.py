@@ -1,4 +1,4 @@
-"""When Nomad is told what: never too often, never the wrong end."""
+"""What is reported to Nomad, and when: never too often, never the wrong end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def shown(
         st.tuples(*[st.one_of(st.none(), st.integers(0, 100))] * 2, st.booleans()), max_size=60
     )
 )
-def test_progress_is_told_in_steps_and_seldom_and_ends_and_health_at_once(
+def test_progress_is_reported_in_steps_and_seldom_and_ends_and_health_at_once(
     course: list[tuple[int | None, int | None, bool]],
 ) -> None:
     publisher = Publisher()
@@ -92,7 +92,7 @@ def test_a_run_is_followed_to_its_end() -> None:
     assert publisher.publish(61.0, {uid: shown()}) is None
 
 
-def test_heat_alone_is_told_once_a_minute_when_it_moved_far() -> None:
+def test_heat_alone_is_reported_once_a_minute_when_it_moved_far() -> None:
     publisher = Publisher()
     uid = "rpi4b-0001-0001"
     publisher.publish(0.0, {uid: shown(heat=40)})
@@ -103,7 +103,7 @@ def test_heat_alone_is_told_once_a_minute_when_it_moved_far() -> None:
     assert publisher.publish(3 * FACTS_EVERY_S, {uid: asked_nothing}) is None
 
 
-def test_boards_that_come_and_go_are_told_at_once() -> None:
+def test_boards_that_come_and_go_are_reported_at_once() -> None:
     publisher = Publisher()
     one, two = (shown(uid=f"rpi4b-0001-000{number}") for number in (1, 2))
     publisher.publish(0.0, {"a": one})

@@ -1,4 +1,4 @@
-"""A recorded cycle tells what the cycle itself told, and decides the same again."""
+"""A recorded cycle explains what the cycle itself explained, and decides the same again."""
 
 from dataclasses import replace
 from datetime import timedelta

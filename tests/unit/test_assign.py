@@ -240,7 +240,7 @@ def booked(number: int, start_s: float) -> PendingBenchmark:
 
 
 def test_who_has_waited_for_the_guard_time_gets_a_reservation_of_its_own() -> None:
-    """Later starts make room for it, and it is told when its board is its own."""
+    """Later starts make room for it, and it learns when its board is its own."""
     waits = pending("waits", submit_time=NOW - in_s(100.0))  # may run for 900 s
     first = starts("first", start_s=300.0, submit_time=NOW - in_s(80.0))
     queue = [waits, first, booked(1, 600.0), booked(2, 1299.0), booked(3, 1300.0)]

@@ -28,7 +28,7 @@ def test_a_board_that_does_not_tell_its_progress_publishes_none() -> None:
     assert "dynamic.progress" not in attributes_of(quiet)
 
 
-def test_all_mistakes_of_a_host_are_told_at_once() -> None:
+def test_all_mistakes_of_a_host_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         board_from_attributes(
             {

@@ -127,7 +127,7 @@ def test_no_higher_priority_is_offered_than_the_account_allows() -> None:
     assert ChangeKind.PRIORITY not in kinds(asked(mine, before, bounds=Bounds(priority=7)))
 
 
-def test_no_start_is_told_that_has_passed() -> None:
+def test_no_start_in_the_past_is_reported() -> None:
     later = NOW + timedelta(seconds=40)
     found = asked(
         pending(user_time_s=100.0),
@@ -178,7 +178,7 @@ def test_less_storage_is_offered_where_only_storage_keeps_it_off() -> None:
     assert only(found, ChangeKind.STORAGE).value == 32 * GIB
 
 
-def test_the_constraint_that_no_board_meets_is_told() -> None:
+def test_the_constraint_that_no_board_meets_is_reported() -> None:
     constraint = Constraint(attribute="unique.name", operator="=", value="nowhere")
     found = asked(pending(constraints=(constraint,)))
     assert only(found, ChangeKind.CONSTRAINT).value == "unique.name = nowhere"
@@ -190,7 +190,7 @@ def test_a_start_time_can_be_left_out() -> None:
     assert (change.start, change.gain_s) == (NOW, 300.0)
 
 
-def test_what_there_was_no_time_for_is_told() -> None:
+def test_what_there_was_no_time_for_is_reported() -> None:
     found = asked(
         pending(user_time_s=100.0, ram_bytes=2 * GIB),
         boards=("rpi4b-0001-0001", "x86-0001-0001"),
@@ -274,7 +274,7 @@ def test_what_others_got_elsewhere_counts_against_a_quota() -> None:
     assert watching.entitlements[0]["user-1"].running == 1
 
 
-def test_the_part_that_is_decided_again_foretells_as_the_whole() -> None:
+def test_a_part_that_is_decided_again_has_the_forecast_of_the_whole() -> None:
     uids = [f"{family}-0001-000{k}" for family in ("rpi4b", "x86") for k in range(1, 4)]
     holders = [
         BoardHolder(

@@ -82,7 +82,7 @@ def test_help_loads_nothing_that_takes_long() -> None:
     assert fits(done.stdout)
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     assert run("--version").stdout == f"edgeyard {__version__}\n"
 
 
@@ -291,7 +291,9 @@ def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:
         ("target: []\n", ": target: is an empty list"),
     ],
 )
-def test_a_bad_job_file_is_told_with_its_name(server: FakeServer, text: str, expected: str) -> None:
+def test_a_bad_job_file_is_reported_with_its_name(
+    server: FakeServer, text: str, expected: str
+) -> None:
     Path("job.yaml").write_text(text)
     result = run("submit", "job.yaml")
     assert result.exit_code == 1
@@ -648,7 +650,7 @@ def test_show_ends_with_the_page_of_the_newest_job_in_one_line(server: FakeServe
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_show_tells_the_retries_also_when_there_are_none(server: FakeServer, retries: int) -> None:
+def test_show_counts_the_retries_also_when_there_are_none(server: FakeServer, retries: int) -> None:
     shown = benchmark()
     server.on(
         "GET", ONE, {**shown, "description": {**shown["description"], "max_retries": retries}}
@@ -667,7 +669,7 @@ def test_a_start_that_was_handed_over_early_is_in_the_headline(server: FakeServe
         assert ("starts at 2226-11-21" in headline) is said
 
 
-def test_one_that_the_cluster_does_not_start_tells_why(server: FakeServer) -> None:
+def test_one_that_the_cluster_does_not_start_says_why(server: FakeServer) -> None:
     reason = {"code": "cluster_constraint", "sentence": "1 host: no memory left"}
     server.on("GET", ONE, benchmark(status="scheduled", waiting_reason=reason))
     headline = run("show", ID).stdout.splitlines()[1]
@@ -697,7 +699,7 @@ def test_explain_names_the_board_that_ran_it_where_the_cluster_chose(
     assert line.startswith(words)
 
 
-def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
+def test_the_queue_shows_why_each_one_waits(server: FakeServer) -> None:
     items = [
         {"position": 0, "benchmark_id": LONG_ID, "priority": 80,
          "waiting_reason": {"code": "board_busy", "sentence": "all its boards are busy right now"}},
@@ -712,7 +714,7 @@ def test_the_queue_tells_why_each_one_waits(server: FakeServer) -> None:
     assert [line[0] for line in result.stdout.splitlines() if line[0] != " "] == ["#", "1", "2"]
 
 
-def test_the_queue_tells_at_80_columns_when_each_one_starts(server: FakeServer) -> None:
+def test_the_queue_reports_at_80_columns_when_each_one_starts(server: FakeServer) -> None:
     now = datetime.now().astimezone()
     soon, tomorrow = now.replace(hour=12, minute=30, second=15), now + timedelta(days=1)
     items = [
@@ -727,7 +729,7 @@ def test_the_queue_tells_at_80_columns_when_each_one_starts(server: FakeServer) 
     assert f"{LONG_ID}  {tomorrow:%m-%d %H:%M}" in result.stdout
 
 
-def test_a_submission_tells_when_it_starts_and_ends(server: FakeServer) -> None:
+def test_a_submission_shows_when_it_starts_and_ends(server: FakeServer) -> None:
     at = datetime.now().astimezone().replace(hour=12, minute=30, second=15)
     answer = {**accepted("one"), "forecast": forecast(at)}
     submit = ("submit", "--model", "m.onnx", "--runtime", "ort", "--type", "TYPE1")
@@ -816,7 +818,7 @@ def no_result(status: str) -> dict[str, object]:
         ("expired", "expired", "is expired and has no result\n"),
     ],
 )
-def test_where_there_is_no_result_its_status_and_why_are_told(
+def test_where_there_is_no_result_its_status_and_why_are_reported(
     server: FakeServer, status: str, expected: str, talk: str
 ) -> None:
     server.on("GET", ONE, benchmark(status=status))
@@ -885,7 +887,7 @@ def test_a_comparison_is_shown_and_drawn(server: FakeServer) -> None:
     assert len(rows_of(run("results", "a", "b", "c", "-o", "csv"))) == 3
 
 
-def test_a_training_tells_its_losses_and_no_accuracy_bears_the_mark(server: FakeServer) -> None:
+def test_a_training_reports_its_losses_and_no_accuracy_bears_the_mark(server: FakeServer) -> None:
     reported = results(verdict="suspect")
     reported["summary"] |= {"benchmark_type": "TYPE3", "final_loss": 0.25, "accuracy": 0.5}
     reported["reports"][0]["report"]["training"] = {
@@ -900,7 +902,7 @@ def test_a_training_tells_its_losses_and_no_accuracy_bears_the_mark(server: Fake
     assert "50.00% suspect" not in shown
 
 
-def test_types_are_told_apart_and_never_share_an_axis(server: FakeServer) -> None:
+def test_types_are_distinguished_and_never_share_an_axis(server: FakeServer) -> None:
     training = workload(benchmark_type="TYPE3")
     rows = [row("a"), row("b", benchmark_type="TYPE3", final_loss=0.25, workload=training)]
     server.on("GET", "/v1/results", {"items": rows})
@@ -1047,7 +1049,7 @@ def test_doctor_finds_a_good_set_up_good(server: FakeServer) -> None:
     assert {one["check"] for one in findings} >= {"settings", "server", "clock", "token", "boards"}
 
 
-def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
+def test_doctor_checks_nomad_with_the_server_s_settings(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _healthy(server)
@@ -1068,7 +1070,7 @@ def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
     assert "--config" in hint["fix"]
     assert asked == []
     findings = json.loads(run("doctor", "--nomad", "--json").stdout)
-    # The missing board is told once, by the look at Nomad.
+    # The missing board is reported once, by the check of Nomad.
     assert [one["check"] for one in findings if one["check"].startswith("board")] == [
         "boards",
         "board missing",
@@ -1097,7 +1099,7 @@ def test_doctor_looks_at_nomad_with_what_the_server_tells_of_itself(
         ("/v1/inventory", Answer({"boards": []}), "add the boards to the inventory"),
     ],
 )
-def test_doctor_tells_what_to_do(
+def test_doctor_shows_what_to_do(
     server: FakeServer, path: str, answer: Answer, expected: str
 ) -> None:
     _healthy(server)
@@ -1158,7 +1160,7 @@ def test_doctor_works_without_a_server(server: FakeServer) -> None:
     assert "no answer from http://127.0.0.1:9" in " ".join(result.stdout.split())
 
 
-def test_doctor_tells_of_a_bad_settings_file(server: FakeServer) -> None:
+def test_doctor_reports_a_bad_settings_file(server: FakeServer) -> None:
     Path("edgeyard.toml").write_text("url = 3")
     result = run("doctor")
     assert result.exit_code == 1

@@ -1,4 +1,4 @@
-"""The decision cycle: who is placed where, and what those who wait are told."""
+"""The decision cycle: who is placed where, and why the others wait."""
 
 import math
 from collections.abc import Callable
@@ -181,7 +181,7 @@ def test_a_busy_board_is_named_with_who_holds_it() -> None:
     )
 
 
-def test_those_behind_others_are_told_how_many() -> None:
+def test_those_behind_others_show_how_many() -> None:
     jobs = [pending(f"b-{n:02}", submit_time=older(100 - n)) for n in range(40)]
     result = cycle(snapshot_of([board(ONE, busy=True)]), jobs)
     assert why(result, "b-00")[0] is WaitingReason.BOARD_BUSY
@@ -190,7 +190,7 @@ def test_those_behind_others_are_told_how_many() -> None:
         WaitingReason.PRIORITY,
         f"3 benchmarks come first; its board {ONE} is busy",
     )
-    # A count that would change for everybody with each benchmark that ends is told roughly.
+    # A count that would change for everybody with each benchmark that ends is shown roughly.
     assert why(result, "b-39")[1].startswith("at least 20 benchmarks come first")
     free = cycle(snapshot_of([board(ONE), board(TWO)]), jobs[:4])
     assert why(free, "b-03") == (
@@ -209,7 +209,7 @@ def test_only_those_that_want_the_same_boards_come_first() -> None:
     assert why(cycle(snapshot, jobs), "mine")[0] is WaitingReason.BOARD_BUSY
 
 
-def test_the_nearest_board_is_told_and_the_others_are_counted() -> None:
+def test_the_nearest_board_is_reported_and_the_others_are_counted() -> None:
     boards = [board(f"rpi4b-0001-000{n}", busy=n == 4) for n in range(1, 5)] + [
         board("rpi5-0001-0001")
     ]
@@ -260,7 +260,7 @@ def test_the_nearest_board_is_told_and_the_others_are_counted() -> None:
         ),
     ],
 )
-def test_what_can_never_run_is_told_with_what_would_be_accepted(
+def test_what_can_never_run_is_refused_with_what_is_accepted(
     asked: dict[str, Any], reason: WaitingReason, sentence: str
 ) -> None:
     snapshot = snapshot_of([board(ONE, attributes={"rack": "a"}), board("rpi5-0001-0001")])
@@ -291,8 +291,8 @@ def test_who_can_never_run_counts_for_nobody_s_place() -> None:
         1,
         1,
     ]
-    foretold = forecasts(result.decided.forecast_input)
-    assert {name: each.place for name, each in foretold.items()} == {"first": 1, "second": 2}
+    predicted = forecasts(result.decided.forecast_input)
+    assert {name: each.place for name, each in predicted.items()} == {"first": 1, "second": 2}
 
 
 def test_what_only_an_absent_board_could_do_is_not_never() -> None:
@@ -323,7 +323,7 @@ def test_a_start_time_holds_until_it_is_due() -> None:
     assert places(cycle(snapshot, [job], now=NOW + timedelta(minutes=5))) == {"b-1": ONE}
 
 
-def test_what_is_not_ready_is_told_as_it_was_handed_in() -> None:
+def test_what_is_not_ready_is_reported_as_it_was_submitted() -> None:
     fetching = WaitReason(reason=WaitingReason.FETCHING, sentence="model.onnx is being downloaded")
     result = cycle(snapshot_of([board(ONE)]), [pending(not_ready=fetching)])
     assert result.waiting["b-1"] is fetching
@@ -348,7 +348,7 @@ def test_a_twin_that_is_too_old_places_nobody_and_says_how_old_it_is() -> None:
     }
 
 
-def test_a_cluster_that_never_answered_is_told() -> None:
+def test_a_cluster_that_never_answered_is_reported() -> None:
     result = cycle(snapshot_of([board(ONE)], age_s=math.inf), [pending()])
     assert why(result)[1].startswith("the cluster has not answered yet")
 
@@ -461,7 +461,7 @@ def test_an_allow_list_has_a_bound_and_holds_the_chosen_board() -> None:
 # --- explanations --------------------------------------------------------------------------------
 
 
-def test_an_explanation_tells_of_every_board() -> None:
+def test_an_explanation_reports_every_board() -> None:
     snapshot = snapshot_of(
         [board(ONE), board(TWO), board("rpi5-0001-0001")], drained=[TWO], reasons={TWO: "cleaning"}
     )
@@ -483,7 +483,7 @@ def test_an_explanation_tells_of_every_board() -> None:
     assert not explanation.never
 
 
-def test_what_each_scorer_makes_of_a_board_is_told_and_adds_up_to_its_score() -> None:
+def test_what_each_scorer_makes_of_a_board_is_reported_and_adds_up_to_its_score() -> None:
     seats = (Seat(scorer=Fastest(), weight=3.0), Seat(scorer=BestFit(), weight=1.0))
     runs = History(past_run(uid, run_s=run_s) for uid, run_s in ((ONE, 10.0), (TWO, 20.0)))
     result = cycle(

@@ -66,7 +66,7 @@ def test_a_log_line_is_json_in_hclogs_form() -> None:
     assert (entry["@level"], "ValueError: x" in entry["traceback"]) == ("error", True)
 
 
-def test_a_board_that_is_its_host_is_healthy_and_tells_heat_and_power(tmp_path: Path) -> None:
+def test_a_board_that_is_its_host_is_healthy_and_reports_heat_and_power(tmp_path: Path) -> None:
     for name, value in {
         "sys/class/thermal/thermal_zone0/temp": "48250\n",
         "sys/class/thermal/thermal_zone1/temp": "-274000\n",
@@ -119,7 +119,7 @@ def test_an_address_is_read_checked_and_written_back() -> None:
         Inventory.from_json({"rpi4b": [both]})
 
 
-def test_ssh_is_told_to_ask_nothing_and_to_trust_no_unknown_key() -> None:
+def test_ssh_asks_nothing_and_trusts_no_unknown_key() -> None:
     command = ssh_command(SshAddress(host="pi", user="bench", identity_file="/etc/k"), "true")
     assert command[-3:] == ["--", "pi", "true"]
     assert {"BatchMode=yes", "StrictHostKeyChecking=yes", "IdentitiesOnly=yes", "Port=22"} <= set(

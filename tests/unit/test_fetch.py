@@ -430,7 +430,7 @@ def test_nobody_listening_is_a_matter_of_the_network(tmp_path: Path) -> None:
     assert caught.value.category == "network"
 
 
-def test_a_signature_in_a_url_is_not_told(tmp_path: Path, port: int) -> None:
+def test_a_signature_in_a_url_is_not_reported(tmp_path: Path, port: int) -> None:
     fetch, _ = fetcher(tmp_path, "models.lab")
     with pytest.raises(RunFailed) as caught:
         fetch.fetch(f"http://models.lab:{port}/empty?signature=CANARY-SECRET", 1000)

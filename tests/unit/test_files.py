@@ -119,7 +119,7 @@ def _failing(number: int) -> Callable[..., object]:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS])
 @pytest.mark.parametrize("step", ["os.fsync", "pathlib.Path.replace"])
-def test_a_disk_that_refuses_is_told_and_leaves_nothing(
+def test_a_disk_that_refuses_is_reported_and_leaves_nothing(
     files: ContentFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, step: str
 ) -> None:
     with monkeypatch.context() as broken:
@@ -130,7 +130,7 @@ def test_a_disk_that_refuses_is_told_and_leaves_nothing(
     assert _store(files).sha256 == SHA256
 
 
-def test_a_file_without_room_for_its_beginning_is_told(
+def test_a_file_without_room_for_its_beginning_is_reported(
     files: ContentFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.mkstemp", _failing(errno.ENOSPC))
@@ -139,7 +139,9 @@ def test_a_file_without_room_for_its_beginning_is_told(
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_told_in_the_middle_of_a_file(files: ContentFiles, tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_the_middle_of_a_file(
+    files: ContentFiles, tmp_path: Path
+) -> None:
     writer = files.writer(limit_bytes=10**6)
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._file.fileno())
@@ -181,11 +183,11 @@ def test_content_that_came_in_again_is_young_again(files: ContentFiles) -> None:
     assert not files.remove(SHA256)
 
 
-def test_the_room_that_is_left_is_told(files: ContentFiles) -> None:
+def test_the_room_that_is_left_is_reported(files: ContentFiles) -> None:
     assert files.free_bytes() > 0
 
 
-def test_a_folder_that_can_not_be_made_is_told(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(Unavailable):
         ContentFiles(tmp_path / "file" / "files")

@@ -1,4 +1,4 @@
-"""What is foretold of starts and ends."""
+"""Predicted starts and ends."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def queue(count: int, **changes: object) -> list[PendingBenchmark]:
     ]
 
 
-def foretold(
+def predicted(
     jobs: Sequence[PendingBenchmark],
     *,
     runs: History = STEADY,
@@ -83,7 +83,7 @@ def in_s(forecast: Forecast) -> tuple[float, float]:
 
 
 def test_boards_are_given_out_in_turn_as_they_come_free() -> None:
-    found = foretold(queue(5))
+    found = predicted(queue(5))
     starts = [in_s(found[f"b{number}"])[0] for number in range(5)]
     assert starts == pytest.approx([0.0, 0.0, 10.0, 10.0, 20.0], abs=0.5)
     assert in_s(found["b4"])[1] == pytest.approx(30.0, abs=0.7)
@@ -93,7 +93,7 @@ def test_boards_are_given_out_in_turn_as_they_come_free() -> None:
 def test_an_interval_holds_four_futures_in_five_and_grows_with_the_wait() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
-    found = foretold(queue(6), runs=runs, uids=(A,))
+    found = predicted(queue(6), runs=runs, uids=(A,))
     widths = [
         (each.finish_high - each.finish_low).total_seconds() for each in (found["b0"], found["b5"])
     ]
@@ -101,7 +101,7 @@ def test_an_interval_holds_four_futures_in_five_and_grows_with_the_wait() -> Non
     assert all(each.finish_low < each.finish < each.finish_high for each in found.values())
 
 
-def test_who_runs_is_told_its_end_given_that_it_has_not_ended() -> None:
+def test_the_end_of_a_run_is_predicted_given_that_it_has_not_ended() -> None:
     def holder(since_s: float) -> BoardHolder:
         return BoardHolder(
             benchmark_id="runs",
@@ -111,47 +111,47 @@ def test_who_runs_is_told_its_end_given_that_it_has_not_ended() -> None:
             kind=kind_of(pending()),
         )
 
-    found = foretold(queue(1), uids=(A,), holders=[holder(4.0)])
+    found = predicted(queue(1), uids=(A,), holders=[holder(4.0)])
     assert in_s(found["runs"])[1] == pytest.approx(6.0, abs=0.3)
     assert found["runs"].place is None
     assert in_s(found["b0"])[0] == pytest.approx(6.0, abs=0.3)
-    late = foretold([], uids=(A,), holders=[holder(60.0)])["runs"]
+    late = predicted([], uids=(A,), holders=[holder(60.0)])["runs"]
     assert NOW <= late.finish_low <= late.finish_high
 
 
 def test_a_run_is_never_expected_to_pass_its_bound() -> None:
-    found = foretold(queue(2), uids=(A,), max_run_s=4.0)
+    found = predicted(queue(2), uids=(A,), max_run_s=4.0)
     assert in_s(found["b1"]) == pytest.approx((4.0, 8.0))
 
 
 def test_where_nothing_is_known_the_bound_speaks_and_it_is_said() -> None:
-    found = foretold(queue(1, user_time_s=400.0), runs=History())["b0"]
+    found = predicted(queue(1, user_time_s=400.0), runs=History())["b0"]
     assert not found.grounded
     assert (found.finish_high - NOW).total_seconds() <= 400.0
-    assert foretold(queue(1))["b0"].grounded
+    assert predicted(queue(1))["b0"].grounded
 
 
 @pytest.mark.parametrize(("due_s", "low", "high"), [(25.0, 0.0, 0.1), (60.0, 0.95, 1.0)])
-def test_the_chance_to_meet_a_deadline_is_told(due_s: float, low: float, high: float) -> None:
+def test_the_chance_to_meet_a_deadline_is_predicted(due_s: float, low: float, high: float) -> None:
     jobs = [*queue(2), pending("due", deadline=NOW + timedelta(seconds=due_s), user_priority=1)]
     jobs[0], jobs[1] = (pending(each.benchmark_id, user_priority=10) for each in jobs[:2])
-    chance = foretold(jobs, uids=(A,))["due"].deadline_chance
+    chance = predicted(jobs, uids=(A,))["due"].deadline_chance
     assert chance is not None
     assert low <= chance <= high
-    assert foretold(queue(1))["b0"].deadline_chance is None
+    assert predicted(queue(1))["b0"].deadline_chance is None
 
 
-def test_who_waits_for_what_has_no_time_is_told_none() -> None:
+def test_what_waits_for_an_unknown_time_has_no_forecast() -> None:
     held = WaitReason(reason=WaitingReason.HELD, sentence="it is held")
     comes = WaitReason(reason=WaitingReason.FETCHING, sentence="net.onnx is being downloaded")
     jobs = [pending("held", not_ready=held), pending("never", family="rpi9")]
-    assert foretold([*jobs, pending("comes", not_ready=comes)]) == {}
+    assert predicted([*jobs, pending("comes", not_ready=comes)]) == {}
 
 
 def test_a_start_time_and_a_rest_of_the_board_count() -> None:
-    found = foretold([pending("b", start_time=NOW + timedelta(seconds=40))])
+    found = predicted([pending("b", start_time=NOW + timedelta(seconds=40))])
     assert in_s(found["b"])[0] == pytest.approx(40.0)
-    rested = foretold(queue(2), uids=(A,), cool_down_s=5.0)
+    rested = predicted(queue(2), uids=(A,), cool_down_s=5.0)
     assert in_s(rested["b1"])[0] == pytest.approx(15.0, abs=0.3)
 
 
@@ -173,8 +173,8 @@ def starts_s(found: dict[str, Forecast], *ids: str) -> list[float]:
 def test_waits_are_stretched_and_runs_are_not() -> None:
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
-    plain = foretold(queue(6), runs=runs, uids=(A,))
-    wide = foretold(
+    plain = predicted(queue(6), runs=runs, uids=(A,))
+    wide = predicted(
         queue(6), runs=runs, uids=(A,), interval_scale=IntervalScale(late=4.0, early=2.0)
     )
     assert wide["b0"] == plain["b0"]  # begins at once
@@ -194,23 +194,23 @@ def test_a_stretched_wait_begins_no_sooner_than_a_lease_ends_or_a_start_is_due()
     rng = np.random.default_rng(3)
     runs = past(*(10.0 * np.exp(rng.normal(0.0, 0.3, 60))).tolist(), uids=(A,))
     wide = IntervalScale(late=8.0, early=8.0)
-    leased = foretold(queue(3), runs=runs, uids=(A,), interval_scale=wide, leases=(lease(0, 50),))
+    leased = predicted(queue(3), runs=runs, uids=(A,), interval_scale=wide, leases=(lease(0, 50),))
     assert min(each.start_low for each in leased.values()) == NOW + timedelta(seconds=50)
     due = NOW + timedelta(seconds=30)
     later = queue(4)[:3] + queue(4, start_time=due)[3:]
-    found = foretold(later, runs=runs, uids=(A,), interval_scale=wide)
+    found = predicted(later, runs=runs, uids=(A,), interval_scale=wide)
     assert due <= found["b3"].start_low
 
 
 def test_a_lease_is_waited_for() -> None:
-    found = foretold(queue(2, user_time_s=12.0), uids=(A,), leases=(lease(15, 100),))
+    found = predicted(queue(2, user_time_s=12.0), uids=(A,), leases=(lease(15, 100),))
     assert starts_s(found, "b0", "b1") == pytest.approx([0.0, 100.0])
 
 
 def test_a_leased_board_is_open_to_its_lessee_and_to_others_afterwards() -> None:
     jobs = [*queue(1), *(pending(name, user_id="lena") for name in ("own0", "own1"))]
     known = lease(-10, 100, "lena")
-    found = foretold(jobs, uids=(A,), leases=(known,))
+    found = predicted(jobs, uids=(A,), leases=(known,))
     assert starts_s(found, "own0", "own1", "b0") == pytest.approx([0.0, 10.0, 100.0], abs=0.5)
     held = BoardHolder(
         benchmark_id="runs",
@@ -220,39 +220,39 @@ def test_a_leased_board_is_open_to_its_lessee_and_to_others_afterwards() -> None
         kind=kind_of(pending()),
         user_id="lena",
     )
-    found = foretold(jobs, uids=(A,), leases=(known,), holders=[held])
+    found = predicted(jobs, uids=(A,), leases=(known,), holders=[held])
     assert starts_s(found, "own0", "b0") == pytest.approx([6.0, 100.0], abs=0.5)
 
 
 def test_every_lease_of_a_board_is_kept_to_not_the_next_alone() -> None:
     leases = (lease(15, 100), lease(110, 200), lease(300, 400, "user-1"))
-    found = foretold(queue(5, user_time_s=12.0), uids=(A,), leases=leases)
+    found = predicted(queue(5, user_time_s=12.0), uids=(A,), leases=leases)
     # between the two there is no room for 12 s; the third is the user's own
     expected = [0.0, 200.0, 210.0, 220.0, 230.0]
     assert starts_s(found, *(f"b{n}" for n in range(5))) == pytest.approx(expected, abs=0.5)
-    others = foretold(queue(12, user_id="bob", user_time_s=12.0), uids=(A,), leases=leases)
+    others = predicted(queue(12, user_id="bob", user_time_s=12.0), uids=(A,), leases=leases)
     assert starts_s(others, "b10", "b11") == pytest.approx([400.0, 410.0], abs=0.5)
 
 
 def test_before_a_pinned_start_only_those_run_who_are_surely_through() -> None:
     pinned = pending("pinned", target_uid=A, start_time=NOW + timedelta(seconds=60))
     short = queue(3, user_time_s=25.0, user_priority=1)
-    found = foretold([pinned, *short], uids=(A,))
+    found = predicted([pinned, *short], uids=(A,))
     assert starts_s(found, "b0", "b1", "b2", "pinned") == pytest.approx(
         [0.0, 10.0, 20.0, 60.0], abs=0.5
     )
-    long = foretold([pinned, *queue(2, user_time_s=70.0, user_priority=1)], uids=(A,))
+    long = predicted([pinned, *queue(2, user_time_s=70.0, user_priority=1)], uids=(A,))
     assert starts_s(long, "pinned", "b0", "b1") == pytest.approx([60.0, 70.0, 80.0], abs=0.5)
 
 
 def test_a_policy_that_goes_by_predictions_starts_more_before_a_pinned_start() -> None:
     pinned = pending("pinned", target_uid=A, start_time=NOW + timedelta(seconds=60))
     long = queue(2, user_time_s=70.0, user_priority=1)
-    found = foretold([pinned, *long], uids=(A,), hold_quantile=0.9, cool_down_s=30.0)
+    found = predicted([pinned, *long], uids=(A,), hold_quantile=0.9, cool_down_s=30.0)
     assert starts_s(found, "b0", "pinned", "b1") == pytest.approx([0.0, 60.0, 100.0], abs=0.5)
 
 
-def test_a_promised_start_is_told_and_the_board_kept_until_it_comes() -> None:
+def test_a_start_time_is_predicted_and_its_board_reserved() -> None:
     held = BoardHolder(
         benchmark_id="runs",
         target_uid=A,
@@ -263,14 +263,14 @@ def test_a_promised_start_is_told_and_the_board_kept_until_it_comes() -> None:
     )
     promised = pending("promised", user_priority=1, start_time=NOW + timedelta(seconds=30))
     jobs = [*queue(1, user_time_s=50.0), promised]
-    found = foretold(jobs, uids=(A,), holders=[held])
+    found = predicted(jobs, uids=(A,), holders=[held])
     assert starts_s(found, "promised", "b0") == pytest.approx([30.0, 40.0], abs=0.5)
     why = WaitReason(reason=WaitingReason.HELD, sentence="it is held")
-    assert foretold([jobs[0], replace(promised, not_ready=why)], uids=(A,)) == {}
+    assert predicted([jobs[0], replace(promised, not_ready=why)], uids=(A,)) == {}
 
 
 def test_a_quota_is_waited_for() -> None:
-    found = foretold(queue(2), entitlements={"user-1": Entitlement(max_running=1)})
+    found = predicted(queue(2), entitlements={"user-1": Entitlement(max_running=1)})
     assert in_s(found["b1"])[0] == pytest.approx(10.0, abs=0.4)
 
 
@@ -285,7 +285,7 @@ def test_of_one_alone_those_behind_are_left_out() -> None:
 
 
 def test_the_same_state_gives_the_same_forecast() -> None:
-    assert foretold(queue(5)) == foretold(queue(5))
+    assert predicted(queue(5)) == predicted(queue(5))
 
 
 def test_one_sample_is_the_future_of_medians() -> None:

@@ -51,7 +51,7 @@ def test_the_platforms_own_shape_is_read_and_its_secrets_are_not_kept() -> None:
     assert "CANARY" not in repr(inventory) + json.dumps(inventory.to_json())
 
 
-def test_every_mistake_is_told_with_its_place() -> None:
+def test_every_mistake_is_reported_with_its_place() -> None:
     problems = problems_of(
         {
             "Rpi-4": [],
@@ -101,7 +101,7 @@ def test_text_that_is_no_inventory_is_refused(text: str) -> None:
         Inventory.from_text(text)
 
 
-def test_a_file_round_trips_and_a_missing_one_is_told(tmp_path: Path) -> None:
+def test_a_file_round_trips_and_a_missing_one_is_reported(tmp_path: Path) -> None:
     first = default_embedded_inventory([0, 1], 8 * GIB, [ORT])
     path = tmp_path / "boards.json"
     path.write_text(json.dumps(first.to_json()))

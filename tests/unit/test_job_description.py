@@ -110,7 +110,7 @@ def test_a_dry_run_is_asked_for_by_the_query() -> None:
     assert "the query parameter ?dry_run=true" in error.accepted
 
 
-def test_all_that_is_required_is_told_at_once() -> None:
+def test_all_required_fields_are_reported_at_once() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_description({})
     problems = {error.pointer: error.accepted for error in caught.value.errors}
@@ -190,7 +190,7 @@ def test_a_wrong_field_is_named(changes: dict[str, object], pointer: str) -> Non
     assert pointer in [error.pointer for error in refused(**changes)]
 
 
-def test_all_wrong_fields_are_told_at_once() -> None:
+def test_all_wrong_fields_are_reported_at_once() -> None:
     wrong = refused(ram=-1, nb_inference=0, benchmark_type="TYPE9")
     assert {error.pointer for error in wrong} == {"/ram", "/nb_inference", "/benchmark_type"}
 

@@ -137,7 +137,7 @@ def test_loose_jobs_are_kept_from_boards_in_quarantine() -> None:
     assert result.placements[0].allowed_uids == (THREE,)
 
 
-def test_a_board_that_tells_of_work_is_not_used() -> None:
+def test_a_board_that_reports_work_is_not_used() -> None:
     result = cycle(snapshot_of([board(ONE, progress=40.0)]), [pending()])
     assert why(result) == (
         WaitingReason.BOARD_BUSY,
@@ -147,7 +147,7 @@ def test_a_board_that_tells_of_work_is_not_used() -> None:
         assert places(cycle(snapshot_of([board(ONE, progress=progress)]), [pending()]))
 
 
-def test_of_a_board_that_runs_something_that_is_told_and_not_its_progress() -> None:
+def test_of_a_busy_board_the_run_is_reported_and_not_its_progress() -> None:
     running = board(ONE, progress=40.0, busy=True, busy_reason="runs b-7")
     for of in ("default", "learned", "native"):
         result = cycle(snapshot_of([running]), [pending()], of=of)

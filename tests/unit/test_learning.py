@@ -124,7 +124,7 @@ def test_a_manifest_reads_back_as_it_was_written() -> None:
         ('objective = "speed"', "speeed: is unknown"),
     ],
 )
-def test_a_wrong_manifest_is_told_with_its_place(change: str, words: str) -> None:
+def test_a_wrong_manifest_is_reported_with_its_place(change: str, words: str) -> None:
     wrong = {
         "features = 1": "features = 2",
         'column = "log_nb_inference"': 'column = "no_such"',
@@ -145,7 +145,7 @@ def test_a_manifest_that_is_no_toml_is_refused() -> None:
         parse_manifest("inputs = [", source="mine")
 
 
-def test_values_are_normalised_and_missing_ones_are_told() -> None:
+def test_values_are_normalised_and_missing_ones_are_reported() -> None:
     snapshot = snapshot_of(
         [board("rpi4b-0001-0001", attributes={"cpu.threads": 4}), board("rpi4b-0001-0002")]
     )
@@ -193,7 +193,7 @@ def test_a_changed_file_is_refused(tmp_path: Path) -> None:
         load_learned(path)
 
 
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     path = dropped(tmp_path, good())
     (tmp_path / "mine.onnx").unlink()
     with pytest.raises(ConfigError, match=r"mine\.onnx"):
@@ -273,7 +273,7 @@ HOSTILE: Mapping[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_a_hostile_model_is_refused_and_told_why(case: str) -> None:
+def test_a_hostile_model_is_refused_with_the_reason(case: str) -> None:
     make, words = HOSTILE[case]
     with pytest.raises(ConfigError, match=words):
         check_model(make(), 2, 1)

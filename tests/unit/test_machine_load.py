@@ -54,7 +54,7 @@ def test_it_is_the_share_that_our_cpus_and_the_memory_were_used(proc: Path) -> N
         (f"cpu{OURS} 9 9 9 9 9 9 9 9\n", ""),
     ],
 )
-def test_a_kernel_that_tells_something_else_tells_no_load(
+def test_a_kernel_with_another_format_gives_no_load(
     proc: Path, stat: str | None, meminfo: str
 ) -> None:
     clock = FixedClock(NOW)

@@ -187,7 +187,7 @@ class TestALiveJob:
     def test_on_a_host_that_is_silent_runs_on(self) -> None:
         assert "pi-host does not answer" in state(allocation("unknown")).reason
 
-    def test_tells_what_it_waits_for_on_its_host(self) -> None:
+    def test_shows_what_it_waits_for_on_its_host(self) -> None:
         waiting = state(allocation("pending", event("Downloading Artifacts"), started=False))
         assert (waiting.run, waiting.reason) == (JobRun.QUEUED, "downloading its files")
         assert waiting.target_uid == UID
@@ -233,7 +233,7 @@ def test_no_moment(text: object) -> None:
 
 
 class TestHosts:
-    def test_a_board_is_what_its_plugin_tells(self) -> None:
+    def test_a_board_is_what_its_plugin_reports(self) -> None:
         (host,) = hosts_of([node(device(UID, {"soc.cores": 4, "npu": False, "load": 1.0}))], DEVICE)
         (board,) = host.boards
         assert (host.name, host.ready, board.target_uid) == ("pi-host", True, UID)
@@ -264,7 +264,7 @@ class TestHosts:
             {"ID": "node-1"},
         ],
     )
-    def test_what_tells_of_no_board_gives_none(self, bare: Json) -> None:
+    def test_what_describes_no_board_gives_none(self, bare: Json) -> None:
         (host,) = hosts_of([bare], DEVICE)
         assert host.boards == ()
 
@@ -281,7 +281,7 @@ class TestHosts:
         (host,) = hosts_of([node(device(), **changes)], DEVICE)
         assert (host.ready, host.ready_reason) == (False, reason)
 
-    def test_an_allocation_makes_a_board_busy_whatever_it_tells_itself(self) -> None:
+    def test_an_allocation_makes_a_board_busy_whatever_it_reports(self) -> None:
         hosts = hosts_of([node(device(), device("rpi4b-0001-0002"))], DEVICE)
         first, second = with_holders(
             hosts, [allocation("running")], DEVICE, lambda each: "runs a job"

@@ -1,4 +1,4 @@
-"""Calls of Nomad's API without a Nomad: what is sent, what is tried again, what is told."""
+"""Calls of Nomad's API without a Nomad: what is sent, what is tried again, what is reported."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class TestFiles:
             (500, "rpc error", ClusterUnreachable),
         ],
     )
-    def test_that_are_gone_are_told_from_hosts_that_do_not_answer(
+    def test_that_are_gone_are_distinguished_from_hosts_that_do_not_answer(
         self,
         client: NomadClient,
         nomad: respx.Router,
@@ -112,7 +112,7 @@ class TestFiles:
 
 
 class TestEvents:
-    def test_a_registration_is_news_unless_its_answer_told_it(
+    def test_a_registration_is_news_unless_its_answer_reported_it(
         self, cluster: NomadCluster, nomad: respx.Router
     ) -> None:
         late = "benchmark-late"
@@ -256,7 +256,7 @@ class TestDispatch:
         read = [call for call in nomad.calls if call.request.url.path == "/v1/jobs/parse"]
         assert len(read) == 1
 
-    def test_of_a_taken_id_is_told(self, cluster: NomadCluster, nomad: respx.Router) -> None:
+    def test_a_taken_id_is_reported(self, cluster: NomadCluster, nomad: respx.Router) -> None:
         nomad.post("/v1/jobs").mock(return_value=TAKEN)
         with pytest.raises(JobExists):
             cluster.dispatch(JOB, TEXT, {TOKEN: "t"})
@@ -578,7 +578,7 @@ class TestHostsClocks:
     def measured(self, lab: NomadCluster, nomad: respx.Router, offset_s: float) -> None:
         reported = int((self.NOW.timestamp() + offset_s) * 1e9)
         nomad.get("/v1/client/stats").respond(json=STATS | {"Timestamp": reported})
-        eventually(lambda: "pi-host" in lab.loads(), "it told")
+        eventually(lambda: "pi-host" in lab.loads(), "it reported")
         found = lab.loads()["pi-host"].clock_offset_s
         assert found == pytest.approx(offset_s, abs=0.01)
 
@@ -638,7 +638,7 @@ class TestLoads:
     ) -> None:
         asked.respond(json=STATS)
         assert cluster.loads() == {}  # nobody waits for hosts
-        eventually(lambda: cluster.loads().keys() == {"a", "b"}, "both told")
+        eventually(lambda: cluster.loads().keys() == {"a", "b"}, "both reported")
         load = cluster.loads()["a"].load
         assert (load.cpu, load.memory) == (0.5, 0.25)
         requests = [call.request.url.params["node_id"] for call in asked.calls]
@@ -672,7 +672,7 @@ class TestLoads:
 
         asked.side_effect = answer
         cluster.loads()
-        eventually(lambda: cluster.loads().keys() == {"b"}, "the other told")
+        eventually(lambda: cluster.loads().keys() == {"b"}, "the other reported")
         assert cluster.hosts()  # the circuit is closed, whatever hosts do
 
 

@@ -176,7 +176,7 @@ def test_where_all_is_well_nothing_is_to_be_done(nomad: Nomad) -> None:
     assert {f"right {each}" for each in RIGHTS} <= set(checks)
     seen = {"nomad", "nomad version", "nomad token", "nomad boards", "nomad clock", "namespace"}
     assert seen | {"plugin", "driver", "preemption", "public url", "runner"} <= set(checks)
-    assert len(checks) == len(set(checks))  # nothing is told twice
+    assert len(checks) == len(set(checks))  # nothing is reported twice
     assert nomad.variables == {}  # nothing stays
     assert nomad.jobs == []
 
@@ -448,7 +448,7 @@ def test_hosts_that_say_nothing(nomad: Nomad) -> None:
         ("404", "404"),
     ],
 )
-def test_of_nested_errors_the_cause_is_told(text: str, cause: str) -> None:
+def test_of_nested_errors_the_cause_is_reported(text: str, cause: str) -> None:
     assert last_words(text) == cause
 
 
@@ -500,7 +500,7 @@ def found_of(findings: Sequence[Finding], check: str, state: str = "") -> Findin
     )
 
 
-def test_no_secret_is_told(nomad: Nomad) -> None:
+def test_no_secret_is_reported(nomad: Nomad) -> None:
     nomad.changes["GET", "/v1/jobs"] = httpx.Response(500, text="No path to region")
     assert "s3cret" not in str(look())
 

@@ -1,4 +1,4 @@
-"""What no board could ever satisfy, told from kinds of boards."""
+"""What no board could ever satisfy, found by kinds of boards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_what_one_board_of_500_meets_is_possible(condition: tuple[str, str, str]
     assert pointers(Offer(LAB), asked(condition, target_uid=MANY[0].target_uid)) == without
 
 
-def test_all_that_no_board_meets_is_told_again_and_again() -> None:
+def test_all_that_no_board_meets_is_reported_again_and_again() -> None:
     never = asked(
         ("camera", "=", "v2"),
         ("engines", "set_contains", "tflite"),

@@ -332,7 +332,9 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_that_can_not_be_trained_are_told_so(tmp_path: Path, name: str) -> None:
+def test_models_that_can_not_be_trained_are_refused_with_the_reason(
+    tmp_path: Path, name: str
+) -> None:
     make, said = MODELS[name]
     found = failure(make(), tmp_path, *blobs())
     assert found.category == "user_model"
@@ -368,7 +370,7 @@ DATA: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_data_that_does_not_fit_is_told_so(tmp_path: Path, name: str) -> None:
+def test_data_that_does_not_fit_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
     x, y, said = DATA[name]
     found = failure(gemm(), tmp_path, x, y)
     assert found.category == "user_input"

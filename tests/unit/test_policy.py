@@ -59,7 +59,7 @@ def test_types_that_may_preempt_others_are_a_gap_apart() -> None:
         assert all(points[winner] - points[victim] >= 10 for victim in victims)
 
 
-def test_all_mistakes_of_a_policy_are_told_at_once() -> None:
+def test_all_mistakes_of_a_policy_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         parse_policy(
             """
@@ -130,7 +130,7 @@ def test_text_that_is_no_policy_is_refused(text: str) -> None:
         parse_policy(text)
 
 
-def test_a_missing_file_tells_what_there_is() -> None:
+def test_a_missing_file_shows_what_there_is() -> None:
     with pytest.raises(ConfigError, match="default, learned, native"):
         load_policy("/nowhere/mine.toml")
 
@@ -170,7 +170,7 @@ def test_a_plugin_of_another_distribution_is_found_by_its_entry_point() -> None:
     assert type(found.resolve(with_filters("own_boards")).filters[0]).__name__ == "Quarantine"
 
 
-def test_a_second_plugin_of_one_name_is_an_error_and_all_are_told() -> None:
+def test_a_second_plugin_of_one_name_is_an_error_and_all_are_reported() -> None:
     found = registry(entry_points=False)
     with pytest.raises(ConfigError) as caught:
         found.add_entry_points([point("ram"), point("family")])
@@ -180,7 +180,7 @@ def test_a_second_plugin_of_one_name_is_an_error_and_all_are_told() -> None:
     Registry().add_entry_points([point("x"), point("x", kind=Kind.SCORER)])
 
 
-def test_plugins_that_are_unknown_or_can_not_be_made_are_all_told() -> None:
+def test_plugins_that_are_unknown_or_can_not_be_made_are_all_reported() -> None:
     found = registry(entry_points=False)
     found.add_entry_points([point("gone", "nowhere.at.all:X"), point("empty", "builtins:object")])
     with pytest.raises(ConfigError) as caught:

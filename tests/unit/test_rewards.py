@@ -65,7 +65,7 @@ def test_who_has_nobody_to_be_compared_with_gets_no_reward() -> None:
     assert rewards(("ai", AI, TRUTH), ("ilp", ILP, np.full_like(TRUTH, 0.7))) == {}
 
 
-def test_a_scorer_that_tells_nothing_apart_gets_what_chance_would() -> None:
+def test_a_scorer_that_distinguishes_nothing_gets_what_chance_would() -> None:
     found = rewards(("ai", AI, np.full_like(TRUTH, 0.2)), ("ilp", ILP, TRUTH))
     assert found["ai"] == pytest.approx(0.5, abs=0.1)
 

@@ -371,7 +371,7 @@ class TestImages:
         monkeypatch.setattr(dataset_module, "MAX_ENTRIES", 0)
         assert "entries" in refused("user_input", open_dataset, path, [IMAGE], None)
 
-    def test_a_host_without_pillow_is_told_what_to_do(
+    def test_a_host_without_pillow_is_refused_with_what_to_do(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import sys
@@ -493,7 +493,7 @@ class TestOrt:
         assert (facts["threads"], facts["graph_optimization"]) == (1, "basic")
         assert facts["execution_mode"] == "parallel"
 
-    def test_inputs_are_told_in_numpys_words(self, tmp_path: Path) -> None:
+    def test_inputs_are_described_in_numpys_words(self, tmp_path: Path) -> None:
         session = OrtEngine().load(LIGHT / "light_squeezenet.onnx", threads=1, parameters={})
         assert list(session.inputs) == [TensorSpec("data_0", (1, 3, 224, 224), "float32")]
 

@@ -111,7 +111,7 @@ def test_the_schema_of_results_knows_every_reason_and_category() -> None:
     assert set(failure["properties"]["category"]["enum"]) == set(CATEGORIES)
 
 
-def test_the_runner_tells_its_version_and_does_nothing_else(tmp_path: Path) -> None:
+def test_the_runner_reports_its_version_and_does_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "edgeyard.devices.runner", "--version"]
     output = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert output.stdout == f"edgeyard-runner {edgeyard.__version__}\n"

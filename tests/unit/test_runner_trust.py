@@ -165,7 +165,7 @@ def test_a_precision_is_measured_for_until_it_is_reached(machine: Path) -> None:
     assert found.verdict.verdict == "comparable"
 
 
-def test_a_precision_that_time_does_not_allow_is_told(machine: Path) -> None:
+def test_a_precision_that_time_does_not_allow_is_reported(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000 + int(4_000_000 * jitter(run)))
     found = measured(session, StopRule(runs=1, precision=0.001, max_s=0.5), machine)
     assert found.verdict.verdict == "suspect"
@@ -306,7 +306,7 @@ def test_a_watch_sees_load_frequency_and_throttling_of_its_own_cpus(tmp_path: Pa
     assert found.cpus == tuple(cpus)
 
 
-def test_a_board_that_tells_nothing_gives_no_facts_but_no_error_either(tmp_path: Path) -> None:
+def test_a_board_that_reports_nothing_gives_no_facts_but_no_error_either(tmp_path: Path) -> None:
     facts = board_facts([0], tmp_path)
     assert facts["cpu_model"] is None
     assert facts["governor"] is None

@@ -137,7 +137,7 @@ def test_the_progress_file_holds_one_number(tmp_path: Path) -> None:
     ProgressFile(None).write(5)
 
 
-def test_progress_is_told_and_failures_are_forgotten(server: UploadServer) -> None:
+def test_progress_is_reported_and_failures_are_forgotten(server: UploadServer) -> None:
     calls = ProgressCalls(f"{server.url}/v1/runs/job/progress", "token")
     calls.report(12.34, "measuring")
     calls.close()

@@ -211,7 +211,7 @@ def test_problems_become_typed_errors(status: int, kind: type[ApiError]) -> None
     assert str(error) == "/target: no such family (accepted: rpi4b, rpi5)"
 
 
-def test_an_answer_that_is_no_json_is_told_as_such() -> None:
+def test_an_answer_that_is_no_json_is_reported_as_such() -> None:
     with pytest.raises(ApiError, match="not JSON; is this the URL"):
         client_of(Server(httpx.Response(200, text="<html>"))).benchmark(ID)
     with pytest.raises(ApiError, match="answered 500 <html>"):
@@ -340,7 +340,7 @@ def test_an_answer_of_a_newer_server_is_read_as_far_as_it_is_known() -> None:
     )
 
 
-def test_an_explanation_tells_verdicts_and_scores() -> None:
+def test_an_explanation_reports_verdicts_and_scores() -> None:
     found = client_of(Server(explanation())).explain(ID)
     assert (found.chosen_uid, found.binding, found.priority) == ("rpi4b-0001-0001", "strict", 80)
     assert found.verdicts[1].scores == {"least_loaded": 0.9, "ilp": None}
@@ -498,7 +498,7 @@ def test_a_bad_end_is_raised_unless_it_is_not_checked(status: str, kind: type[Ex
     assert client.wait(ID, progress=False, check=False).status == status
 
 
-def test_a_failure_tells_its_category_and_the_other_ends() -> None:
+def test_a_failure_reports_its_category_and_the_other_ends() -> None:
     def handler(request: httpx.Request) -> httpx.Response:
         name = request.url.path.rsplit("/", 1)[-1]
         statuses = {"a": "cancelled", "b": "failed", "c": "completed"}
@@ -510,7 +510,7 @@ def test_a_failure_tells_its_category_and_the_other_ends() -> None:
     assert len(caught.value.benchmarks) == 3
 
 
-def test_a_wait_ends_in_time_and_tells_who_is_left() -> None:
+def test_a_wait_ends_in_time_and_names_who_is_left() -> None:
     time = Time()
     with pytest.raises(WaitTimeout) as caught:
         client_of(Server(benchmark(status="pending")), time).wait([ID], 30, progress=False)

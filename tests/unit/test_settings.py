@@ -63,7 +63,7 @@ def test_sizes_durations_and_lists_are_written_as_people_do(
     assert settings.allow_hosts == ("models.lab", "10.0.0.0/8", "*.lan:8080")
 
 
-def test_all_mistakes_are_told_at_once_each_with_its_place(
+def test_all_mistakes_are_reported_at_once_each_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = toml(tmp_path, 'prot = 1\nport = 70000\nallow_hosts = ["10.0.0.0/99"]\n')
@@ -100,7 +100,7 @@ def test_a_missing_secret_file_is_a_mistake_of_the_operator(
 
 
 @pytest.mark.parametrize("text", ["port = ", "[[["])
-def test_a_broken_file_is_told_with_its_name(tmp_path: Path, text: str) -> None:
+def test_a_broken_file_is_reported_with_its_name(tmp_path: Path, text: str) -> None:
     config = toml(tmp_path, text)
     with pytest.raises(ConfigError, match=r"edgeyard\.toml"):
         Settings.load(config)

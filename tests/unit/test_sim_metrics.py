@@ -79,7 +79,7 @@ def test_pairs_show_a_difference_that_the_spread_of_the_jobs_hides() -> None:
     assert (found.lower, found.higher) == (1.0, 0.0)
     assert found.ratio == pytest.approx(first.mean() / second.mean())
     alone, other = mean_interval(first), mean_interval(second)
-    assert alone.high > other.low  # unpaired, the two can't be told apart
+    assert alone.high > other.low  # unpaired, the two can't be distinguished
 
 
 def test_only_pairs_are_compared() -> None:

@@ -285,7 +285,7 @@ def test_who_used_less_gets_the_board() -> None:
     assert scores[1] == 1.0
 
 
-def test_a_programme_tells_its_gap() -> None:
+def test_a_programme_reports_its_gap() -> None:
     batch = batch_of(5, 2)
     _, reported = CompletionIlp().answer(batch, all_pairs(batch))
     assert reported["gap"] == pytest.approx(0.0, abs=0.005)
@@ -296,6 +296,6 @@ def test_a_programme_tells_its_gap() -> None:
     ("options", "words"),
     [({"solver": "guess"}, "solver"), ({"window": 0}, "window"), ({"time_s": -1.0}, "time_s")],
 )
-def test_wrong_options_are_told(options: dict[str, object], words: str) -> None:
+def test_wrong_options_are_reported(options: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         CompletionIlp(**options)  # type: ignore[arg-type]

@@ -185,7 +185,9 @@ def test_a_web_page_is_refused_as_such(tmp_path: Path) -> None:
     assert failure(path).sentence.startswith("the model is a web page, not a TensorFlow Lite file")
 
 
-def test_without_the_package_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_the_error_names_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     found = failure(DEMO / "digits.tflite")
     assert found.category == "engine_unsupported"

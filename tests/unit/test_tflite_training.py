@@ -184,7 +184,9 @@ def test_without_validation_rows_there_is_no_validation(tmp_path: Path) -> None:
         (DATA / "train_without_infer.tflite", "train(x, y) and infer(x)"),
     ],
 )
-def test_models_without_the_signatures_are_told_so(tmp_path: Path, model: Path, said: str) -> None:
+def test_models_without_the_signatures_are_refused_with_the_reason(
+    tmp_path: Path, model: Path, said: str
+) -> None:
     found = failure(tmp_path, model=model)
     assert found.category == "user_model"
     assert said in found.sentence
@@ -221,7 +223,9 @@ def name_of(signature: bytes, side: str, place: int, name: bytes) -> Any:
         ),
     ],
 )
-def test_signatures_of_another_form_are_told_so(tmp_path: Path, change: Any, said: str) -> None:
+def test_signatures_of_another_form_are_refused_with_the_reason(
+    tmp_path: Path, change: Any, said: str
+) -> None:
     found = failure(tmp_path, model=renamed(tmp_path, change))
     assert found.category == "user_model"
     assert said in found.sentence
@@ -250,7 +254,7 @@ DATASETS: dict[str, tuple[NDArray[Any], NDArray[Any], str]] = {
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_data_that_does_not_fit_is_told_so(tmp_path: Path, name: str) -> None:
+def test_data_that_does_not_fit_is_refused_with_the_reason(tmp_path: Path, name: str) -> None:
     x, y, said = DATASETS[name]
     found = failure(tmp_path, x=x, y=y)
     assert found.category == "user_input"

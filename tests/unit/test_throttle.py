@@ -8,7 +8,7 @@ from edgeyard.scheduler.engine.throttle import MAX_REST_S, MIN_INTERVAL_S, Throt
 
 
 class _Time:
-    """Passes only where it is told to."""
+    """Passes only when a test moves it."""
 
     def __init__(self) -> None:
         self.now_s = 100.0

@@ -25,7 +25,7 @@ def host(name: str, *boards: Board, ready: bool = True) -> Host:
     return Host(name, name, ready, boards, "" if ready else "down")
 
 
-def test_the_check_tells_missing_unknown_and_differing_boards() -> None:
+def test_the_check_reports_missing_unknown_and_differing_boards() -> None:
     expected = [board(A), board(B), board(C, ram_bytes=8 * 2**30)]
     other = board(C, engines={"ort": ["TYPE1"], "tflite": ["TYPE1"]})
     found = compare(expected, [host("h1", board(D), other), host("h2", board(A), ready=False)])
@@ -70,7 +70,9 @@ def test_boards_beside_the_inventory_are_the_same_tuple_until_one_of_them_change
     assert [each.ram_bytes for each in twin.others()] == [2**30]
 
 
-def test_loads_are_told_in_steps_for_a_minute_and_are_the_same_while_they_say_the_same() -> None:
+def test_loads_are_reported_in_steps_for_a_minute_and_are_the_same_while_they_say_the_same() -> (
+    None
+):
     def report(cpu: float, at: datetime) -> LoadReport:
         return LoadReport(load=HostLoad(cpu=cpu, memory=0.5), at=at)
 
@@ -204,7 +206,7 @@ class TestUseByOthers:
         (view,) = twin.views(drained={}, holders={A: "benchmark-1"})
         assert view.reason == "runs a benchmark"
 
-    def test_who_waits_for_it_is_told_whose_it_is(self) -> None:
+    def test_who_waits_for_it_learns_whose_it_is(self) -> None:
         twin = Twin([board(A)])
         twin.refresh([host("h", board(A, reports_task=True))], NOW)
         result = cycle(twin.snapshot(NOW, drained={}, holders={}), [pending("b")])
