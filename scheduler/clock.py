@@ -30,22 +30,22 @@ TOLERANCE_S = 2.0
 """Clocks that differ by less agree: NTP slews by less between two readings."""
 
 SETTLE_S = 60.0
-"""A clock that was set is believed when it has kept its new time for so long."""
+"""A new time of a clock is accepted when the clock has kept it for this time."""
 
 SLEW = 0.005
-"""Seconds a second by which a leader's shared time approaches its machine's clock."""
+"""Seconds per second by which a leader's shared time approaches its machine's clock."""
 
 MAX_RESUMED_S = 86400.0
 """A machine that starts further behind the shared time is right, unless it is set in a minute."""
 
 _ATOMIC_S = 0.2
-"""Two clocks that are read within this time are read at once."""
+"""Two readings within this time count as simultaneous."""
 
 _READINGS = 5
 
 
 def _boottime_s() -> float:
-    """Seconds since the machine started; unlike ``time.monotonic`` it counts a suspended time."""
+    """Return seconds since the machine started, including suspended time."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -59,19 +59,19 @@ def _boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ClockReading:
-    """Both clocks of a machine at one moment."""
+    """A simultaneous reading of both clocks of a machine."""
 
     wall: datetime
     monotonic_s: float
 
     def at(self, monotonic_s: float) -> datetime:
-        """The time of day at another moment, by the monotonic clock."""
+        """Return the time of day at another moment, by the monotonic clock."""
         return self.wall + timedelta(seconds=monotonic_s - self.monotonic_s)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """What a `SteadyClock` says at one moment.
+    """The state of a `SteadyClock` at one moment.
 
     Attributes:
         now: See `edgeyard.scheduler.ports.Clock.now`.
@@ -87,7 +87,7 @@ class ClockState:
 
 
 class SteadyClock:
-    """See the module. Thread-safe."""
+    """The machine's clock, guarded by its monotonic clock. Thread-safe."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class SteadyClock:
             return self._look()
 
     def state(self) -> ClockState:
-        """Return all that this clock says, of one moment."""
+        """Return the state of the clock at one moment."""
         with self._lock:
             now = self._look()
             certain = now if self._stepped is None else min(now, self._agreed.wall)
@@ -143,7 +143,7 @@ class SteadyClock:
             return self._agreed
 
     def _look(self) -> datetime:
-        """Read both clocks; returns the time. The lock is held."""
+        """Read both clocks and return the time; the caller holds the lock."""
         found = self._read()
         steady = self._agreed.at(found.monotonic_s)
         off_s = (found.wall - steady).total_seconds()
@@ -177,7 +177,7 @@ class SteadyClock:
         return now
 
     def _read(self) -> ClockReading:
-        """Both clocks at once: a thread that has to wait between them would see a step."""
+        """Read both clocks simultaneously: a delay between the readings would look like a step."""
         for _ in range(_READINGS):
             before_s, wall, after_s = self._monotonic_s(), self._wall(), self._monotonic_s()
             if after_s - before_s <= _ATOMIC_S:
@@ -262,7 +262,7 @@ class SharedClock(Clock):
             self._known = True
 
     def resume(self, last: datetime) -> None:
-        """Carry on the time of a leader that this process has not seen alive.
+        """Continue the time of a leader that this process has not seen alive.
 
         Where nobody knows how long ago ``last`` was, this machine's clock is believed after
         `SETTLE_S`: until then nothing is certain that came after ``last``.
@@ -280,7 +280,7 @@ class SharedClock(Clock):
             self._known = True
 
     def lead(self) -> None:
-        """Let others follow this server's time; called again and again while it leads."""
+        """Let other servers follow this server's time; called regularly while it leads."""
         with self._lock:
             found = self._look()
             at_s = self._own.monotonic_s()
@@ -305,7 +305,7 @@ class SharedClock(Clock):
         self._correction_s = correction_s
 
     def _look(self) -> ClockState:
-        """Read the machine's clock; a step of it, once believed, does not change the shared time.
+        """Read the machine's clock; its accepted steps do not change the shared time.
 
         A leader's step away from the shared time is left for `take_step`. The lock is held.
         """
@@ -332,14 +332,14 @@ class SharedClock(Clock):
 
 
 class ClockFile:
-    """Hands the time on from one process to the next, so that a step between the two is seen.
+    """Passes the time from one process to the next, so that a step between the two is noticed.
 
     The monotonic clock begins anew with the machine: what was written before it started again is
     not used.
     """
 
     def __init__(self, path: Path, boot_id: Callable[[], str] = _boot_id) -> None:
-        """Nothing is read yet.
+        """Describe the file; `read` reads it.
 
         Args:
             path: Of the file.
@@ -349,7 +349,7 @@ class ClockFile:
         self._boot_id = boot_id()
 
     def read(self) -> tuple[ClockReading, float] | None:
-        """Return what was written since the machine started; None where there is nothing.
+        """Return what was written since the machine started; None if there is nothing.
 
         Returns:
             The reading, and by how many seconds the shared time was ahead of the machine's.
@@ -365,7 +365,7 @@ class ClockFile:
             return None
 
     def write(self, own: SteadyClock, correction_s: float = 0.0) -> None:
-        """Replace the file; a full disk is no reason to fail.
+        """Replace the file; log an error of the disk instead of raising it.
 
         Args:
             own: The machine's guarded time.
@@ -390,7 +390,7 @@ class ClockFile:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """What had passed since a moment when it was first asked for.
+    """The elapsed time since a moment, at its first measurement.
 
     Attributes:
         passed_s: By the time of day.
@@ -403,7 +403,7 @@ class _Begun:
 
 
 class Stopwatches(Generic[_K]):
-    """Measures how long things last, by the monotonic clock. One thread.
+    """Measures durations by the monotonic clock. For one thread.
 
     What began before it was first asked for has lasted as long as the time that has surely come
     says; from then on a clock that is set, and believed, makes it neither longer nor shorter. What
@@ -411,12 +411,12 @@ class Stopwatches(Generic[_K]):
     """
 
     def __init__(self, clock: Clock) -> None:
-        """Nothing is measured yet."""
+        """Begin without measurements."""
         self._clock = clock
         self._begun: dict[_K, _Begun] = {}
 
     def elapsed_s(self, key: _K, since: datetime) -> float:
-        """Seconds from ``since`` to now; negative before it.
+        """Return the seconds from ``since`` to now; negative before it.
 
         Args:
             key: What is measured; with another ``since`` it is measured anew.
@@ -430,6 +430,6 @@ class Stopwatches(Generic[_K]):
         return begun.passed_s + at_s - begun.at_s
 
     def retain(self, wanted: Callable[[_K], bool]) -> None:
-        """Stop measuring all else."""
+        """Stop all other measurements."""
         for key in [each for each in self._begun if not wanted(each)]:
             del self._begun[key]

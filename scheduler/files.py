@@ -24,10 +24,10 @@ from edgeyard.scheduler.ports import FileStore, FileWriter
 logger = logging.getLogger(__name__)
 
 ORPHAN_AGE_S = 3600.0
-"""A temporary file that nobody wrote to for so long belongs to an upload that died."""
+"""A temporary file without a write for this time belongs to an aborted upload."""
 
 NAMING_S = 60.0
-"""Longest time between the end of an upload and the transaction that names its content."""
+"""Maximum time between the end of an upload and the transaction that names its content."""
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -40,7 +40,7 @@ class ContentFiles(FileStore):
     """
 
     def __init__(self, root: Path, *, reserve_bytes: int = 0) -> None:
-        """Make the folder, and drop what uploads of an earlier life left behind.
+        """Make the folder, and remove files of uploads that an earlier process left.
 
         Args:
             root: The folder.
@@ -110,7 +110,7 @@ class ContentFiles(FileStore):
                     yield StoredFile(sha256=path.name, size_bytes=stat.st_size)
 
     def evict(self, free_bytes: int, spared: Collection[str]) -> None:
-        """Remove content of a cache, the oldest first, until so much room is free.
+        """Remove content of a cache, oldest first, until so many bytes are free.
 
         Args:
             free_bytes: Room that is wanted.
@@ -135,7 +135,7 @@ class ContentFiles(FileStore):
         return stat.f_bavail * stat.f_frsize
 
     def sweep_temporary(self, older_than_s: float = ORPHAN_AGE_S) -> int:
-        """Remove temporary files that nobody wrote to for so long; returns how many."""
+        """Remove temporary files without a write for this time; return how many."""
         oldest = time.time() - older_than_s
         swept = 0
         for path in self._temporary.iterdir():
@@ -149,7 +149,7 @@ class ContentFiles(FileStore):
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """Names are given together (shared), and taken away one at a time (exclusive)."""
+        """Lock the folder: shared to add content, exclusive to remove it."""
         with (self._root / "lock").open("ab") as lock:
             fcntl.flock(lock, how)  # ends with the file
             yield
@@ -160,7 +160,7 @@ class ContentFiles(FileStore):
         return self._root / sha256[:2] / sha256[2:4] / sha256
 
     def _keep(self, temporary: Path, sha256: str) -> None:
-        """Give synced content its name, for good."""
+        """Move synced content to its name durably."""
         place = self._place(sha256)
         for folder in (place.parent.parent, place.parent):
             with contextlib.suppress(FileExistsError):
@@ -178,7 +178,7 @@ class ContentFiles(FileStore):
 
 
 class ContentWriter(FileWriter):
-    """One file on its way in; belongs to one thread at a time."""
+    """Writes one file of the folder; belongs to one thread at a time."""
 
     def __init__(
         self, files: ContentFiles, folder: Path, limit_bytes: int, reserve_bytes: int = 0
@@ -230,7 +230,7 @@ class ContentWriter(FileWriter):
         self._path.unlink(missing_ok=True)
 
     def _leave_reserve(self, size_bytes: int) -> None:
-        """Raises OutOfSpace where so many bytes more would take from the reserve."""
+        """Raise OutOfSpace if so many more bytes would use the reserve."""
         if self._reserve_bytes and self._files.free_bytes() < self._reserve_bytes + size_bytes:
             raise OutOfSpace("taking a file")
 
@@ -258,7 +258,7 @@ def _translated(doing: str) -> Iterator[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is on disk only when its folder is."""
+    """Sync a folder, so that a rename in it is on disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Content-addressed files in a bucket of an S3 service, for servers that share no folder."""
+"""Content-addressed files in an S3 bucket, for servers without a shared folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from edgeyard.scheduler.ports import FileStore, FileWriter
 logger = logging.getLogger(__name__)
 
 CACHED_S = 24 * 3600.0
-"""Content that nobody read for so long leaves the local cache."""
+"""Content that was not read for this time is removed from the local cache."""
 
 CONNECTIONS = 40
 """As many as a web server has worker threads."""
@@ -43,7 +43,7 @@ _ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Access:
-    """Where the bucket is.
+    """Address of the bucket, and how to access it.
 
     Attributes:
         bucket: Its name.
@@ -70,7 +70,7 @@ class S3Files(FileStore):
     """
 
     def __init__(self, access: S3Access, cache: Path, *, reserve_bytes: int = 0) -> None:
-        """Make the cache's folder; the bucket must be there.
+        """Make the cache's folder; the bucket must exist.
 
         Args:
             access: To the bucket.
@@ -190,7 +190,7 @@ class S3Files(FileStore):
                         yield StoredFile(sha256=sha256, size_bytes=each["Size"])
 
     def free_bytes(self) -> int:
-        """Room that is left in the cache, through which all content comes in.
+        """Return the free space of the cache, through which all content passes.
 
         Raises:
             Unavailable: The folder can't be asked.
@@ -198,7 +198,7 @@ class S3Files(FileStore):
         return self._cache.free_bytes()
 
     def sweep_temporary(self) -> int:
-        """Remove uploads that were begun and left, and what the cache holds without being read."""
+        """Remove abandoned uploads, and cached content that is not read."""
         for stored in list(self._cache.contents(older_than_s=CACHED_S)):
             self._cache.remove(stored.sha256, older_than_s=CACHED_S)
         return self._cache.sweep_temporary()
@@ -212,7 +212,7 @@ class S3Files(FileStore):
         return f"{self._access.prefix}{sha256[:2]}/{sha256[2:4]}/{sha256}"
 
     def _keep(self, sha256: str) -> None:
-        """Bring cached content into the bucket.
+        """Upload cached content to the bucket.
 
         Also where it is there already: its time becomes new, which keeps it from those who look
         for old content, and what was damaged is whole again.
@@ -224,7 +224,7 @@ class S3Files(FileStore):
         failpoint("file:kept")
 
     def _make_room(self, size_bytes: int) -> None:
-        """Remove the oldest content of the cache where it would take from the reserve."""
+        """Remove the oldest content of the cache if it would use the reserve."""
         needed = self._reserve_bytes + size_bytes
         if self._cache.free_bytes() < needed:
             with self._uploads_lock:
@@ -233,7 +233,7 @@ class S3Files(FileStore):
 
     @contextmanager
     def _spared(self, sha256: str) -> Iterator[None]:
-        """Keep content in the cache while it is brought into the bucket, however long it takes."""
+        """Keep content in the cache while it is uploaded to the bucket."""
         with self._uploads_lock:
             self._uploads[sha256] += 1
         try:
@@ -246,7 +246,7 @@ class S3Files(FileStore):
 
 
 class S3Writer(FileWriter):
-    """One file on its way in; belongs to one thread at a time."""
+    """Writes one file of the bucket; belongs to one thread at a time."""
 
     def __init__(self, files: S3Files, local: ContentWriter) -> None:
         self._files = files
@@ -293,7 +293,7 @@ def _is_absent(error: Exception) -> bool:
 
 
 def _now(answer: Mapping[str, Any]) -> datetime:
-    """The service's own time."""
+    """Return the time of the service."""
     return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
 
 

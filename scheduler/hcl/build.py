@@ -1,4 +1,4 @@
-"""From a decision to a `NomadJob`: what each field of the job description becomes."""
+"""Builds a `NomadJob` from a decision and the fields of a job description."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RenderSettings:
-    """What the operator decides about every job; no user's field ever reaches these.
+    """The operator's settings of every job, which no field of a user can change.
 
     Attributes:
         public_url: Where tasks reach the API, without a slash at the end.
@@ -82,7 +82,7 @@ class RenderSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """A file that the task finds as ``local/<filename>``.
+    """A file of the task, at ``local/<filename>``.
 
     Attributes:
         role: None for ``spec.json``.
@@ -98,7 +98,7 @@ class JobFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRequest:
-    """One attempt that is to become a job.
+    """An attempt for which a job is built.
 
     Attributes:
         priority: 1-100, as decided.
@@ -130,7 +130,7 @@ class JobRequest:
         *,
         start_at: datetime | None = None,
     ) -> JobRequest:
-        """The job of an attempt as it was decided."""
+        """Build the request from an attempt and its benchmark."""
         description = benchmark.description
         if benchmark.unpinned:
             description = replace(description, target=description.family, target_uid=None)
@@ -149,7 +149,7 @@ class JobRequest:
 
 
 def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
-    """The job of one attempt.
+    """Build the job of one attempt.
 
     Raises:
         InvalidInput: Text of the user's that no job can carry (the API refuses it earlier).
@@ -185,7 +185,7 @@ def build_job(request: JobRequest, settings: RenderSettings) -> NomadJob:
 
 
 def environment(request: JobRequest, public_url: str) -> Mapping[str, str]:
-    """The eleven variables, always all of them: those without a use are empty."""
+    """Return the eleven variables; unused ones are empty."""
     description = request.description
     inferences = description.benchmark_type is BenchmarkType.TYPE1
     upload = request.job_id.removeprefix("benchmark-")
@@ -298,7 +298,7 @@ def _secret_template(request: JobRequest) -> Template:
 
 
 def _filename(request: JobRequest, role: FileRole) -> str:
-    """The first file of a role; the variable holds one name, `spec.json` all of them."""
+    """Return the first file of a role; `spec.json` has all of them."""
     return next((file.filename for file in request.files if file.role is role), "")
 
 
@@ -331,7 +331,7 @@ def _refuse_what_cannot_be_carried(request: JobRequest) -> None:
 
 
 def filename_problem(name: str) -> str | None:
-    """Why a name can't be a file of a task, or None if it can."""
+    """Return why a name cannot be a file of a task, or None if it can."""
     problem = plain_text_problem(name)
     if problem is not None:
         return problem

@@ -1,4 +1,4 @@
-"""The round trip: a rendered job must read back as the very value that it came from."""
+"""The round trip: a rendered job must read back as the same value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECRET_FIELDS = frozenset({"config"})  # holds the registry's login
 
 
 def check_round_trip(job: NomadJob, text: str) -> None:
-    """Compare a rendered job with what it was rendered from; what differs must not be dispatched.
+    """Compare a rendered job with its value; a job that differs must not be dispatched.
 
     Raises:
         HclMismatch: With the fields that differ.
@@ -25,7 +25,7 @@ def check_round_trip(job: NomadJob, text: str) -> None:
 
 
 def differences(meant: NomadJob, read: NomadJob) -> list[str]:
-    """What differs between two jobs, field by field, in words and without secrets."""
+    """Return the differing fields of two jobs, without secrets."""
     found = []
     for field in fields(NomadJob):
         ours, theirs = getattr(meant, field.name), getattr(read, field.name)

@@ -13,7 +13,7 @@ _ONE_SHOT = re.compile(
 
 
 def cron_of(start: datetime) -> str:
-    """The cron that fires once, at ``start``; a broken second is rounded up: never too early."""
+    """Return a cron that fires once, at ``start``, rounded up to whole seconds."""
     moment = start.astimezone(UTC)
     if moment.microsecond:
         moment = moment.replace(microsecond=0) + timedelta(seconds=1)
@@ -22,7 +22,7 @@ def cron_of(start: datetime) -> str:
 
 
 def moment_of(cron: str) -> datetime:
-    """When a one-shot cron fires, aware UTC.
+    """Return when a one-shot cron fires, aware UTC.
 
     Raises:
         HclError: It is not one moment: each firing of a recurring cron is a benchmark of its own,

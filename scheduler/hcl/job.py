@@ -1,4 +1,4 @@
-"""A Nomad job as a value: what the decision becomes, and what the parser reads back."""
+"""A Nomad job as a value, which is rendered, and read back by the parser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFIG_NAMES: tuple[str, ...] = (
     "command",
     "args",
 )
-"""What a driver's ``config`` may hold, in the order in which it is written."""
+"""Allowed keys of a driver's ``config``, in the order in which they are written."""
 
 ConfigValue = str | int | float | bool | tuple[str, ...] | Mapping[str, str]
 
@@ -61,7 +61,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periodic:
-    """A start that is left to Nomad: a cron of 7 fields, UTC."""
+    """A start at a given time by Nomad: a cron of 7 fields, UTC."""
 
     cron: str
     prohibit_overlap: bool = True
@@ -70,7 +70,7 @@ class Periodic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NomadJob:
-    """One benchmark's job; every field is rendered, and read back, one for one.
+    """The job of one benchmark; every field is rendered and read back.
 
     Attributes:
         config: Of the driver: strings, numbers, bools, lists of strings, and blocks (``auth``,

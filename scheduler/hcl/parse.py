@@ -29,7 +29,7 @@ from edgeyard.scheduler.hcl.job import (
 from edgeyard.scheduler.hcl.text import REFERENCE_PATTERN, unescaped
 
 LIMIT_CHARACTERS = 256 * 1024
-"""A job of ours is about 4 KiB; more is not worth the parser's time."""
+"""Maximum size of a job, which usually has about 4 KiB."""
 
 Value = str | int | float | bool | tuple[str, ...]
 T = TypeVar("T")
@@ -202,7 +202,7 @@ def _text(value: Value) -> str:
 
 
 def _as_text(value: Value) -> str:
-    """As Nomad turns a number or bool into a string where it wants one."""
+    """Convert a number or bool to a string as Nomad does."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value) if isinstance(value, int | float) else _text(value)
@@ -258,7 +258,7 @@ def _read(text: str) -> _Body:
 
 
 class _Body:
-    """The inside of a block. Readers take out what they know; `done` refuses what is left."""
+    """The content of a block. Readers take what they know; `done` refuses the rest."""
 
     def __init__(self, tree: Tree[Token], where: str, labels: tuple[str, ...], source: str) -> None:
         self._where = where
@@ -349,7 +349,7 @@ class _Body:
 
 
 def _value(tree: Tree[Token], source: str) -> Value | None:
-    """The value of an expression; None for anything but literals and lists of strings."""
+    """Return the value of a literal or a list of strings; None for other expressions."""
     if tree.data != "expr_term" or len(tree.children) != 1:
         return None
     inner = _tree(tree.children[0])

@@ -15,11 +15,11 @@ from edgeyard.scheduler.hcl.job import CONFIG_NAMES, ConfigValue, DeviceConstrai
 from edgeyard.scheduler.hcl.text import hcl_name, hcl_value
 
 MASK = "******"
-"""Stands for every secret in HCL that people see."""
+"""Replaces secrets in HCL that is shown to people."""
 
 
 def render(job: NomadJob, *, masked: bool = False) -> str:
-    """The job as HCL.
+    """Return the job as HCL.
 
     Args:
         masked: Registry login shown as ``******``: the form to store and to show.
@@ -37,12 +37,12 @@ def render(job: NomadJob, *, masked: bool = False) -> str:
 
 
 def has_login(job: NomadJob) -> bool:
-    """Whether the job holds what its masked form hides."""
+    """Return whether the job contains a value that its masked form hides."""
     return any(isinstance(value, Mapping) for value in job.config.values())
 
 
 class _Note:
-    """What the job says, for its readers, about a constraint.
+    """Return the comment of a constraint for people.
 
     Attributes:
         comments: As they stand in the text.
@@ -100,7 +100,7 @@ def _masked(value: ConfigValue) -> ConfigValue:
 
 @cache
 def _template() -> Any:
-    """The template's macros."""
+    """Return the template's macros."""
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,4 +1,4 @@
-"""Values as HCL text, and back: the one place that knows HCL's quoting."""
+"""Conversion between values and HCL text; the only module that knows HCL's quoting."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ATTRIBUTE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*(?:\.[A-Za-z_][A-Za-z0-9
 """The name of a device attribute, e.g. ``engine.ort.supported_types``."""
 
 REFERENCE_PATTERN = re.compile(r"\$\{" + ATTRIBUTE_PATTERN.pattern + r"\}")
-"""An interpolation that only names something, e.g. ``${node.unique.id}``."""
+"""An interpolation that is a plain reference, e.g. ``${node.unique.id}``."""
 
 _OUR_REFERENCE = re.compile(
     r"\$\{(?:NOMAD_ALLOC_ID|node\.unique\.id|device\.attr\." + ATTRIBUTE_PATTERN.pattern + r")\}"
@@ -28,7 +28,7 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 _UNESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 _ESCAPE_SEQUENCE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
 _REMEMBERED = 4096
-"""Most of what jobs say, all of them say."""
+"""Cached texts: most texts occur in all jobs."""
 
 _NOT_IN_QUOTES = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -49,7 +49,7 @@ def hcl_string(value: str) -> str:
 
 @lru_cache(maxsize=_REMEMBERED, typed=True)  # typed: True is no 1
 def hcl_value(value: Hashable) -> str:
-    """A string, bool, number or list of strings as an HCL literal."""
+    """Return a string, bool, number or list of strings as an HCL literal."""
     if isinstance(value, str):
         return hcl_string(value)
     if isinstance(value, bool):
@@ -63,7 +63,7 @@ def hcl_value(value: Hashable) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def hcl_name(value: str) -> str:
-    """The name of an attribute or block.
+    """Return the name of an attribute or block.
 
     Raises:
         HclError: It is no identifier.
@@ -86,7 +86,7 @@ def unescaped(source: str) -> str:
 
 
 def plain_text_problem(text: str) -> str | None:
-    """Why a user's text can't be carried in a job, or None if it can.
+    """Return why a user's text is not allowed in a job, or None if it is.
 
     Nomad's client interpolates a second time, after all HCL escaping is gone: text with ``${``
     would reach the task as something else, so that it is refused where it is submitted.

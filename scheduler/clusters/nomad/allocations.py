@@ -14,13 +14,13 @@ from edgeyard.scheduler.ports import JobRun, JobState
 Json = Mapping[str, object]
 
 MISSED_START_S = 60.0
-"""A start that Nomad has not made by then, it never will: it skips what it slept through."""
+"""A start that is overdue by this time never happens: Nomad skips missed starts."""
 
 CLOCK_TOLERANCE_S = 2.0
-"""A host whose clock is off by less is taken at its word: no better is measured."""
+"""Smaller offsets of a host's clock are ignored, because none can be measured."""
 
 _MAX_OFFSET_S = 1e9
-"""No clock is further off: what a host states beyond that is no measurement."""
+"""Larger offsets are rejected as wrong measurements."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LIVE = frozenset({"pending", "running", "unknown"})  # client statuses
@@ -36,7 +36,7 @@ _STEPS: Mapping[str, str] = {
 
 
 def of_run(job_id: str, allocation: Json, device: str) -> JobState:
-    """The state of a job that has been placed: of its first allocation.
+    """Return the state of a job that was placed, from its first allocation.
 
     Nomad places again what it preempted, lost or moved off a host. A job of ours runs once: the
     attempt ends with its first allocation, and tries are counted by Edgeyard.
@@ -76,7 +76,7 @@ def of_run(job_id: str, allocation: Json, device: str) -> JobState:
 def by_our_clock(
     state: JobState, offset_s: float | None, placed_at: datetime | None, now: datetime
 ) -> JobState:
-    """Correct the times that a host gave by how far its clock is off.
+    """Correct the times of a host by the offset of its clock.
 
     Where nobody measured that, and its times can't be, what it says last happened now, when we
     learn of it; how long the task ran is the host's own measurement all the same.
@@ -109,7 +109,7 @@ def by_our_clock(
 
 
 def _shifted(reported: datetime, shift: timedelta, now: datetime) -> datetime:
-    """A host's time by our clock; ``now`` where it states one that no calendar has."""
+    """Return a host's time by our clock; ``now`` if it is not a valid time."""
     try:
         return reported + shift
     except OverflowError:
@@ -117,12 +117,12 @@ def _shifted(reported: datetime, shift: timedelta, now: datetime) -> datetime:
 
 
 def placed_at_of(allocation: Json) -> datetime | None:
-    """When Nomad's server gave the job its board, by the server's clock."""
+    """Return when Nomad placed the job, by the clock of Nomad's server."""
     return _at_ns(allocation.get("CreateTime"))
 
 
 def of_no_run(job_id: str, job: Json) -> JobState:
-    """The state of a job that was never placed; `reason` is for others to add."""
+    """Return the state of a job that was never placed, without a `reason`."""
     if job.get("Stop"):
         return JobState(job_id=job_id, run=JobRun.ENDED, stopped=True)
     if job.get("Status") == "dead":
@@ -133,7 +133,7 @@ def of_no_run(job_id: str, job: Json) -> JobState:
 
 
 def of_start_to_come(job_id: str, starts_at: datetime, now: datetime) -> JobState:
-    """The state of a job whose start is left to Nomad, and has not been made."""
+    """Return the state of a periodic job that has not started."""
     if now > starts_at + timedelta(seconds=MISSED_START_S):
         sentence = f"Nomad did not make its start at {starts_at:%FT%TZ}"
         failure = Failure(category=FailureCategory.CLUSTER, sentence=sentence)
@@ -142,12 +142,12 @@ def of_start_to_come(job_id: str, starts_at: datetime, now: datetime) -> JobStat
 
 
 def first_of(allocations: Sequence[Json]) -> Json | None:
-    """The one that counts; None where there is none."""
+    """Return the first allocation, which counts; None if there is none."""
     return min(allocations, key=lambda each: _number(each.get("CreateIndex")), default=None)
 
 
 def moment(value: object) -> datetime | None:
-    """A time as Nomad writes it, nanoseconds and all; None where it says none."""
+    """Parse a time of Nomad with nanoseconds; None if there is none."""
     if not isinstance(value, str) or value.startswith("0001-"):
         return None
     try:
@@ -158,7 +158,7 @@ def moment(value: object) -> datetime | None:
 
 
 def placement_problem(evaluation: Json) -> str:
-    """Why Nomad could not place a job, in plain words, from its blocked evaluation."""
+    """Return why Nomad could not place a job, from its blocked evaluation."""
     found: list[str] = []
     for metric in _values(evaluation.get("FailedTGAllocs")):
         available = sum(map(_number, _values(metric.get("NodesAvailable"))))
@@ -276,7 +276,7 @@ _FAILURES = {
 
 
 def _task(allocation: Json) -> Json:
-    """The state of its only task."""
+    """Return the state of the only task."""
     for state in _values(allocation.get("TaskStates")):
         return state
     return {}

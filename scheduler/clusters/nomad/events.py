@@ -1,4 +1,4 @@
-"""Nomad's event stream: followed for ever, resumed where it broke off, never believed."""
+"""Follows Nomad's event stream, and resumes it; events are only hints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 EVERYTHING = ""
 
 SILENCE_S = 30.0
-"""Nomad says something every 10 s; a stream that is silent for longer is half-open."""
+"""Nomad sends something every 10 s; a stream that is silent for longer is half-open."""
 
 LINE_LIMIT_BYTES = 16 << 20
 """An event carries a whole node or allocation: some 100 KiB; this is something else."""
@@ -68,7 +68,7 @@ def follow(
     silence_s: float = SILENCE_S,
     monotonic_s: Callable[[], float] = time.monotonic,
 ) -> Iterator[str]:
-    """Ids of jobs that something happened to; "" after each (re)connection and for boards' news.
+    """Yield ids of jobs with events; "" after each (re)connection and for events of boards.
 
     The buffer that Nomad resumes from is short, and events that fell out of it are lost: every new
     connection therefore begins with a look at everything.
@@ -101,7 +101,7 @@ def _hints(
     stop: threading.Event,
     monotonic_s: Callable[[], float],
 ) -> Iterator[str]:
-    """What the reader brings, boards' news at most once a second.
+    """Yield what the reader reports, events of boards at most once a second.
 
     It ends with the stream, and where Nomad is to be spoken to in another way.
     """
@@ -123,7 +123,7 @@ def _hints(
 
 
 def _read(client: NomadClient, connection: _Connection, silence_s: float) -> None:
-    """The reader's thread."""
+    """Read the stream, on the reader's thread."""
     params = {"topic": _TOPICS, "index": str(connection.index)}
     try:
         with client.stream("/v1/event/stream", params, silence_s=silence_s) as response:
@@ -143,7 +143,7 @@ def _read(client: NomadClient, connection: _Connection, silence_s: float) -> Non
 
 
 def _end(connection: _Connection, reader: threading.Thread) -> None:
-    """End the reader, also in the middle of a read."""
+    """End the reader, even during a read."""
     connection.stopping.set()
     deadline = time.monotonic() + _JOIN_S
     while reader.is_alive() and time.monotonic() < deadline:
@@ -163,7 +163,7 @@ def _put(connection: _Connection, hint: str) -> None:
 
 
 def _lines(response: httpx.Response) -> Iterator[bytes]:
-    """Whole lines; one that was cut off by the stream's end is none."""
+    """Yield complete lines, without one that the end of the stream cut off."""
     rest = b""
     for chunk in response.iter_bytes():
         *lines, rest = (rest + chunk).split(b"\n")
@@ -213,5 +213,5 @@ def _hint(event: Mapping[str, object], is_known: Callable[[str], bool]) -> str |
 
 
 def _parent(job_id: object) -> str:
-    """A start that was left to Nomad runs as a child of its job."""
+    """Return the job of a periodic start, which runs as its child."""
     return str(job_id or EVERYTHING).partition("/")[0]

@@ -53,7 +53,7 @@ def api_job(job: NomadJob) -> dict[str, object]:
 
 
 def mismatches(meant: NomadJob, read: Mapping[str, object]) -> list[str]:
-    """Where Nomad's reading is not what was meant, in words and without secrets."""
+    """Return where Nomad's reading differs from the decision, without secrets."""
     ours, theirs = api_job(meant), _stated(read)
     return [] if _same(ours, theirs) else list(_differences(ours, theirs, ""))
 
@@ -132,7 +132,7 @@ def _template(template: Template) -> dict[str, object]:
 
 
 def _stated(value: Mapping[str, object]) -> dict[str, object]:
-    """Without nulls, at any depth."""
+    """Remove nulls at any depth."""
     return {name: _without_nulls(each) for name, each in value.items() if each is not None}
 
 
@@ -163,7 +163,7 @@ def _differences(meant: object, read: object, where: str) -> Iterator[str]:
 
 
 def _same(meant: object, read: object) -> bool:
-    """Equal, and of the same kind at any depth: ``1`` is neither ``true`` nor ``1.5``."""
+    """Return whether values are equal in value and type: ``1`` is neither ``true`` nor ``1.5``."""
     if type(meant) is not type(read):
         return False
     if isinstance(meant, dict) and isinstance(read, dict):

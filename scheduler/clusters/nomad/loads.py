@@ -1,4 +1,4 @@
-"""How busy Nomad's nodes are, asked in the background: no cycle ever waits for a node."""
+"""Loads of Nomad's nodes, read in the background so that no cycle waits for a node."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from edgeyard.scheduler.ports import LoadReport
 logger = logging.getLogger(__name__)
 
 ASK_EVERY_S = 15.0
-"""Between two rounds: a node is never asked more often."""
+"""Time between two requests to a node."""
 
 PATIENCE_S = 2.0
-"""A node that takes longer has no load this round."""
+"""Timeout of a request to a node."""
 
 ASKED_TOGETHER = 8
 
@@ -50,7 +50,7 @@ class LoadWatch:
         self._thread: threading.Thread | None = None
 
     def latest(self) -> Mapping[str, LoadReport]:
-        """By name of host; at once. Any thread."""
+        """Return the last known loads by name of host. Any thread."""
         with self._lock:
             if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._run, name="nomad-loads")
@@ -58,7 +58,7 @@ class LoadWatch:
             return self._reports
 
     def close(self) -> None:
-        """End the thread; a node that is being asked is waited for."""
+        """End the thread, after the requests in progress."""
         self._stop.set()
         with self._lock:
             thread = self._thread
@@ -106,7 +106,7 @@ class LoadWatch:
 
 
 def load_of(stats: Json) -> HostLoad | None:
-    """What ``/v1/client/stats`` says of a machine; None where it says no such thing."""
+    """Return the load in an answer of ``/v1/client/stats``; None if it has none."""
     cores, memory = stats.get("CPU"), stats.get("Memory")
     if not isinstance(cores, list) or not cores or not isinstance(memory, Mapping):
         return None
@@ -121,7 +121,7 @@ def load_of(stats: Json) -> HostLoad | None:
 
 
 def clock_offset_s(stats: Json, before: datetime, after: datetime) -> float | None:
-    """How far a machine's clock is ahead of ours; None where it does not say its time.
+    """Return how far a machine's clock is ahead of ours; None if the answer has no time.
 
     Args:
         stats: Of ``/v1/client/stats``: they are up to a second old, and say when they were made.
@@ -136,7 +136,7 @@ def clock_offset_s(stats: Json, before: datetime, after: datetime) -> float | No
 
 
 def _number(value: object) -> float | None:
-    """A plain one that is not negative."""
+    """Return a finite number that is not negative, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if 0.0 <= value < _MAX_VALUE else None

@@ -18,7 +18,7 @@ Json = Mapping[str, object]
 
 
 class _Attribute(msgspec.Struct, gc=False):
-    """One of the first four is set."""
+    """An attribute; one of the first four fields is set."""
 
     String: str | None = None
     Int: int | None = None
@@ -53,7 +53,7 @@ class _Resources(msgspec.Struct):
 
 
 class _Node(msgspec.Struct):
-    """What is read of a node; the rest of it, most of the answer, is passed over."""
+    """The part of a node that is parsed; most of the answer is skipped."""
 
     ID: str = ""
     Name: str = ""
@@ -68,7 +68,7 @@ _NODE = msgspec.json.Decoder(_Node)
 
 
 class NodeReader:
-    """Reads ``/v1/nodes?resources=true``, but no node twice that is as it was. Any thread."""
+    """Parses ``/v1/nodes?resources=true``, each unchanged node once. Thread-safe."""
 
     def __init__(self, device: str) -> None:
         """See `hosts_of`."""
@@ -76,7 +76,7 @@ class NodeReader:
         self._known: dict[int, Host] = {}
 
     def hosts(self, content: bytes) -> tuple[Host, ...]:
-        """Raises ValueError: it is no list of nodes."""
+        """Raise ValueError if the answer is not a list of nodes."""
         found: dict[int, Host] = {}
         known = self._known
         for text in _TEXTS.decode(content):
@@ -88,7 +88,7 @@ class NodeReader:
 
 
 def hosts_of(nodes: Sequence[Json], device: str) -> tuple[Host, ...]:
-    """Every node, with the boards that the device plugin announces on it.
+    """Return every node with the boards that its device plugin announces.
 
     A node without resources or devices (it just joined, or its plugin is starting) has no boards.
 
@@ -131,7 +131,7 @@ def with_holders(
 
 
 def devices_of(allocation: Json, vendor: str, kind: str) -> list[str]:
-    """Boards that an allocation holds; none where Nomad does not say."""
+    """Return the boards that an allocation holds, as far as Nomad reports them."""
     return [
         str(uid)
         for task in _values(_at(allocation, "AllocatedResources", "Tasks"))

@@ -1,4 +1,4 @@
-"""When to try again, and when to leave Nomad in peace: one policy for all calls."""
+"""Retries and circuit breaker of all calls to Nomad."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class RetryPolicy:
 
 
 class CircuitBreaker:
-    """Fails calls at once while Nomad is known not to answer. Thread-safe.
+    """A circuit breaker: fails calls at once while Nomad does not answer. Thread-safe.
 
     After ``trips_at`` failures in a row it opens; when the back-off is over one call is let
     through, and its end closes the circuit or opens it for longer.
@@ -52,7 +52,7 @@ class CircuitBreaker:
         self._last = ""
 
     def enter(self) -> None:
-        """Before a call.
+        """Check whether a call is allowed.
 
         Raises:
             ClusterUnreachable: The circuit is open; nothing was sent.
@@ -70,12 +70,12 @@ class CircuitBreaker:
             self._open_until_s = self._monotonic_s() + self._policy.max_s
 
     def succeeded(self) -> None:
-        """A call was answered, whatever the answer."""
+        """Record that a call was answered, even with an error of the caller."""
         with self._lock:
             self._failures = 0
 
     def failed(self, reason: str) -> None:
-        """A call was not answered, or with an error of Nomad's own."""
+        """Record that a call was not answered, or with an internal error of Nomad."""
         with self._lock:
             self._failures += 1
             self._last = reason

@@ -15,11 +15,11 @@ import httpcore
 from edgeyard.scheduler.clusters.nomad.access import NomadAccess
 
 FAILURES = (httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException)
-"""What a call may raise where no answer came."""
+"""Exceptions of calls without an answer."""
 
 
 class Session:
-    """Keeps connections, for which more threads than there are of them take turns. Thread-safe."""
+    """A pool of connections that threads share. Thread-safe."""
 
     def __init__(self, access: NomadAccess, headers: Mapping[str, str]) -> None:
         tls = access.tls()
@@ -54,7 +54,7 @@ class Session:
         return self._send("DELETE", url, asked)
 
     def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self._pool.close()
 
     def _send(self, method: str, url: str, asked: Mapping[str, object]) -> Response:
@@ -77,7 +77,7 @@ class Session:
 
 
 class Response:
-    """An answer with the properties that python-nomad looks at."""
+    """An answer with the properties that python-nomad uses."""
 
     def __init__(self, status_code: int, content: bytes) -> None:
         self.status_code = status_code

@@ -1,4 +1,4 @@
-"""Looks at a Nomad with the eyes of Edgeyard's token, and says what to do: ``edgeyard doctor``."""
+"""Checks a Nomad with Edgeyard's token, and states what to do: ``edgeyard doctor``."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def examine(
     probe: bool = True,
     patience_s: float = PATIENCE_S,
 ) -> Iterator[Finding]:
-    """All findings, in the order in which trouble should be looked for.
+    """Return all findings, in the order in which problems should be solved.
 
     Args:
         driver: That jobs name, with the ``image`` that it needs, or "".

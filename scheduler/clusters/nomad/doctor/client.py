@@ -1,4 +1,4 @@
-"""One question to Nomad at a time, and its answer as it is: the doctor wants to see refusals."""
+"""Single requests to Nomad with their plain answers, including refusals."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHOWN_CHARACTERS = 200
 
 
 class NoAnswer(Exception):
-    """Nomad did not answer; the message says why, in words."""
+    """Nomad did not answer; the message states why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Of one call.
+    """The answer to one call.
 
     Attributes:
         value: Its JSON; None where it is none.
@@ -40,28 +40,28 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether it did what it was asked for."""
+        """Whether the call succeeded."""
         return self.status < 300
 
     @property
     def denied(self) -> bool:
-        """Whether the token was not enough."""
+        """Whether the token lacks the right."""
         return self.status == 403
 
     @property
     def said(self) -> str:
-        """For people: the status and the first line."""
+        """The status and the first line, for people."""
         return f"Nomad answered {self.status}: {' '.join(self.text.split())[:_SHOWN_CHARACTERS]}"
 
     def at(self, *path: str) -> object:
-        """A value inside; None where there is none."""
+        """Return a nested value; None if there is none."""
         value = self.value
         for name in path:
             value = value.get(name) if isinstance(value, Mapping) else None
         return value
 
     def items(self) -> list[Mapping[str, object]]:
-        """The objects of a list."""
+        """Return the objects of a list."""
         found = self.value if isinstance(self.value, list) else []
         return [each for each in found if isinstance(each, Mapping)]
 
@@ -96,7 +96,7 @@ class DoctorClient:
         self._http.close()
 
     def ask(self, path: str, method: str = "GET", body: object = None, **params: str) -> Answer:
-        """Ask in our namespace.
+        """Send a request in Edgeyard's namespace.
 
         Raises:
             NoAnswer: There was none.

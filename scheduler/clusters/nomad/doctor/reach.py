@@ -32,7 +32,7 @@ _MEMORY_MIB = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What the job is to do on each host.
+    """What the job does on each host.
 
     Attributes:
         driver: As the benchmarks' own; the file is fetched before it does anything.
@@ -49,7 +49,7 @@ class Task:
 
 
 def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) -> object:
-    """The job as Nomad's API takes it: once on every host, never again."""
+    """Return the job for Nomad's API, which runs once on every host."""
     command, *args = (*task.runner, "--confinement") if task.runner else ("true",)
     config: dict[str, object] = {"command": command, "args": args}
     if task.image:
@@ -90,7 +90,7 @@ def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """What became of the job.
+    """The results of the job, by host.
 
     Attributes:
         files: By host id: why it does not reach the server; "" where it does. A host that said
@@ -118,7 +118,7 @@ def reach(
     patience_s: float = PATIENCE_S,
     pause: Callable[[float], object] = time.sleep,
 ) -> Reached:
-    """Run the job, and remove it."""
+    """Run the job, and remove it afterwards."""
     job_id = f"edgeyard-doctor-{secrets.token_hex(4)}"
     wanted = [host.host_id for host in hosts]
     job = probe_job(job_id, asker.access.namespace, task, wanted)
@@ -210,7 +210,7 @@ def _end(run: Mapping[str, object]) -> str | None:
 
 
 def last_words(text: str) -> str:
-    """The cause, of an error that each layer it went through put its own words before."""
+    """Return the cause in a message that several layers have prefixed."""
     text = _RPC.sub("", text)
     clauses = [" ".join(each.split()) for each in text.split(": ") if each.strip()]
     kept = 1
@@ -222,7 +222,7 @@ def last_words(text: str) -> str:
 def reach_findings(
     reached: Reached, hosts: Sequence[Host], url: str, patience_s: float = PATIENCE_S
 ) -> Iterator[Finding]:
-    """Whether the hosts reach the server under the URL that benchmarks name."""
+    """Report whether hosts reach the server under the URL of benchmarks' files."""
     if reached.refused:
         found = f"no job could be run on the hosts: {reached.refused}"
         yield Finding(check="public url", state="unknown", found=found)
@@ -251,7 +251,7 @@ def reach_findings(
 
 
 def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iterator[Finding]:
-    """Whether the command that benchmarks run is there on the hosts that have got this far."""
+    """Report whether the runner is installed on the hosts that ran the job."""
     results = [(host.name, reached.runners.get(host.host_id)) for host in hosts]
     command = " ".join(task.runner)
     good = [name for name, why in results if why == ""]
@@ -276,7 +276,7 @@ def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iter
 
 
 def sandbox_findings(reached: Reached, hosts: Sequence[Host]) -> Iterator[Finding]:
-    """How the runners of hosts confine what they run, and what they can't confine."""
+    """Report how the runners confine benchmarks, and what they cannot confine."""
     results = [(host.name, reached.sandboxes.get(host.host_id, "")) for host in hosts]
     for said, names in by_reason((name, said) for name, said in results if said).items():
         state, _, sentence = said.removeprefix("sandbox ").partition(": ")

@@ -1,4 +1,4 @@
-"""The token, and each right that Edgeyard needs of it, tried one by one."""
+"""Checks the token, and each right that Edgeyard needs, one by one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PREFIX = "nomad/jobs/benchmark-"
 def token_findings(
     asker: DoctorClient, now: Callable[[], datetime] | None = None
 ) -> Iterator[Finding]:
-    """Who Nomad takes us for."""
+    """Check the token itself."""
     answer = asker.ask("/v1/acl/token/self")
     if "ACL support disabled" in answer.text:
         yield Finding(
@@ -135,7 +135,7 @@ def _variables(asker: DoctorClient) -> Iterator[Finding]:
 
 
 def in_namespace(namespace: str, capability: str) -> str:
-    """The rule of a policy that grants it."""
+    """Return the rule of a policy that grants a right."""
     block = capability
     if not capability.startswith("variables"):
         block = f'capabilities = ["{capability}"]'
@@ -143,7 +143,7 @@ def in_namespace(namespace: str, capability: str) -> str:
 
 
 def right(answer: Answer, name: str, rule: str, without: str, *, denied: bool = False) -> Finding:
-    """Return what an answer says of a right.
+    """Return the finding about a right from an answer.
 
     Args:
         rule: Of a policy that grants it.
