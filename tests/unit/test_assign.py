@@ -234,6 +234,19 @@ def test_jointly_a_board_on_which_it_failed_is_used_only_where_there_is_no_other
     assert places(cycle(ONE, [tried], max_joint_jobs=10)) == {"tried": A}
 
 
+def test_jointly_a_board_that_rests_for_one_is_given_to_others_alone() -> None:
+    """Also where it is the only one, and until its time has come."""
+    older = NOW - in_s(100.0)
+    resting = pending("resting", submit_time=older, resting=((A, NOW + in_s(10.0)),))
+    both = cycle(BOTH, [resting, JOB], max_joint_jobs=10)
+    assert places(both) == {"resting": B, "job": A}
+    assert places(cycle(ONE, [resting, JOB], max_joint_jobs=10)) == {"job": A}
+    pinned = pending("pinned", target_uid=B)
+    assert places(cycle(BOTH, [resting, pinned], max_joint_jobs=10)) == {"resting": B}
+    rested = pending("rested", submit_time=older, resting=((A, NOW),))
+    assert places(cycle(ONE, [rested, JOB], max_joint_jobs=10)) == {"rested": A}
+
+
 def booked(number: int, start_s: float) -> PendingBenchmark:
     """A short run that is to start then; the guard times of the tests below are over by now."""
     return starts(f"booked-{number}", start_s=start_s, submit_time=NOW)

@@ -106,6 +106,18 @@ def test_the_board_s_own_word_counts_where_it_is_further() -> None:
     assert not cycle(snapshot, [urgent()], holders=[holder(A)]).preemptions
 
 
+def test_nobody_is_stopped_on_a_board_that_rests_for_the_urgent_one() -> None:
+    """It has just failed it there; another board's holder is stopped, or it waits."""
+    resting = urgent(resting=((A, NOW + timedelta(seconds=10)),))
+    assert not stopped(with_holders(holder(A), queue=[resting]))
+    both = with_holders(holder(A), holder(B, priority=65), queue=[resting])
+    assert stopped(both) == {"urgent": f"on-{B}"}
+    rested = urgent(resting=((A, NOW),))
+    assert stopped(with_holders(holder(A), queue=[rested])) == {"urgent": f"on-{A}"}
+    other = with_holders(holder(A), queue=[resting, urgent("other")])
+    assert stopped(other) == {"other": f"on-{A}"}
+
+
 def test_a_free_board_is_taken_instead() -> None:
     result = with_holders(holder(A), queue=[urgent()], idle=(B,))
     assert places(result) == {"urgent": B}
