@@ -179,9 +179,14 @@ def test_leaders_that_are_stopped_or_killed_lose_and_double_nothing(
     _next_leader([first], record_property)  # at once: the lease was released
 
 
+@pytest.mark.parametrize("loss", ["connections", "packets"])
 def test_a_leader_that_is_cut_off_from_the_database_is_replaced(
-    start_server: Start, postgres_url: str, record_property: Callable[[str, object], None]
+    start_server: Start,
+    postgres_url: str,
+    record_property: Callable[[str, object], None],
+    loss: str,
 ) -> None:
+    """Its connections break, or nothing comes through them any more until they are mended."""
     real = parse_qs(urlsplit(postgres_url).query)["host"][0]
     network = Relay([f"{real}/.s.PGSQL.5432"])
     with (
@@ -193,7 +198,10 @@ def test_a_leader_that_is_cut_off_from_the_database_is_replaced(
         model = str(first.upload(DIGITS)["name"])
         made = _load([first, second], model, 6, "emufast", "emumid", "emuslow")
         _await(lambda: _any_runs(second))
-        network.cut()
+        if loss == "connections":
+            network.cut()
+        else:
+            network.stall()
         _next_leader([second], record_property)
         _all_ran_once(second, made)
         ended = _ends(second, made)

@@ -25,6 +25,8 @@ class Relay:
     def __init__(self, targets: Sequence[Address]) -> None:
         self.targets = tuple(targets)
         self._cut = False
+        self._flows = threading.Event()
+        self._flows.set()
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
 
@@ -36,10 +38,18 @@ class Relay:
                 with contextlib.suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
+    def stall(self) -> None:
+        """Hold all that is sent back without closing anything, as a network that drops packets.
+
+        What was sent meanwhile arrives when it is mended, as it does by TCP.
+        """
+        self._flows.clear()
+
     def mend(self) -> None:
-        """Take connections again."""
+        """Take connections again, and pass on what was held back."""
         with self._lock:
             self._cut = False
+        self._flows.set()
 
     @contextmanager
     def listening(self, at: Address) -> Iterator[Address]:
@@ -54,6 +64,7 @@ class Relay:
                 yield listener.getsockname()
             finally:
                 self.cut()
+                self._flows.set()
                 listener.shutdown(socket.SHUT_RDWR)
                 thread.join()
 
@@ -64,6 +75,7 @@ class Relay:
                 caller, _ = listener.accept()
             except OSError:
                 break
+            self._flows.wait()
             target = None if self._cut else self._connected()
             if target is None:
                 caller.close()
@@ -90,9 +102,9 @@ class Relay:
         return None
 
     def _pass(self, caller: socket.socket, target: socket.socket) -> None:
-        back = threading.Thread(target=_copy, args=(target, caller))
+        back = threading.Thread(target=_copy, args=(target, caller, self._flows))
         back.start()
-        _copy(caller, target)
+        _copy(caller, target, self._flows)
         back.join()
         with self._lock:
             self._open -= {caller, target}
@@ -100,9 +112,10 @@ class Relay:
         target.close()
 
 
-def _copy(source: socket.socket, target: socket.socket) -> None:
+def _copy(source: socket.socket, target: socket.socket, flows: threading.Event) -> None:
     with contextlib.suppress(OSError):
         while data := source.recv(_CHUNK_BYTES):
+            flows.wait()
             target.sendall(data)
     for each in (source, target):
         with contextlib.suppress(OSError):
