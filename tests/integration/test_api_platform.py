@@ -413,6 +413,16 @@ def test_a_model_with_any_letters_is_started_by_its_reference(api: Api) -> None:
     assert _problem(refused) == ("/model_ref", "is not UTF-8")
 
 
+def test_a_conversion_needs_a_format_and_a_list_without_parameters_has_a_reason(api: Api) -> None:
+    upload = {"model": ("given.onnx", MODEL)}
+    assert api.as_().post("/api/models/download", files=upload).status_code == 201
+    for to, status in (("", 422), (" ", 422), (".onnx", 200), ("tflite", 501)):
+        query = {"resource_identifier": "given.onnx", "convert_to": to}
+        assert api.as_().post("/api/models/convert", params=query).status_code == status
+    none = api.as_("bob").get("/api/targets/engine-parameters")
+    assert (none.status_code, none.json()["error"]) == (404, "you have registered no parameters")
+
+
 def test_what_the_client_has_not_uploaded_is_refused_in_its_words(api: Api) -> None:
     form = {"device": "rpi4b", "engine": "ort", "model_ref": "absent.onnx"}
     refused = api.as_().post("/api/benchmarks/run", data=form)

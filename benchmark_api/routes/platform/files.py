@@ -151,6 +151,8 @@ def convert(
     """Give a model that has the format already; no engine of Edgeyard converts models."""
     _check_platform(platform)
     file = _model(context, caller, resource_identifier)
+    if not convert_to.strip(" ."):
+        raise InvalidInput.at("/convert_to", "is missing", "a format, e.g. onnx")
     has = file.name.rpartition(".")[2].lower()
     if has == convert_to.lower().lstrip("."):
         return Answer(_model_answer(file))

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
+from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
@@ -316,13 +317,15 @@ def list_parameters(caller: Submitter, context: Ctx) -> Answer[list[shapes.Platf
 
 
 @router.get("/engine-parameters")
-def own_parameters(caller: Submitter, context: Ctx) -> Answer[list[shapes.PlatformObject]]:
-    """Parameters that you registered; 404 where there are none: the client can't print no rows."""
+def own_parameters(
+    caller: Submitter, context: Ctx
+) -> Answer[list[shapes.PlatformObject]] | ProblemAnswer:
+    """List the parameters that you registered; 404 if none: the client can't print no rows."""
     with context.services.store.read() as uow:
         found = uow.registrations.of_kind(_PARAMETER)
     own = [_parameter(each) for each in found if each.user_id == caller.user_id]
     if not own:
-        raise NotFound("parameter of", caller.user_id)
+        return client_problem(404, "not_found", "you have registered no parameters")
     return Answer(own)
 
 
