@@ -347,3 +347,14 @@ class TestSharedCores:
         futures = sample_futures(result.decided.forecast_input)
         first, second = sorted(range(2), key=lambda number: futures.starts[number].max())
         assert (futures.starts[second] >= futures.finishes[first]).all()
+
+
+def test_a_place_leaves_out_benchmarks_that_no_board_can_run_in_every_forecast() -> None:
+    jobs = [
+        pending("infeasible", family="unknown", submit_time=NOW - timedelta(hours=1)),
+        pending("waits", submit_time=NOW),
+    ]
+    given = cycle(snapshot_of([board(A)]), jobs).decided.forecast_input
+    alone = forecast_of(given, "waits")
+    assert alone is not None
+    assert alone.place == forecasts(given)["waits"].place == 1
