@@ -164,7 +164,7 @@ class FakeEngine:
     joined: dict[str, JoinedBoard] = field(default_factory=dict)
     explained: frozenset[str] = frozenset()
     forecasts: dict[str, Forecast] = field(default_factory=dict)
-    foretold: Forecast | None = None
+    submission_forecast: Forecast | None = None
     led: LeaderView = field(default_factory=lambda: leader_view())
     failing: dict[str, str] = field(default_factory=dict)
     claimed: dict[str, tuple[float, str]] = field(default_factory=dict)
@@ -215,7 +215,7 @@ class FakeEngine:
 
     def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
         candidate.find()
-        return self.foretold
+        return self.submission_forecast
 
     def explanation(self, benchmark_id: str) -> Explanation:
         if benchmark_id not in self.explained:

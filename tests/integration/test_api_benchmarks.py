@@ -359,10 +359,10 @@ def test_a_submission_returns_its_forecast_and_repeats_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = datetime(2026, 11, 21, 12, tzinfo=UTC)
-    foretold = make.a_forecast(at, at, at, at, benchmark_id="dry-run", place=3)
+    predicted = make.a_forecast(at, at, at, at, benchmark_id="dry-run", place=3)
     assert api.as_().post("/v1/benchmarks", json=description()).json()["forecast"] is None
-    monkeypatch.setattr(api.engine, "foretold", foretold)
-    key = {"Idempotency-Key": "foretold"}
+    monkeypatch.setattr(api.engine, "submission_forecast", predicted)
+    key = {"Idempotency-Key": "predicted"}
     body = api.as_().post("/v1/benchmarks", json=description(), headers=key).json()
     assert body["forecast"]["place"] == 3
     assert body["forecast"]["start"] == "2026-11-21T12:00:00Z"
