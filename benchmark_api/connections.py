@@ -19,8 +19,11 @@ logger = logging.getLogger(__name__)
 HEAD_S = 10.0
 """For the whole head of a request, from its first byte or the connection's begin."""
 
-BODY_IDLE_S = 60.0
-"""For the next bytes of a body."""
+BODY_STEP_S = 60.0
+"""For the next `BODY_STEP_BYTES` of a body, or its end."""
+
+BODY_STEP_BYTES = 64 * 1024
+"""A sender below about 1 KiB/s would hold its connection and its place for hours."""
 
 DRAIN_S = 10.0
 """For the rest of a body whose request has been answered already."""
@@ -34,7 +37,8 @@ class BoundedProtocol(H11Protocol):
 
     max_connections: ClassVar[int]
     head_s: ClassVar[float]
-    body_idle_s: ClassVar[float]
+    body_step_s: ClassVar[float]
+    body_step_bytes: ClassVar[int]
     drain_s: ClassVar[float]
     unheard: ClassVar[dict[BoundedProtocol, None]]
     """Connections that have not sent a whole head yet, oldest first."""
@@ -43,6 +47,7 @@ class BoundedProtocol(H11Protocol):
 
     _timer: asyncio.TimerHandle | None = None
     _awaited: str | None = None
+    _step_bytes: int = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Close the oldest connection that has no request, if this one is one too many."""
@@ -63,6 +68,7 @@ class BoundedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Read on, and bound the wait for what is still missing."""
         super().data_received(data)
+        self._step_bytes += len(data)
         self._bound_wait()
 
     def on_response_complete(self) -> None:
@@ -89,7 +95,8 @@ class BoundedProtocol(H11Protocol):
             if self._awaited != "drain":
                 self._await("drain", self.drain_s)
         elif state is h11.SEND_BODY:
-            self._await("body", self.body_idle_s)
+            if self._awaited != "body" or self._step_bytes >= self.body_step_bytes:
+                self._await("body", self.body_step_s)
         else:
             self._forget()
 
@@ -99,6 +106,7 @@ class BoundedProtocol(H11Protocol):
 
     def _await(self, part: str, bound_s: float) -> None:
         self._forget()
+        self._step_bytes = 0
         self._awaited = part
         self._timer = self.loop.call_later(bound_s, self._too_slow, part)
 
@@ -112,7 +120,7 @@ class BoundedProtocol(H11Protocol):
 
     def _too_slow(self, part: str) -> None:
         if part == "body" and self.flow.read_paused:  # it is we who do not read on
-            self._await(part, self.body_idle_s)
+            self._await(part, self.body_step_s)
             return
         logger.info(
             "connection given up", extra={"event": "connection.too_slow", "waiting_for": part}
@@ -125,7 +133,8 @@ def bounded_protocol(
     max_connections: int,
     *,
     head_s: float = HEAD_S,
-    body_idle_s: float = BODY_IDLE_S,
+    body_step_s: float = BODY_STEP_S,
+    body_step_bytes: int = BODY_STEP_BYTES,
     drain_s: float = DRAIN_S,
 ) -> type[BoundedProtocol]:
     """Make the protocol of one server.
@@ -134,7 +143,8 @@ def bounded_protocol(
         max_connections: When there are more, the oldest that has not sent a request is closed, or
             otherwise the one that has been idle for longest since its last one.
         head_s: Bound on receiving the head of a request.
-        body_idle_s: Bound on a pause within a body.
+        body_step_s: Bound on receiving the next ``body_step_bytes`` of a body, or its end.
+        body_step_bytes: What starts that bound again; less means that the sender is too slow.
         drain_s: Bound on receiving the rest of a body after its request was answered.
     """
     return type(
@@ -143,7 +153,8 @@ def bounded_protocol(
         {
             "max_connections": max_connections,
             "head_s": head_s,
-            "body_idle_s": body_idle_s,
+            "body_step_s": body_step_s,
+            "body_step_bytes": body_step_bytes,
             "drain_s": drain_s,
             "unheard": {},
             "idle": {},

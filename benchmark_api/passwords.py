@@ -49,9 +49,10 @@ class LoginLimits:
     """Log-ins that are allowed; each server counts its own. Thread-safe.
 
     One address of the network may try one account ten times in five minutes, and all accounts
-    together a hundred times. One account may be tried two hundred times an hour from anywhere: so a
-    stranger can't keep its user out with a few requests. An account may log in sixty times in five
-    minutes: each takes tens of milliseconds of a core, for which all others wait.
+    together a hundred times. All addresses together may try one account two hundred times an hour.
+    That last limit does not hold for an address from which the account logged in during the last 30
+    days: strangers who use it up can't lock the user out. An account may log in sixty times in five
+    minutes, because each log-in takes tens of milliseconds of a core.
     """
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
@@ -66,6 +67,7 @@ class LoginLimits:
         self._address = parse("100 per 5 minutes")
         self._account = parse("200 per hour")
         self._good = parse("60 per 5 minutes")
+        self._familiar = parse("1 per 30 days")
 
     def check(self, email: str, address: str) -> None:
         """Let a log-in be tried, or not.
@@ -88,16 +90,19 @@ class LoginLimits:
         for limit, keys in self._keys(email, address):
             self._limiter.hit(limit, *keys)
 
-    def succeeded(self, email: str) -> None:
-        """Count a log-in with the right password."""
+    def succeeded(self, email: str, address: str) -> None:
+        """Count a log-in with the right password, and remember where it came from."""
         self._limiter.hit(self._good, "good", email)
+        self._limiter.hit(self._familiar, "familiar", email, address)
 
     def _keys(self, email: str, address: str) -> list[tuple[RateLimitItem, tuple[str, ...]]]:
-        return [
+        keys = [
             (self._pair, ("pair", email, address)),
             (self._address, ("address", address)),
-            (self._account, ("account", email)),
         ]
+        if self._limiter.test(self._familiar, "familiar", email, address):
+            keys.append((self._account, ("account", email)))
+        return keys
 
 
 @dataclass(slots=True)

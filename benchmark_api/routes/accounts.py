@@ -47,6 +47,11 @@ _OUTLIVES = (
     "does not expire, or state current_password to replace the password of an account"
 )
 
+_PROMOTES = (
+    "the token that you use expires, and an operator made by it would outlive it: use an "
+    "operator's token that does not expire"
+)
+
 
 @router.get("/me")
 def me(caller: AnyCaller) -> Answer[shapes.Me]:
@@ -73,6 +78,8 @@ def add_user(body: Body, caller: Operator, context: Ctx) -> Answer[shapes.User]:
         raise InvalidInput.at("/user_id", "is Edgeyard's own", "another id")
     if asked.password is not None and caller.expires_at is not None:
         raise Forbidden(_OUTLIVES)
+    if asked.role == "operator" and caller.expires_at is not None:
+        raise Forbidden(_PROMOTES)
     now = context.services.clock.now()
     user = User(
         user_id=asked.user_id,
@@ -110,6 +117,9 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
         named = asked.model_fields_set
         if user_id == caller.user_id and (asked.disabled or asked.role not in (None, "operator")):
             raise Conflict("that would lock you out of your own account")
+        promoted = asked.role == "operator" and user.role is not Role.OPERATOR
+        if promoted and caller.expires_at is not None:
+            raise Forbidden(_PROMOTES)
         changed = replace(
             user,
             role=Role(asked.role) if asked.role is not None else user.role,

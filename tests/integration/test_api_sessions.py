@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.errors import TooManyLogins
 from tests.builders.api import Api, running
 
 PASSWORD = "correct horse battery"
@@ -163,7 +164,7 @@ def test_after_ten_failures_the_account_is_locked_for_that_address(api: Api, use
 def test_an_account_logs_in_only_so_often_and_others_are_not_affected(api: Api, user: str) -> None:
     context: Context = api.app.state.context
     for _ in range(59):
-        context.passwords.limits.succeeded(f"{user}@example.org")
+        context.passwords.limits.succeeded(f"{user}@example.org", "192.0.2.1")
     assert log_in(api, user).status_code == 200
     refused = log_in(api, user)
     assert refused.status_code == 429
@@ -232,6 +233,33 @@ def test_a_token_that_expires_sets_no_password_that_outlives_it(api: Api, user: 
     known = {"password": "another password", "current_password": PASSWORD}
     assert stranger.put(path, json=known, headers=headers).status_code == 204
     assert log_in(api, user, "another password").status_code == 200
+
+
+def test_a_token_that_expires_makes_no_operator_that_outlives_it(api: Api, user: str) -> None:
+    soon = (api.clock.now() + timedelta(seconds=60)).isoformat()
+    body = {"role": "operator", "expires_at": soon}
+    short = api.as_("operator").post("/v1/tokens", json=body).json()["token"]
+    headers, stranger = {"Authorization": f"Bearer {short}"}, api.as_(None)
+    role = {"role": "operator"}
+    raised = stranger.patch(f"/v1/users/{user}", json=role, headers=headers)
+    assert raised.status_code == 403, raised.text
+    assert "does not expire" in raised.json()["detail"]
+    made = stranger.post("/v1/users", json={"user_id": f"{user}-3", **role}, headers=headers)
+    assert made.status_code == 403
+    demoted = stranger.patch(f"/v1/users/{user}", json={"max_priority": 3}, headers=headers)
+    assert demoted.status_code == 200  # what does not outlive it is still allowed
+    assert api.as_("operator").patch(f"/v1/users/{user}", json=role).status_code == 200
+
+
+def test_strangers_can_not_lock_a_user_out_of_addresses_that_are_known(api: Api, user: str) -> None:
+    email, limits = f"{user}@example.org", api.app.state.context.passwords.limits
+    assert log_in(api, user).status_code == 200
+    for number in range(200):
+        limits.failed(email, f"2001:db8::{number:x}")
+    limits.check(email, "127.0.0.1")  # the address of the log-in above
+    assert log_in(api, user).status_code == 200
+    with pytest.raises(TooManyLogins):
+        limits.check(email, "2001:db8::ffff")
 
 
 def test_no_two_accounts_have_the_same_address(api: Api, user: str) -> None:

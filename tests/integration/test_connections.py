@@ -33,7 +33,8 @@ async def refuse(request: Request) -> Response:
 def served(
     max_connections: int,
     head_s: float,
-    body_idle_s: float = 60.0,
+    body_step_s: float = 60.0,
+    body_step_bytes: int = 1,
     drain_s: float = 60.0,
     keep_alive_s: int = 5,
 ) -> Iterator[int]:
@@ -50,7 +51,11 @@ def served(
                 app,
                 log_config=None,
                 http=bounded_protocol(
-                    max_connections, head_s=head_s, body_idle_s=body_idle_s, drain_s=drain_s
+                    max_connections,
+                    head_s=head_s,
+                    body_step_s=body_step_s,
+                    body_step_bytes=body_step_bytes,
+                    drain_s=drain_s,
                 ),
                 timeout_keep_alive=keep_alive_s,
                 timeout_graceful_shutdown=1,
@@ -112,7 +117,7 @@ def test_the_second_request_of_a_connection_is_bounded_too() -> None:
 def test_a_stalled_body_is_given_up_and_a_slow_one_is_not() -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\n"
     with (
-        served(max_connections=20, head_s=60, body_idle_s=2.0) as port,
+        served(max_connections=20, head_s=60, body_step_s=2.0) as port,
         socket.create_connection(("127.0.0.1", port), timeout=60) as slow,
         socket.create_connection(("127.0.0.1", port), timeout=60) as stalled,
     ):
@@ -123,6 +128,29 @@ def test_a_stalled_body_is_given_up_and_a_slow_one_is_not() -> None:
             time.sleep(0.1)
         assert slow.recv(1000).startswith(b"HTTP/1.1 200")
         assert closed(stalled)
+
+
+def test_a_body_that_drips_is_given_up_and_a_large_one_is_not() -> None:
+    size = 400_000
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % size
+    with (
+        served(max_connections=20, head_s=60, body_step_s=2.0, body_step_bytes=10_000) as port,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as large,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as dripping,
+    ):
+        large.sendall(head)
+        dripping.sendall(head)
+        rest, given_up = size, False
+        while not given_up or rest:
+            if rest:
+                large.sendall(b"x" * min(rest, 10_000))
+            rest = max(0, rest - 10_000)
+            try:
+                dripping.sendall(b"x")
+            except OSError:
+                given_up = True
+            time.sleep(0.1)
+        assert large.recv(1000).startswith(b"HTTP/1.1 200")
 
 
 def test_idle_connections_give_way_to_new_ones() -> None:
@@ -183,7 +211,7 @@ def test_a_connection_serves_again_after_the_rest_of_an_answered_body() -> None:
 )
 def test_a_pipelined_request_is_bounded_too(second: bytes) -> None:
     with (
-        served(max_connections=20, head_s=1.0, body_idle_s=1.0, keep_alive_s=3600) as port,
+        served(max_connections=20, head_s=1.0, body_step_s=1.0, keep_alive_s=3600) as port,
         socket.create_connection(("127.0.0.1", port), timeout=60) as connection,
     ):
         connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n" + second)

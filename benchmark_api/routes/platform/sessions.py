@@ -87,7 +87,7 @@ def _log_in(context: Context, text: str, password: str, address: str) -> _Sessio
     if not right or known is None or known[1].disabled:
         passwords.limits.failed(email, address)
         raise NotAuthenticated(_WRONG)
-    passwords.limits.succeeded(email)
+    passwords.limits.succeeded(email, address)
     return context.services.store.transact(partial(_opened, context, known[0]))
 
 
