@@ -1,4 +1,4 @@
-"""Content-addressed files: what was answered 2xx is whole, on disk, and stored once."""
+"""Content-addressed files. A file that was answered with 2xx is complete and on disk."""
 
 from __future__ import annotations
 

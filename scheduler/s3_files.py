@@ -101,7 +101,7 @@ class S3Files(FileStore):
         return S3Writer(self, self._cache.writer(limit_bytes, urgent=urgent))
 
     def path(self, sha256: str) -> Path:
-        """Where the content lies on this machine; brought from the bucket if need be.
+        """Return a path on this machine, after a download from the bucket if necessary.
 
         Raises:
             NotFound: No such content.

@@ -226,7 +226,7 @@ def secret_template(job_id: str, names: Sequence[str]) -> Template:
 
 
 def _constraints(request: JobRequest, settings: RenderSettings) -> Iterator[DeviceConstraint]:
-    """In the platform's order; all belong inside the device block: elsewhere they never match."""
+    """Return the constraints of the device block, in the platform's order."""
     wanted = request.description
     yield _constraint("family", "=", wanted.family)
     yield _constraint("engines", "set_contains", wanted.runtime)

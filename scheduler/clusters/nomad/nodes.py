@@ -168,7 +168,7 @@ def _why_not_ready(node: _Node) -> str:
 
 
 def _boards(group: _Group, host: str) -> list[Board]:
-    """The boards of a device group: one, for our plugin gives each board a group of its own."""
+    """Return the boards of a device group; the plugin gives each board its own group."""
     attributes = {
         name: value
         for name, each in (group.Attributes or {}).items()
