@@ -101,7 +101,7 @@ class EngineQueries(Protocol):
         """Why a benchmark was placed, or waits.
 
         Raises:
-            NotFound: No cycle has looked at it yet.
+            NotFound: No cycle has considered it yet.
         """
         ...
 
@@ -113,7 +113,7 @@ class EngineQueries(Protocol):
             bounds: What its user may ask for; None: what anybody may.
 
         Raises:
-            NotFound: No cycle has looked at it yet.
+            NotFound: No cycle has considered it yet.
         """
         ...
 
