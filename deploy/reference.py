@@ -9,6 +9,7 @@ from pathlib import Path
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli.reference import page as cli_page
 from edgeyard.benchmark_api.schemas.description import description_schema
+from edgeyard.benchmark_api.sdk.reference import page as sdk_page
 from edgeyard.benchmark_api.settings import settings_page
 from edgeyard.devices.inventory_file import inventory_schema
 from edgeyard.scheduler.learning.features import features_page
@@ -37,6 +38,7 @@ DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "features.md": features_page,
     "settings.md": settings_page,
     "cli.md": cli_page,
+    "sdk.md": sdk_page,
     "authorization.md": _authorization,
 }
 """By file name; a test fails while one of them is not what the code makes."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -30,7 +30,11 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, chosen_ids
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.benchmark_api.sdk.submission import Filters
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a benchmark.", show_default=False)]
 Attempt = Annotated[int | None, typer.Option(help="Number of the attempt; default: the newest.")]
@@ -122,7 +126,7 @@ def list_benchmarks(
     ] = 20,
 ) -> None:
     """List benchmarks, newest first."""
-    filters = {
+    filters: Filters = {
         "status": status,
         "target": target,
         "target_uid": target_uid,
@@ -132,10 +136,9 @@ def list_benchmarks(
         "tag": tag,
         "campaign_id": campaign,
         "user_id": user,
-        "limit": min(limit, 100),
     }
-    pages = session.client.pages("/v1/benchmarks", filters)
-    rows = list(itertools.islice(pages, limit + 1))
+    found = session.client.list(page_size=min(limit, 100), **filters)
+    rows = [one.as_json() for one in itertools.islice(found, limit + 1)]
     emit(session.output, rows[:limit], LIST_COLUMNS, "no benchmarks")
     if len(rows) > limit:
         total = session.client.count(**filters)
@@ -149,9 +152,9 @@ def show(session: Session, benchmark_id: Id) -> None:
     """
     benchmark = session.client.benchmark(benchmark_id)
     if session.output is Output.JSON:
-        emit_json(benchmark.raw)
+        emit_json(benchmark.as_json())
     elif session.output is Output.CSV:
-        emit_csv([benchmark.raw])
+        emit_csv([benchmark.as_json()])
     else:
         from edgeyard.benchmark_api.cli.pictures import benchmark_picture
 
@@ -174,9 +177,9 @@ def explain(
     """
     explanation = session.client.explain(benchmark_id, changes=changes)
     if session.output is Output.JSON:
-        emit_json(explanation.raw)
+        emit_json(as_json(explanation))
     elif session.output is Output.CSV:
-        verdicts = explanation.raw.get("verdicts")
+        verdicts = as_json(explanation).get("verdicts")
         emit_csv(verdicts if isinstance(verdicts, list) else [])
     else:
         from edgeyard.benchmark_api.cli.pictures import explanation_picture
@@ -225,7 +228,7 @@ def events(
     With -o json: one JSON object per line, with all data.
     """
     width = console().width
-    for event in session.client.events(benchmark_id, follow=follow):
+    for event in map(as_json, session.client.events(benchmark_id, follow=follow)):
         echo(json_text(event) if session.output is Output.JSON else _event_lines(event, width))
 
 
@@ -265,7 +268,7 @@ def cancel(
     refused = 0
     for one in chosen:
         try:
-            raws.append(session.client.cancel(one).raw)
+            raws.append(session.client.cancel(one).as_json())
         except StateConflict as error:
             refused += campaign is None  # members of a campaign may have ended before
             session.report(f"edgeyard: {error}")
@@ -277,12 +280,12 @@ def cancel(
 
 def hold(session: Session, benchmark_id: Id) -> None:
     """Hold a pending benchmark: it is not placed until `release`."""
-    emit(session.output, [session.client.hold(benchmark_id).raw], LIST_COLUMNS, "")
+    emit(session.output, [session.client.hold(benchmark_id).as_json()], LIST_COLUMNS, "")
 
 
 def release(session: Session, benchmark_id: Id) -> None:
     """Release a held benchmark, so that it can be placed."""
-    emit(session.output, [session.client.release(benchmark_id).raw], LIST_COLUMNS, "")
+    emit(session.output, [session.client.release(benchmark_id).as_json()], LIST_COLUMNS, "")
 
 
 def preempt(session: Session, benchmark_id: Id) -> None:
@@ -290,7 +293,7 @@ def preempt(session: Session, benchmark_id: Id) -> None:
 
     For operators. To keep it from starting again at once, hold it or drain its board.
     """
-    emit(session.output, [session.client.preempt(benchmark_id).raw], LIST_COLUMNS, "")
+    emit(session.output, [session.client.preempt(benchmark_id).as_json()], LIST_COLUMNS, "")
 
 
 def prioritise(
@@ -304,7 +307,7 @@ def prioritise(
     """Change the user priority of a pending benchmark."""
     emit(
         session.output,
-        [session.client.prioritise(benchmark_id, user_priority).raw],
+        [session.client.prioritise(benchmark_id, user_priority).as_json()],
         LIST_COLUMNS,
         "",
     )

@@ -17,6 +17,7 @@ import typer
 from edgeyard import __version__
 from edgeyard.benchmark_api.cli.output import Column, emit, field, plain, size
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.model.finding import Finding
 
@@ -351,7 +352,7 @@ def _limits(client: Client) -> Iterator[Finding]:
 
 def _boards(client: Client) -> Iterator[Finding]:
     """Check which boards are usable, what they can run and which expected ones are missing."""
-    boards = client.boards()
+    boards = [as_json(board) for board in client.boards()]
     states = Counter(plain(board.get("state")) for board in boards)
     usable = [board for board in boards if board.get("state") in ("idle", "busy")]
     counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "none"
@@ -415,7 +416,7 @@ def _host_clocks(boards: Sequence[Mapping[str, object]]) -> Iterator[Finding]:
 
 def _boards_last_seen(client: Client) -> Iterator[Finding]:
     """Count the boards; what each of them lacks is unknown while the cluster does not answer."""
-    states = Counter(plain(board.get("state")) for board in client.boards())
+    states = Counter(board.state for board in client.boards())
     counted = ", ".join(f"{count} {state}" for state, count in states.most_common()) or "none"
     yield Finding(
         check="boards",

@@ -188,7 +188,7 @@ _FILE_COLUMNS = (
 
 def files_list(session: Session) -> None:
     """List your uploaded files."""
-    rows = list(session.client.pages("/v1/files"))
+    rows = list(session.client.api.pages("/v1/files"))
     emit(session.output, rows, _FILE_COLUMNS, "no files")
 
 
@@ -297,7 +297,7 @@ def tokens_list(session: Session) -> None:
 
     The server does not store the secrets, so it cannot show them.
     """
-    rows = list(session.client.pages("/v1/tokens"))
+    rows = list(session.client.api.pages("/v1/tokens"))
     emit(session.output, rows, _TOKEN_COLUMNS, "no tokens")
 
 
@@ -339,7 +339,7 @@ def tokens_revoke(session: Session, token_id: TokenId) -> None:
 
 def users_list(session: Session) -> None:
     """List the accounts."""
-    emit(session.output, list(session.client.pages("/v1/users")), _USER_COLUMNS, "no users")
+    emit(session.output, list(session.client.api.pages("/v1/users")), _USER_COLUMNS, "no users")
 
 
 Role = Annotated[str | None, typer.Option(help="submitter, operator or host.")]
@@ -611,7 +611,7 @@ def campaigns_show(session: Session, campaign_id: CampaignId) -> None:
 
 def schedules_list(session: Session) -> None:
     """List schedules: job descriptions that are submitted repeatedly."""
-    rows = list(session.client.pages("/v1/schedules"))
+    rows = list(session.client.api.pages("/v1/schedules"))
     emit(session.output, rows, _SCHEDULE_COLUMNS, "no schedules")
 
 

@@ -21,12 +21,13 @@ from edgeyard.benchmark_api.cli.output import (
     when,
 )
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.progress import state_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from edgeyard.benchmark_api.sdk import Benchmark, BoardVerdict, Explanation
+    from edgeyard.benchmark_api.sdk import Benchmark, Explanation, Verdict
 
 MAX_BOARDS = 30
 """Further boards are counted by their reason instead of listed."""
@@ -46,7 +47,7 @@ def benchmark_picture(benchmark: Benchmark) -> Iterator[RenderableType]:
     """Render the state, description, files and attempts of a benchmark."""
     yield Text(benchmark.benchmark_id, style="bold")
     yield Text(printable(state_line(benchmark)), style=STATE_STYLE.get(benchmark.status, ""))
-    raw = benchmark.raw
+    raw = benchmark.as_json()
     facts = {
         "submitted": local_time(raw.get("submit_time")),
         "started": local_time(raw.get("started_at")),
@@ -155,14 +156,14 @@ def explanation_picture(explanation: Explanation, every: bool) -> Iterator[Rende
         place += f" ({explanation.never_ahead} ahead of it cannot run on any board of the lab)"
     yield Text(printable(f"{decided}{place}: {explanation.rank_reason}"))
     yield _priority(explanation.priority, explanation.priority_parts)
-    forecast = forecast_facts(explanation.raw.get("forecast"))
+    forecast = forecast_facts(as_json(explanation).get("forecast"))
     if forecast:
         yield facts_table(forecast)
     yield Text()
     yield from _verdicts(explanation.verdicts, explanation.chosen_uid, every)
-    yield from _scorers(explanation.raw.get("scorers"))
-    if "changes" in explanation.raw:
-        yield from _changes(explanation.raw["changes"])
+    yield from _scorers(as_json(explanation).get("scorers"))
+    if "changes" in as_json(explanation):
+        yield from _changes(as_json(explanation)["changes"])
 
 
 def _placed(explanation: Explanation) -> str:
@@ -256,7 +257,7 @@ def _changes(answer: object) -> Iterator[RenderableType]:
 
 
 def _verdicts(
-    verdicts: Sequence[BoardVerdict], chosen: str | None, every: bool
+    verdicts: Sequence[Verdict], chosen: str | None, every: bool
 ) -> Iterator[RenderableType]:
     ranked = sorted(
         verdicts,
@@ -280,7 +281,7 @@ def _verdicts(
         yield Text(f"and {len(hidden)} more: {counted} (--all lists them)", style="dim")
 
 
-def worth_listing(ranked: Sequence[BoardVerdict]) -> Sequence[BoardVerdict]:
+def worth_listing(ranked: Sequence[Verdict]) -> Sequence[Verdict]:
     """Return the boards of the requested family, or all if there are none; at most MAX_BOARDS."""
     related = [one for one in ranked if one.reason != OTHER_FAMILY]
     return (related or ranked)[:MAX_BOARDS]
@@ -294,7 +295,7 @@ _VERDICT_COLUMNS = (
 )
 
 
-def _verdict(verdict: BoardVerdict, chosen: str | None) -> str:
+def _verdict(verdict: Verdict, chosen: str | None) -> str:
     if verdict.target_uid == chosen:
         return "chosen"
     if verdict.reason is None:
@@ -302,7 +303,7 @@ def _verdict(verdict: BoardVerdict, chosen: str | None) -> str:
     return "never" if verdict.never else "not now"
 
 
-def _why(verdict: BoardVerdict, *, weighted: bool) -> str:
+def _why(verdict: Verdict, *, weighted: bool) -> str:
     """Return the filter's reason, or each scorer's score, with its weighted score if asked."""
     if verdict.reason:
         return f"{verdict.reason}: {verdict.sentence}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeyard.benchmark_api.cli.output import MARKS, plain, three_digits
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.benchmark_api.sdk.fields import number
 from edgeyard.errors import InvalidInput
@@ -46,16 +47,16 @@ class Bar:
 def bars_of(results: Iterable[Results]) -> list[Bar]:
     """The bars of those that measured a latency; a board with several engines is several series."""
     found = [one for one in results if one.latency is not None and one.latency.p50_ms]
-    engines = {plain(one.summary.get("runtime")) for one in found}
+    engines = {plain(as_json(one.summary).get("runtime")) for one in found}
     from edgeyard.benchmark_api.sdk.comparison import model_labels
 
-    labels = model_labels([one.summary for one in found])
+    labels = model_labels([as_json(one.summary) for one in found])
     bars = []
     for one, label in zip(found, labels, strict=True):
         latency = one.latency
         if latency is None or latency.p50_ms is None:
             continue
-        row = one.summary
+        row = as_json(one.summary)
         low, high = number(row, "p50_repeat_low_ms"), number(row, "p50_repeat_high_ms")
         where = plain(row.get("target_uid") or row.get("target"))
         engine = plain(row.get("runtime"))

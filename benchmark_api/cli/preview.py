@@ -15,6 +15,7 @@ from edgeyard.benchmark_api.cli.output import emit_csv, emit_json, plain, show
 from edgeyard.benchmark_api.cli.pictures import preview_picture
 from edgeyard.benchmark_api.cli.program import Output, Session
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.schemas.answers import as_json
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import UploadedFile
@@ -24,7 +25,7 @@ def preview(
     session: Session, description: Mapping[str, object], upload: Callable[[Path], UploadedFile]
 ) -> None:
     """Show what would happen; exit with 2 if a benchmark is infeasible."""
-    answers = session.client.preview(description, upload=upload)
+    answers = [as_json(one) for one in session.client.preview(description, upload=upload)]
     for warning in dict.fromkeys(plain(text) for one in answers for text in _warnings(one)):
         session.report(f"warning: {warning}")
     if session.output is Output.JSON:

@@ -77,7 +77,7 @@ def lease(
 
 def leases(session: Session) -> None:
     """List current and future leases."""
-    rows = list(session.client.pages("/v1/leases"))
+    rows = list(session.client.api.pages("/v1/leases"))
     emit(session.output, rows, _LEASE_COLUMNS, "no board is leased")
 
 
@@ -92,7 +92,9 @@ def release(
     """End a board's lease before its time."""
     if lease_id is None:
         found = (
-            row for row in session.client.pages("/v1/leases") if row.get("target_uid") == target_uid
+            row
+            for row in session.client.api.pages("/v1/leases")
+            if row.get("target_uid") == target_uid
         )
         first = next(found, None)
         if first is None:

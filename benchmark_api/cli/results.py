@@ -29,6 +29,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.watching import Campaign, Ids, Tag, chosen_ids
 from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def results(
         return
     rows = [
         row
-        for row in compare(session.client.result_rows(chosen))
+        for row in compare([as_json(row) for row in session.client.result_rows(chosen)])
         if benchmark_type in (None, row.get("benchmark_type"))
     ]
     if plot is not None:
@@ -243,9 +244,9 @@ def _show_one(session: Session, found: Results) -> None:
     completed = found.status == "completed"
     benchmark = None if completed else session.client.benchmark(found.benchmark_id)
     if session.output is Output.JSON:
-        emit_json(found.raw)
+        emit_json(found.as_json())
     elif session.output is Output.CSV:
-        emit_csv([found.summary] if found.summary else [])
+        emit_csv([as_json(found.summary)] if found.summary else [])
     else:
         show(*_one(found, benchmark))
     if not found.report:
@@ -264,7 +265,7 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     parts: list[RenderableType] = [Text(found.benchmark_id, style="bold")]
     description = benchmark.description if benchmark is not None else {}
     placed = benchmark.target_uid if benchmark is not None else None
-    row = found.summary
+    row = as_json(found.summary)
     what = (
         row.get("model") or description.get("model"),
         row.get("runtime") or description.get("runtime"),
@@ -321,7 +322,7 @@ def _facts(found: Results) -> Mapping[str, str]:
             facts[name] = f"{three_digits(value)} ms{mark}" if value is not None else ""
         if not trained:
             facts["inferences"] = plain(latency.count)
-    row = found.summary
+    row = as_json(found.summary)
     again_low = three_digits(row.get("p50_repeat_low_ms"))
     again_high = three_digits(row.get("p50_repeat_high_ms"))
     if again_low and again_high:
@@ -364,7 +365,7 @@ def _training_facts(found: Results) -> Mapping[str, str]:
     return {
         "trained": plain(training.get("trained")),
         "steps": plain(training.get("steps")),
-        "final loss": three_digits(found.summary.get("final_loss")),
+        "final loss": three_digits(as_json(found.summary).get("final_loss")),
         "loss by epoch": _losses(training.get("epoch_losses")),
         "validation loss": _losses(training.get("validation_losses")),
         "validation accuracy": _share(reached),

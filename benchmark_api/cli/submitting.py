@@ -212,7 +212,7 @@ def _submit_clone(
         raise InvalidInput.at(
             "--clone", "can be combined with flags only, not with a job file or --dry-run"
         )
-    cloned = session.client.clone(origin, **changes)
+    cloned = session.client.clone_with(origin, changes)
     _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
 
 
@@ -234,9 +234,9 @@ def _answer(
             session.report(f"campaign {campaign}")
         finish(session, submitted, timeout_s, cancel_on_timeout)
         return
-    rows = [{**one.raw, "campaign_id": one.campaign_id} for one in submitted]
+    rows = [{**one.as_json(), "campaign_id": one.campaign_id} for one in submitted]
     if session.output is Output.JSON and len(submitted) == 1 and not submitted[0].campaign_id:
-        emit_json(submitted[0].raw)
+        emit_json(submitted[0].as_json())
     elif session.output is Output.TABLE and len(submitted) == 1:
         echo(submitted[0].benchmark_id)
     else:
@@ -251,7 +251,7 @@ def _answer(
 
 def _report_forecast(session: Session, submitted: list[Benchmark]) -> None:
     """Report the expected start and end, if the server predicted them."""
-    forecast = submitted[0].raw.get("forecast")
+    forecast = submitted[0].as_json().get("forecast")
     if len(submitted) > 1 or not isinstance(forecast, dict):
         return
     for what, name in (("start", "start"), ("end", "finish")):
@@ -277,10 +277,10 @@ def _with_models(
 
 def _answer_schedule(session: Session, submitted: Benchmark) -> None:
     if session.output is Output.JSON:
-        emit_json(submitted.raw)
+        emit_json(submitted.as_json())
         return
     echo(submitted.schedule_id or "")
-    first = local_time(submitted.raw.get("next_fire"))
+    first = local_time(submitted.as_json().get("next_fire"))
     session.report(
         f"created a schedule, which submits a benchmark whenever it fires; first at {first}"
     )

@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.cli.output import (
     three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -182,12 +183,12 @@ def _cancel_all(session: Session, ids: Sequence[str]) -> None:
 
 def _show_ends(session: Session, states: Benchmarks) -> None:
     if session.output is Output.JSON:
-        raws = [one.raw for one in states]
+        raws = [one.as_json() for one in states]
         emit_json(raws[0] if len(raws) == 1 else raws)
         return
     rows = {one.benchmark_id: _end_row(one) for one in states}
     completed = [one.benchmark_id for one in states if one.status == "completed"]
-    for measured in session.client.result_rows(completed):
+    for measured in map(as_json, session.client.result_rows(completed)):
         row = rows[str(measured.get("benchmark_id"))]
         row |= {name: measured.get(name) for name in _MEASURED}
         row["why"] = reasons_of(measured)

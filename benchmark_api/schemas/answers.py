@@ -7,14 +7,20 @@ Times are aware and in UTC. A field that is there only sometimes has a default.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, to_builtins
 
 from edgeyard.scheduler.model.benchmark import Binding, Status
 
 JsonObject = dict[str, Any]
 """An object whose keys are stated elsewhere, for example those of a report."""
+
+StatusWord = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Status]})]
+"""A `Status`; a client also reads those of newer servers."""
+
+BindingWord = Annotated[str, Meta(extra_json_schema={"enum": [each.value for each in Binding]})]
+"""A `Binding`; a client also reads those of newer servers."""
 
 BoardState = Literal["idle", "busy", "offline", "drained", "quarantined", "unhealthy", "unknown"]
 
@@ -81,7 +87,7 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     benchmark_id: str
     user_id: str
     campaign_id: str | None
-    status: Status
+    status: StatusWord
     phase: str | None
     progress: float | None
     waiting_reason: Reason | None
@@ -134,6 +140,9 @@ class WhyWaiting(Struct, frozen=True, kw_only=True):
     reason: str
     sentence: str
 
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.sentence}"
+
 
 class Placement(Struct, frozen=True, kw_only=True):
     """Where a benchmark was placed, and how strictly its job is bound to that board."""
@@ -141,7 +150,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     benchmark_id: str
     target_uid: str
     family: str
-    binding: Binding
+    binding: BindingWord
     priority: int
     allowed_uids: list[str]
 
@@ -243,6 +252,16 @@ class Explanation(Struct, frozen=True, kw_only=True):
     forecast: Forecast | None
     changes: Changes | UnsetType | None = UNSET
 
+    @property
+    def chosen_uid(self) -> str | None:
+        """The board; None while the benchmark waits."""
+        return None if self.placement is None else self.placement.target_uid
+
+    @property
+    def binding(self) -> BindingWord | None:
+        """How strictly its job is bound to the board; None while the benchmark waits."""
+        return None if self.placement is None else self.placement.binding
+
 
 class Benchmark(ListedBenchmark, frozen=True, kw_only=True):
     """All of one benchmark."""
@@ -307,7 +326,7 @@ class CampaignMember(Struct, frozen=True, kw_only=True):
     """A benchmark of a new campaign."""
 
     benchmark_id: str
-    status: Status
+    status: StatusWord
 
 
 class AcceptedCampaign(Struct, frozen=True, kw_only=True):
@@ -395,7 +414,7 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     target_uid: str | None
     runtime: str
     benchmark_type: str
-    status: Status
+    status: StatusWord
     workload: Workload
     p50_ms: float | None
     p50_low_ms: float | None
@@ -430,7 +449,7 @@ class Results(Struct, frozen=True, kw_only=True):
     """All that a benchmark led to."""
 
     benchmark_id: str
-    status: Status
+    status: StatusWord
     summary: ResultRow | None
     reports: list[AttemptReport]
     files: list[ResultFile]
@@ -956,3 +975,9 @@ class Uploaded(Struct, frozen=True, kw_only=True):
     """What was taken of an upload."""
 
     files: list[str]
+
+
+def as_json(model: Struct | None) -> dict[str, Any]:
+    """Return a model as the JSON values that the API answers; None is an empty object."""
+    found: dict[str, Any] = {} if model is None else to_builtins(model)
+    return found

@@ -1,6 +1,21 @@
-"""The client for programs: ``from edgeyard import Client``. Needs httpx only."""
+"""The client for programs: ``from edgeyard import Client``. Needs httpx and msgspec."""
 
-from edgeyard.benchmark_api.sdk.benchmark import AttemptState, Benchmark
+from edgeyard.benchmark_api.schemas.answers import (
+    Attempt,
+    Board,
+    DryRun,
+    Event,
+    Explanation,
+    Failure,
+    Forecast,
+    QueueItem,
+    Reason,
+    ResultFile,
+    ResultRow,
+    Verdict,
+    as_json,
+)
+from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.client import Client
 from edgeyard.benchmark_api.sdk.errors import (
     ApiError,
@@ -17,34 +32,43 @@ from edgeyard.benchmark_api.sdk.errors import (
     ValidationFailed,
     WaitTimeout,
 )
-from edgeyard.benchmark_api.sdk.explanation import BoardVerdict, Explanation
-from edgeyard.benchmark_api.sdk.fields import Reason
-from edgeyard.benchmark_api.sdk.results import Latency, ResultFile, Results, Trust
-from edgeyard.benchmark_api.sdk.submission import UploadedFile
+from edgeyard.benchmark_api.sdk.results import Latency, Results, Trust
+from edgeyard.benchmark_api.sdk.submission import Filters, JobChanges, JobFields, UploadedFile
 
 __all__ = [
     "ApiError",
-    "AttemptState",
+    "Attempt",
     "AuthError",
     "Benchmark",
     "BenchmarkCancelled",
     "BenchmarkEnded",
     "BenchmarkExpired",
     "BenchmarkFailed",
-    "BoardVerdict",
+    "Board",
     "Client",
     "ClientError",
+    "DryRun",
+    "Event",
     "Explanation",
+    "Failure",
+    "Filters",
+    "Forecast",
+    "JobChanges",
+    "JobFields",
     "Latency",
     "MissingExtra",
     "NotFoundError",
+    "QueueItem",
     "Reason",
     "ResultFile",
+    "ResultRow",
     "Results",
     "ServerNotReached",
     "StateConflict",
     "Trust",
     "UploadedFile",
     "ValidationFailed",
+    "Verdict",
     "WaitTimeout",
+    "as_json",
 ]

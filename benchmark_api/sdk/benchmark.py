@@ -1,26 +1,19 @@
-"""A benchmark as the server last told of it, and what can be asked of it."""
+"""A benchmark as the server last described it, and what can be asked of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
-from edgeyard.benchmark_api.sdk.explanation import Explanation
-from edgeyard.benchmark_api.sdk.fields import (
-    Reason,
-    Record,
-    moment,
-    number,
-    reason,
-    record,
-    records,
-    text,
-    whole,
-)
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.results import Results
 from edgeyard.scheduler.model.benchmark import TERMINAL
+
+BenchmarkAnswer = shapes.ListedBenchmark | shapes.Accepted | shapes.CampaignMember
+"""What the server answers about a benchmark: all of it, or the short answers to a submission."""
 
 
 class Calls(Protocol):
@@ -42,7 +35,7 @@ class Calls(Protocol):
         """Its job."""
         ...
 
-    def explain(self, benchmark_id: str) -> Explanation:
+    def explain(self, benchmark_id: str) -> shapes.Explanation:
         """The last decision."""
         ...
 
@@ -56,24 +49,11 @@ class Calls(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptState:
-    """One dispatch of a benchmark."""
-
-    number: int
-    state: str
-    job_id: str | None = None
-    target_uid: str | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    failure: Reason | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Benchmark:
     """A submitted job description with its life, at the moment it was asked for.
 
-    A value: `refresh` and `wait` give a new one. ``None`` means that the server didn't say, as in
-    the short answers to a submission and to members of a campaign.
+    A value: `refresh` and `wait` give a new one. ``None`` means that the server
+    did not state it, as in the short answers to a submission and to members of a campaign.
 
     Attributes:
         status: ``pending``, ``scheduled``, ``running``, ``completed``, ``failed``, ``cancelled``
@@ -81,8 +61,9 @@ class Benchmark:
         progress: 0-100 while it runs.
         schedule_id: Of the schedule that was made in its place, where it has a ``cron``; then it
             has no id of its own.
-        warnings: What the server had to say about the submission.
-        raw: The server's JSON.
+        forecast: When it is expected to start and end; None where the server does not state it.
+        warnings: The server's warnings about the submission.
+        answer: The server's answer.
     """
 
     benchmark_id: str
@@ -91,24 +72,29 @@ class Benchmark:
     user_id: str | None = None
     phase: str | None = None
     progress: float | None = None
-    waiting_reason: Reason | None = None
-    failure: Reason | None = None
+    waiting_reason: shapes.Reason | None = None
+    failure: shapes.Failure | None = None
     priority: int | None = None
     target_uid: str | None = None
     description: Mapping[str, object] = field(default_factory=dict)
     submit_time: datetime | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
-    attempts: tuple[AttemptState, ...] = ()
+    attempts: tuple[shapes.Attempt, ...] = ()
+    forecast: shapes.Forecast | None = None
     schedule_id: str | None = None
     warnings: tuple[str, ...] = ()
-    raw: Record = field(default_factory=dict, repr=False)
+    answer: BenchmarkAnswer = field(repr=False)
     client: Calls = field(repr=False, compare=False)
 
     @property
     def ended(self) -> bool:
         """Nothing will change any more."""
         return self.status in TERMINAL
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the server's answer as JSON values."""
+        return as_json(self.answer)
 
     def refresh(self) -> Benchmark:
         """As it is now."""
@@ -126,7 +112,7 @@ class Benchmark:
         """The job as dispatched, secrets masked."""
         return self.client.hcl(self.benchmark_id)
 
-    def explain(self) -> Explanation:
+    def explain(self) -> shapes.Explanation:
         """Why it is where it is."""
         return self.client.explain(self.benchmark_id)
 
@@ -142,46 +128,51 @@ class Benchmark:
 Benchmarks = list[Benchmark]
 
 
-def benchmark_of(body: object, client: Calls) -> Benchmark:
-    """A benchmark from the server's JSON."""
-    raw: Record = body if isinstance(body, Mapping) else {}
-    warnings = raw.get("warnings")
+def benchmark_of(
+    answer: BenchmarkAnswer,
+    client: Calls,
+    campaign_id: str | None = None,
+    warnings: Sequence[str] = (),
+) -> Benchmark:
+    """Return the benchmark that an answer describes.
+
+    Args:
+        answer: What the server answered.
+        client: Carries out what is asked of the benchmark.
+        campaign_id: Its campaign, where the answer does not state it.
+        warnings: The server's warnings about its submission, where the answer does not state them.
+    """
+    if isinstance(answer, shapes.ListedBenchmark):
+        whole = answer if isinstance(answer, shapes.Benchmark) else None
+        return Benchmark(
+            benchmark_id=answer.benchmark_id,
+            status=answer.status,
+            campaign_id=answer.campaign_id,
+            user_id=answer.user_id,
+            phase=answer.phase,
+            progress=answer.progress,
+            waiting_reason=answer.waiting_reason,
+            failure=answer.failure,
+            priority=answer.priority,
+            target_uid=answer.target_uid,
+            description=answer.description,
+            submit_time=answer.submit_time,
+            started_at=answer.started_at,
+            ended_at=answer.ended_at,
+            attempts=tuple(whole.attempts) if whole else (),
+            forecast=whole.forecast if whole else None,
+            warnings=tuple(warnings),
+            answer=answer,
+            client=client,
+        )
+    accepted = answer if isinstance(answer, shapes.Accepted) else None
     return Benchmark(
-        benchmark_id=text(raw, "benchmark_id") or "",
-        status=text(raw, "status") or "unknown",
-        campaign_id=text(raw, "campaign_id"),
-        user_id=text(raw, "user_id"),
-        phase=text(raw, "phase"),
-        progress=number(raw, "progress"),
-        waiting_reason=reason(raw, "waiting_reason"),
-        failure=reason(raw, "failure"),
-        priority=whole(raw, "priority"),
-        target_uid=text(raw, "target_uid"),
-        description=record(raw, "description"),
-        submit_time=moment(raw, "submit_time"),
-        started_at=moment(raw, "started_at"),
-        ended_at=moment(raw, "ended_at"),
-        attempts=tuple(_attempt_of(item) for item in records(raw, "attempts")),
-        schedule_id=text(raw, "schedule_id"),
-        warnings=tuple(map(_warning, warnings)) if isinstance(warnings, list) else (),
-        raw=raw,
+        benchmark_id=answer.benchmark_id or "",
+        status=answer.status,
+        campaign_id=campaign_id,
+        forecast=accepted.forecast if accepted else None,
+        schedule_id=accepted.schedule_id if accepted else None,
+        warnings=tuple(accepted.warnings if accepted else warnings),
+        answer=answer,
         client=client,
     )
-
-
-def _attempt_of(raw: Record) -> AttemptState:
-    return AttemptState(
-        number=whole(raw, "number") or 0,
-        state=text(raw, "state") or "unknown",
-        job_id=text(raw, "job_id"),
-        target_uid=text(raw, "target_uid"),
-        started_at=moment(raw, "started_at"),
-        ended_at=moment(raw, "ended_at"),
-        failure=reason(raw, "failure"),
-    )
-
-
-def _warning(item: object) -> str:
-    if isinstance(item, Mapping):
-        return str(item.get("sentence") or item.get("reason") or dict(item))
-    return str(item)

@@ -9,21 +9,46 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Self, Unpack, overload
 
 import httpx
 
+from edgeyard.benchmark_api.schemas.answers import (
+    Accepted,
+    AcceptedCampaign,
+    BenchmarkPage,
+    Board,
+    Boards,
+    Campaign,
+    DryRun,
+    Event,
+    Explanation,
+    ListedBenchmark,
+    Me,
+    Queue,
+    QueueItem,
+    ResultFile,
+    ResultRow,
+    ResultRows,
+    UserFile,
+    as_json,
+)
+from edgeyard.benchmark_api.schemas.answers import Benchmark as BenchmarkAnswer
+from edgeyard.benchmark_api.schemas.answers import Results as ResultsAnswer
+from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
 from edgeyard.benchmark_api.sdk.comparison import compare
 from edgeyard.benchmark_api.sdk.config import client_settings
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
-from edgeyard.benchmark_api.sdk.explanation import Explanation, explanation_of
-from edgeyard.benchmark_api.sdk.fields import Record, record, records, text, whole
+from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
-from edgeyard.benchmark_api.sdk.results import ResultFile, Results, results_of
+from edgeyard.benchmark_api.sdk.results import Results, results_of
 from edgeyard.benchmark_api.sdk.submission import (
+    Filters,
+    JobChanges,
+    JobFields,
     UploadedFile,
     combinations,
     is_matrix,
@@ -132,17 +157,17 @@ class Client:
         with handle:
             # The same content is stored once, so that sending it twice does no harm.
             response = self.api.request("POST", "/v1/files", make_body=body, idempotent=True)
-        raw: Record = response.json()
+        file = read_answer(response.json(), UserFile)
         return UploadedFile(
-            file_id=text(raw, "file_id") or "",
-            name=text(raw, "name") or path.name,
-            sha256=text(raw, "sha256") or "",
-            size_bytes=whole(raw, "size") or 0,
-            url=text(raw, "url") or "",
+            file_id=file.file_id,
+            name=file.name,
+            sha256=file.sha256,
+            size_bytes=file.size,
+            url=file.url,
         )
 
     @overload
-    def submit(
+    def submit(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
         self,
         *,
         model: File,
@@ -152,7 +177,7 @@ class Client:
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
-        **fields: Any,
+        **fields: Unpack[JobFields],
     ) -> Benchmark: ...
 
     @overload
@@ -166,7 +191,7 @@ class Client:
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
-        **fields: Any,
+        **fields: Unpack[JobFields],
     ) -> Benchmarks: ...
 
     def submit(
@@ -179,7 +204,7 @@ class Client:
         wait: bool = False,
         timeout: float | None = None,
         progress: bool = True,
-        **fields: Any,
+        **fields: Unpack[JobFields],
     ) -> Benchmark | Benchmarks:
         """Submit a benchmark; with a list for model, target or runtime, one a combination.
 
@@ -191,7 +216,8 @@ class Client:
             wait: Wait for the end, as `wait` does.
             timeout: Of the wait, seconds.
             progress: Of the wait.
-            fields: All others of a job description, e.g. ``nb_inference=100``.
+            fields: The other fields of a job description (see `JobFields`), e.g.
+                ``nb_inference=100``.
 
         Raises:
             ValidationFailed: The server names the fields that are wrong.
@@ -225,15 +251,15 @@ class Client:
         ready = with_uploads(description, base or Path.cwd(), upload or self.upload)
         key = uuid.uuid4().hex
         if not is_matrix(ready):
-            return [self._benchmark(self.api.post("/v1/benchmarks", ready, key=key))]
+            answer = self.api.post("/v1/benchmarks", ready, key=key)
+            return [benchmark_of(read_answer(answer, Accepted), self)]
         matrix, common = split_matrix(ready)
         body: dict[str, object] = {"matrix": matrix, "description": common}
-        answer = self.api.post("/v1/campaigns", body, key=key)
-        campaign_id = text(answer if isinstance(answer, Mapping) else {}, "campaign_id")
-        members = records(answer, "benchmarks")
-        warnings = answer.get("warnings") if isinstance(answer, Mapping) else None
-        shared = {"campaign_id": campaign_id, "warnings": warnings}
-        return [self._benchmark({**item, **shared}) for item in members]
+        campaign = read_answer(self.api.post("/v1/campaigns", body, key=key), AcceptedCampaign)
+        return [
+            benchmark_of(each, self, campaign.campaign_id, campaign.warnings)
+            for each in campaign.benchmarks
+        ]
 
     def preview(
         self,
@@ -241,17 +267,22 @@ class Client:
         *,
         base: Path | None = None,
         upload: Callable[[Path], UploadedFile] | None = None,
-    ) -> Sequence[Record]:
-        """What would happen to a job description, one answer a combination of its matrix.
+    ) -> Sequence[DryRun]:
+        """Return what would happen to a job description, one answer for each combination.
 
-        Nothing is submitted; local files are uploaded, since a model is looked at, too.
+        Nothing is submitted; local files are uploaded, because the model is checked too.
+
+        Args:
+            description: Fields of a job description; lists for model, target or runtime.
+            base: Folder that relative paths start from; None: the current one.
+            upload: Used instead of `Client.upload`.
         """
         ready = with_uploads(description, base or Path.cwd(), upload or self.upload)
         answers = [
             self.api.post("/v1/benchmarks", one, params={"dry_run": "true"}, key=uuid.uuid4().hex)
             for one in combinations(ready)
         ]
-        return [answer for answer in answers if isinstance(answer, Mapping)]
+        return [read_answer(answer, DryRun) for answer in answers]
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""
@@ -275,81 +306,79 @@ class Client:
 
     def retry(self, benchmark: Named) -> Benchmark:
         """Submit the same once more; only where it has ended."""
-        return self._act(benchmark, "retry")
+        return self._act(benchmark, "retry", shape=Accepted)
 
-    def clone(self, benchmark: Named, **changes: object) -> Benchmark:
-        """Submit the same with changes; local files in them are uploaded."""
+    def clone(self, benchmark: Named, **changes: Unpack[JobChanges]) -> Benchmark:
+        """Submit a benchmark again with changes; local files in them are uploaded.
+
+        Args:
+            benchmark: The benchmark, or its id.
+            changes: Fields of the job description that differ (see `JobFields`).
+        """
+        return self.clone_with(benchmark, {**changes})
+
+    def clone_with(self, benchmark: Named, changes: Mapping[str, object]) -> Benchmark:
+        """Submit a benchmark again with the changes of a mapping, as `clone` does."""
         body = with_uploads(changes, Path.cwd(), self.upload)
-        return self._act(benchmark, "clone", body)
+        return self._act(benchmark, "clone", body, shape=Accepted)
 
     # --- looking --------------------------------------------------------------------------------
 
     def benchmark(self, benchmark_id: Named) -> Benchmark:
-        """One benchmark as it is now."""
-        return self._benchmark(self.api.get(_path(benchmark_id)))
+        """Return one benchmark as it is now."""
+        return benchmark_of(read_answer(self.api.get(_path(benchmark_id)), BenchmarkAnswer), self)
 
-    def list(self, **filters: object) -> Iterator[Benchmark]:
-        """Benchmarks, newest first; pages are fetched as they are needed.
+    def list(self, *, page_size: int = PAGE, **filters: Unpack[Filters]) -> Iterator[Benchmark]:
+        """Yield benchmarks, newest first; pages are fetched as they are needed.
 
         Args:
-            filters: ``status``, ``user_id``, ``target``, ``runtime``, ``benchmark_type``,
-                ``campaign_id``, ``target_uid``, ``model``, ``tag``; and ``limit``, a page's size.
+            page_size: Benchmarks of one request, 1-1000.
+            filters: Which benchmarks (see `Filters`).
         """
-        for item in self.pages("/v1/benchmarks", {"limit": PAGE, **filters}):
-            yield self._benchmark(item)
+        for item in self.api.pages("/v1/benchmarks", {"limit": page_size, **filters}):
+            yield benchmark_of(read_answer(item, ListedBenchmark), self)
 
-    def count(self, **filters: object) -> int:
+    def count(self, **filters: Unpack[Filters]) -> int:
         """Count benchmarks.
 
         Args:
-            filters: As `benchmarks`.
+            filters: Which benchmarks (see `Filters`).
         """
         page = self.api.get("/v1/benchmarks", {**filters, "limit": 1, "total": True})
-        return (whole(page, "total") or 0) if isinstance(page, Mapping) else 0
-
-    def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
-        """Items of a list, over all its pages."""
-        cursor: str | None = None
-        while True:
-            page = self.api.get(path, {**(params or {}), "cursor": cursor})
-            yield from records(page, "items")
-            cursor = text(page if isinstance(page, Mapping) else {}, "next_cursor")
-            if not cursor:
-                return
+        return read_answer(page, BenchmarkPage).total or 0
 
     def campaign(self, campaign_id: str) -> Benchmarks:
         """All members of a campaign."""
         answer = self.api.get(f"/v1/campaigns/{part(campaign_id)}")
-        return [self._benchmark(item) for item in records(answer, "benchmarks")]
+        return [benchmark_of(each, self) for each in read_answer(answer, Campaign).benchmarks]
 
-    def user_id(self) -> str | None:
-        """Whose token this is."""
-        me = self.api.get("/v1/me")
-        return text(record(me, "user"), "user_id") if isinstance(me, Mapping) else None
+    def user_id(self) -> str:
+        """Return the account of the client's token."""
+        return read_answer(self.api.get("/v1/me"), Me).user.user_id
 
-    def queue(self) -> Sequence[Record]:
-        """Who waits, in order, and why."""
-        return records(self.api.get("/v1/queue"), "items")
+    def queue(self) -> Sequence[QueueItem]:
+        """Return the benchmarks that wait, in their order, each with the reason."""
+        return read_answer(self.api.get("/v1/queue"), Queue).items
 
-    def boards(self) -> Sequence[Record]:
-        """All boards, with what they do now."""
-        return records(self.api.get("/v1/boards"), "items")
+    def boards(self) -> Sequence[Board]:
+        """Return all boards with their states."""
+        return read_answer(self.api.get("/v1/boards"), Boards).items
 
     def hcl(self, benchmark: Named, attempt: int | None = None) -> str:
         """The job of an attempt (None: the newest) as dispatched, secrets masked."""
         return self.api.request("GET", f"{_path(benchmark)}/hcl", params={"attempt": attempt}).text
 
     def explain(self, benchmark: Named, *, changes: bool = False) -> Explanation:
-        """The last decision on it: priority, and every board's verdict and scores.
+        """Return the last decision on a benchmark: priority, every board's verdict and scores.
 
         Args:
-            benchmark: It, or its id.
-            changes: Also what would let it start sooner, in ``raw["changes"]``.
+            benchmark: The benchmark, or its id.
+            changes: Also compute ``changes``, which would let it start sooner.
         """
         params = {"changes": True} if changes else None
-        return explanation_of(self.api.get(f"{_path(benchmark)}/explanation", params))
+        return read_answer(self.api.get(f"{_path(benchmark)}/explanation", params), Explanation)
 
-    def events(self, benchmark: Named, *, follow: bool = False) -> Iterator[Record]:
+    def events(self, benchmark: Named, *, follow: bool = False) -> Iterator[Event]:
         """What happened to it; with ``follow`` until its end."""
         return follow_events(self.api, _path(benchmark), follow, self._sleep)
 
@@ -369,7 +398,7 @@ class Client:
     def results(self, benchmark: Named) -> Results:
         """What it measured."""
         answer = self.api.get(f"{_path(benchmark)}/results")
-        return results_of(answer, self.download_result)
+        return results_of(read_answer(answer, ResultsAnswer), self.download_result)
 
     def download_result(self, benchmark: Named, file: ResultFile, path: File) -> Path:
         """Fetch a result file into ``path``, a file or a folder; whole or not at all."""
@@ -393,16 +422,17 @@ class Client:
 
     def result_rows(
         self, benchmarks: Iterable[Named] = (), *, campaign_id: str | None = None
-    ) -> Sequence[Record]:
-        """One row a benchmark: what was measured, where, and how far it can be trusted."""
+    ) -> Sequence[ResultRow]:
+        """Return one row for each benchmark: what was measured, where, and how far to trust it."""
         if campaign_id is not None:
-            return list(self.pages("/v1/results", {"campaign_id": campaign_id}))
+            answer = self.api.get("/v1/results", {"campaign_id": campaign_id})
+            return read_answer(answer, ResultRows).items
         ids = [_id(one) for one in benchmarks]
-        rows: dict[str, Record] = {}
+        rows: dict[str, ResultRow] = {}
         for start in range(0, len(ids), RESULT_ROWS_A_CALL):
             some = ids[start : start + RESULT_ROWS_A_CALL]
-            for row in self.pages("/v1/results", {"benchmark_id": some}):
-                rows[text(row, "benchmark_id") or ""] = row
+            answer = self.api.get("/v1/results", {"benchmark_id": some})
+            rows |= {row.benchmark_id: row for row in read_answer(answer, ResultRows).items}
         return [rows[one] for one in ids if one in rows]
 
     def results_frame(self, benchmarks: Iterable[Named]) -> pandas.DataFrame:
@@ -418,7 +448,8 @@ class Client:
             import pandas
         except ImportError as error:
             raise MissingExtra("pandas", "data", "a data frame of results") from error
-        rows = [{**row, **record(row, "workload")} for row in compare(self.result_rows(benchmarks))]
+        found = [as_json(row) for row in self.result_rows(benchmarks)]
+        rows = [{**row, **record(row, "workload")} for row in compare(found)]
         if not rows:
             return pandas.DataFrame()
         frame = pandas.DataFrame(rows).drop(columns="workload", errors="ignore")
@@ -503,13 +534,15 @@ class Client:
         return [states.get(one) or self.benchmark(one) for one in benchmark_ids]
 
     def _act(
-        self, benchmark: Named, action: str, body: Mapping[str, object] | None = None
+        self,
+        benchmark: Named,
+        action: str,
+        body: Mapping[str, object] | None = None,
+        shape: type[BenchmarkAnswer | Accepted] = BenchmarkAnswer,
     ) -> Benchmark:
-        key = uuid.uuid4().hex  # cancelling twice does no harm, the others heed the key
-        return self._benchmark(self.api.post(f"{_path(benchmark)}/{action}", body, key=key))
-
-    def _benchmark(self, body: object) -> Benchmark:
-        return benchmark_of(body, self)
+        key = uuid.uuid4().hex  # cancelling twice does no harm; the others use the key
+        answer = self.api.post(f"{_path(benchmark)}/{action}", body, key=key)
+        return benchmark_of(read_answer(answer, shape), self)
 
 
 def _listed(value: object) -> object:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 
 Record = Mapping[str, object]
@@ -53,36 +52,3 @@ def records(of: object, key: str) -> tuple[Record, ...]:
     if not isinstance(value, list | tuple):
         return ()
     return tuple(item for item in value if isinstance(item, Mapping))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
-    """A stable code (waiting reason or failure category) and a sentence for people."""
-
-    code: str
-    sentence: str
-
-    def __str__(self) -> str:
-        return ": ".join(filter(None, (self.code, self.sentence)))
-
-
-def reason(of: Record, key: str) -> Reason | None:
-    """A waiting reason or a failure; None where there is none."""
-    return _reason(record(of, key))
-
-
-def reasons(of: Record, key: str) -> tuple[Reason, ...]:
-    """A list of reasons, each with a code or as a sentence alone."""
-    values = of.get(key)
-    if not isinstance(values, list | tuple):
-        return ()
-    found = [
-        _reason(value) if isinstance(value, Mapping) else Reason(code="", sentence=str(value))
-        for value in values
-    ]
-    return tuple(one for one in found if one is not None)
-
-
-def _reason(raw: Record) -> Reason | None:
-    code = text(raw, "code") or text(raw, "category") or text(raw, "reason")
-    return Reason(code=code, sentence=text(raw, "sentence") or "") if code else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 
+from edgeyard.benchmark_api.schemas.answers import Event
+from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.errors import ApiError, NotFoundError, ServerNotReached
 from edgeyard.benchmark_api.sdk.fields import Record, records, text, whole
 from edgeyard.benchmark_api.sdk.http import Api
@@ -20,15 +22,15 @@ SILENCE_S = 120.0
 Sleep = Callable[[float], None]
 
 
-def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[Record]:
-    """Events in order; with ``follow`` until the benchmark has ended."""
+def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[Event]:
+    """Return events in order; with ``follow`` until the benchmark has ended."""
     after = 0
     while True:
         page = api.get(f"{path}/events", {"after": after or None})
         items = records(page, "items")
         for item in items:
             after = max(after, whole(item, "seq") or 0)
-            yield item
+            yield read_answer(item, Event)
         following = whole(page, "next_after") if isinstance(page, Mapping) else None
         if not items or following is None or following < after:
             break
@@ -39,7 +41,7 @@ def follow_events(api: Api, path: str, follow: bool, sleep: Sleep) -> Iterator[R
         try:
             for item in _server_sent(api, path, after):
                 after = max(after, whole(item, "seq") or after)
-                yield item
+                yield read_answer(item, Event)
         except ServerNotReached:
             cuts = 0 if after > before else cuts + 1
             if cuts > MAX_RECONNECTS:

@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.sdk.errors import (
     StateConflict,
     ValidationFailed,
 )
+from edgeyard.benchmark_api.sdk.fields import Record, records, text
 from edgeyard.errors import FieldError
 
 TRIES = 6
@@ -82,6 +83,16 @@ class Api:
                 "POST", path, params=params, headers=headers, make_body=make, idempotent=bool(key)
             )
         )
+
+    def pages(self, path: str, params: Mapping[str, object] | None = None) -> Iterator[Record]:
+        """Return the items of a list, over all its pages, as JSON values."""
+        cursor: str | None = None
+        while True:
+            page = self.get(path, {**(params or {}), "cursor": cursor})
+            yield from records(page, "items")
+            cursor = text(page if isinstance(page, Mapping) else {}, "next_cursor")
+            if not cursor:
+                return
 
     def request(
         self,

@@ -41,7 +41,7 @@ STATUS_STYLE: Mapping[str, str] = {
 
 
 class ProgressView(Protocol):
-    """Is told the state of all benchmarks again and again; used as a context manager."""
+    """Shows the state of all benchmarks again and again; used as a context manager."""
 
     def update(self, benchmarks: Sequence[Benchmark]) -> None:
         """Show these, in this order."""
@@ -76,7 +76,7 @@ def state_line(benchmark: Benchmark) -> str:
     elif benchmark.status == "failed":
         facts += [str(benchmark.failure)] if benchmark.failure else []
     elif benchmark.status == "expired" and benchmark.failure:
-        facts.append(benchmark.failure.sentence or benchmark.failure.code)
+        facts.append(benchmark.failure.sentence or benchmark.failure.category)
     if benchmark.target_uid and benchmark.status != "pending":
         facts.append(benchmark.target_uid)
     if benchmark.status == "completed":

@@ -5,21 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from edgeyard.benchmark_api.sdk.fields import (
-    Reason,
-    Record,
-    number,
-    reasons,
-    record,
-    records,
-    text,
-    whole,
-)
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.answers import as_json
+from edgeyard.benchmark_api.sdk.fields import Record, number, record, text, whole
 from edgeyard.errors import InvalidInput
 
-Fetch = Callable[[str, "ResultFile", Path], Path]
-"""Fetches a file of a benchmark's results to a place, and tells where it lies."""
+Fetch = Callable[[str, shapes.ResultFile, Path], Path]
+"""Fetches a file of a benchmark's results to a place, and returns where it lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +42,7 @@ class Trust:
     """How far a number can be trusted: ``comparable``, ``suspect`` or ``invalid``, and why."""
 
     verdict: str
-    reasons: tuple[Reason, ...] = ()
+    reasons: tuple[shapes.Reason, ...] = ()
 
     @property
     def comparable(self) -> bool:
@@ -57,37 +51,31 @@ class Trust:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResultFile:
-    """A file that the board uploaded."""
-
-    attempt: int
-    name: str
-    sha256: str | None = None
-    size_bytes: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
     """All that came back of one benchmark.
 
     Attributes:
-        summary: The row that comparisons show; empty before there is a result.
+        summary: The row that comparisons show; None before there is a report.
         report: The last attempt's ``report.json``; empty before there is one.
         verdict: None before there is a report.
         accuracy: Share of right answers, 0-1 (TYPE2); None elsewhere.
-        raw: The server's JSON, with the reports of all attempts.
+        answer: The server's answer, with the reports of all attempts.
     """
 
     benchmark_id: str
     status: str
-    summary: Record
+    summary: shapes.ResultRow | None
     report: Record
     latency: Latency | None
     verdict: Trust | None
     accuracy: float | None
-    files: tuple[ResultFile, ...]
-    raw: Record = field(repr=False)
+    files: tuple[shapes.ResultFile, ...]
+    answer: shapes.Results = field(repr=False)
     fetch: Fetch = field(repr=False, compare=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the server's answer as JSON values."""
+        return as_json(self.answer)
 
     def download(self, name: str, path: str | Path) -> Path:
         """Fetch a file of the newest attempt that has it.
@@ -106,31 +94,21 @@ class Results:
         return self.fetch(self.benchmark_id, newest, Path(path))
 
 
-def results_of(body: object, fetch: Fetch) -> Results:
-    """Results from the server's JSON."""
-    raw: Record = body if isinstance(body, Mapping) else {}
-    reports = sorted(records(raw, "reports"), key=lambda item: whole(item, "attempt") or 0)
-    report = record(reports[-1], "report") if reports else {}
-    summary = record(raw, "summary")
-    accuracy = number(summary, "accuracy")
+def results_of(answer: shapes.Results, fetch: Fetch) -> Results:
+    """Return the results that the server answered."""
+    newest = max(answer.reports, key=lambda each: each.attempt, default=None)
+    report = newest.report if newest is not None else {}
+    accuracy = answer.summary.accuracy if answer.summary is not None else None
     return Results(
-        benchmark_id=text(raw, "benchmark_id") or "",
-        status=text(raw, "status") or "unknown",
-        summary=summary,
+        benchmark_id=answer.benchmark_id,
+        status=answer.status,
+        summary=answer.summary,
         report=report,
         latency=latency_of(report),
         verdict=trust_of(report),
         accuracy=accuracy if accuracy is not None else accuracy_of(report),
-        files=tuple(
-            ResultFile(
-                attempt=whole(item, "attempt") or 0,
-                name=text(item, "name") or "",
-                sha256=text(item, "sha256"),
-                size_bytes=whole(item, "size_bytes"),
-            )
-            for item in records(raw, "files")
-        ),
-        raw=raw,
+        files=tuple(answer.files),
+        answer=answer,
         fetch=fetch,
     )
 
@@ -159,7 +137,16 @@ def trust_of(report: Record) -> Trust | None:
     """The verdict of a report; None where it has none."""
     raw = record(report, "verdict")
     verdict = text(raw, "verdict")
-    return Trust(verdict=verdict, reasons=reasons(raw, "reasons")) if verdict else None
+    return Trust(verdict=verdict, reasons=_reasons(raw.get("reasons"))) if verdict else None
+
+
+def _reasons(given: object) -> tuple[shapes.Reason, ...]:
+    listed = given if isinstance(given, list) else []
+    return tuple(
+        shapes.Reason(code=text(one, "code") or "", sentence=text(one, "sentence") or "")
+        for one in listed
+        if isinstance(one, Mapping)
+    )
 
 
 def accuracy_of(report: Record) -> float | None:

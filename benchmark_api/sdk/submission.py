@@ -3,14 +3,73 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 from edgeyard.errors import FieldError, InvalidInput
 
 JobDescription = dict[str, object]
 """Fields of a job description, as JSON values (and `Path` where a file is meant)."""
+
+
+class JobFields(TypedDict, total=False):
+    """Fields of a job description next to model, runtime, benchmark type and target."""
+
+    benchmark_id: str
+    model_url: str
+    dataset: str | Path
+    dataset_urls: Sequence[str]
+    odt_config: str | Path | Mapping[str, object]
+    target_uid: str
+    ram: int | str
+    storage: int | str
+    user_priority: int
+    user_budget: float
+    user_time: float | str
+    deadline: str
+    max_retries: int
+    nb_inference: int
+    precision: float | str
+    preemptible: bool
+    preemptible_measuring: bool
+    job_completion_threshold: int
+    start_time: str
+    cron: str
+    version_tag: str
+    constraints: Sequence[Mapping[str, object]]
+    binding: str
+    if_unavailable: str
+    tags: Sequence[str]
+    parameters: Mapping[str, object]
+    input: Mapping[str, Mapping[str, object]]
+    queue_timeout: float | str
+    extra: Mapping[str, object]
+
+
+class JobChanges(JobFields, total=False):
+    """All fields of a job description, for what differs in a clone."""
+
+    model: str | Path
+    runtime: str
+    benchmark_type: str
+    target: str
+
+
+class Filters(TypedDict, total=False):
+    """Which benchmarks a list holds; all have to be met; None sets none."""
+
+    status: str | Sequence[str] | None
+    user_id: str | None
+    target: str | None
+    runtime: str | None
+    benchmark_type: str | None
+    campaign_id: str | None
+    target_uid: str | None
+    model: str | None
+    tag: str | None
+
 
 MATRIX_FIELDS = ("model", "target", "runtime")
 """Where these are lists, one benchmark is made for each combination."""

@@ -25,7 +25,7 @@ MAX_OUTAGE_S = 600.0
 
 
 class BenchmarkReader(Protocol):
-    """Tells the state of benchmarks."""
+    """Reads the state of benchmarks."""
 
     def look(self, benchmark_ids: Sequence[str], known: Mapping[str, Benchmark]) -> Benchmarks:
         """Of these, in any order; ``known`` are their last states."""
@@ -96,7 +96,7 @@ def end_error(benchmark: Benchmark, all_states: Sequence[Benchmark] = ()) -> Ben
     states = all_states or [benchmark]
     failure = benchmark.failure
     if benchmark.status == "failed":
-        category = failure.code if failure else "unknown"
+        category = failure.category if failure else "unknown"
         sentence = failure.sentence if failure else "no reason was given"
         return BenchmarkFailed(benchmark.benchmark_id, category, sentence, states)
     if benchmark.status == "expired":

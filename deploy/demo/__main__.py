@@ -247,8 +247,8 @@ def _report_failure(client: Client, submitted: Benchmark) -> list[str]:
     if shown.status != "failed" or shown.failure is None:
         return [f"the broken model is {shown.status}, not failed"]
     out.print("A broken model [red]failed[/], and says why:")
-    out.print(f"       {shown.failure.code}: {shown.failure.sentence}\n")
-    return [] if shown.failure.code == "user_model" else ["its failure is not user_model"]
+    out.print(f"       {shown.failure.category}: {shown.failure.sentence}\n")
+    return [] if shown.failure.category == "user_model" else ["its failure is not user_model"]
 
 
 def _report_waiting(client: Client, submitted: Benchmark) -> list[str]:

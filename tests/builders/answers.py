@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from edgeyard.scheduler.model.quotas import QUOTA_NAMES
+
 Body = dict[str, Any]
 
 UID = "rpi4b-0001-0001"
@@ -101,6 +103,94 @@ def accepted(benchmark_id: str | None = ID, **changes: object) -> Body:
         "forecast": None,
         "links": {},
         "warnings": [],
+    } | changes
+
+
+def dry_run(**changes: object) -> Body:
+    """What a dry run answers."""
+    return {
+        "would": "run",
+        "boards": [],
+        "waiting_reason": None,
+        "priority": 80,
+        "priority_parts": {"type": 80.0},
+        "hcl": 'job "benchmark-x" {}',
+        "forecast": None,
+        "description": {"model": "net.onnx", "runtime": "ort", "benchmark_type": "TYPE1"},
+        "warnings": [],
+    } | changes
+
+
+def boards(*items: Body) -> Body:
+    """What `GET /v1/boards` answers."""
+    return {
+        "items": list(items),
+        "taken_at": "2026-11-21T08:00:00Z",
+        "age_s": 1.0,
+        "cluster_problem": "",
+    }
+
+
+def queue(*items: Body) -> Body:
+    """What `GET /v1/queue` answers."""
+    return {
+        "items": list(items),
+        "decided_at": None,
+        "policy": "default/1",
+        "age_s": 1.0,
+        "cluster_problem": "",
+    }
+
+
+def me(user_id: str = "ada", role: str = "operator") -> Body:
+    """What `GET /v1/me` answers."""
+    user: Body = {
+        "user_id": user_id,
+        "role": role,
+        "created_at": "2026-11-21T08:00:00Z",
+        "max_priority": 5,
+        "share": 1.0,
+        "max_lease_s": 0.0,
+        "boards": [],
+        "disabled": False,
+    }
+    bounds = ("max_budget", "max_running", *QUOTA_NAMES)
+    return {"user": user | dict.fromkeys(bounds), "role": role}
+
+
+def campaign(*members: Body, campaign_id: str = "c") -> Body:
+    """What `GET /v1/campaigns/{id}` answers."""
+    return {
+        "campaign_id": campaign_id,
+        "user_id": "ada",
+        "name": "",
+        "created_at": "2026-11-21T08:00:00Z",
+        "benchmarks": list(members),
+    }
+
+
+def event(seq: int = 1, kind: str = "benchmark.status", **data: object) -> Body:
+    """An event of a benchmark."""
+    return {
+        "seq": seq,
+        "at": "2026-11-21T08:00:00Z",
+        "kind": kind,
+        "benchmark_id": ID,
+        "user_id": None,
+        "data": data,
+    }
+
+
+def user_file(url: str = "http://edgeyard.test/v1/files/f/content", **changes: object) -> Body:
+    """What an upload answers."""
+    return {
+        "file_id": "f",
+        "user_id": "ada",
+        "name": "net.onnx",
+        "sha256": "ab" * 32,
+        "size": 5,
+        "created_at": "2026-11-21T08:00:00Z",
+        "url": url,
     } | changes
 
 

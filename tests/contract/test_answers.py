@@ -17,6 +17,12 @@ ANSWERS = [
         for status in Status
     ),
     pytest.param(shapes.Accepted, answers.accepted(), id="accepted"),
+    pytest.param(shapes.DryRun, answers.dry_run(), id="dry run"),
+    pytest.param(shapes.Boards, answers.boards(answers.board()), id="boards"),
+    pytest.param(shapes.Me, answers.me(), id="me"),
+    pytest.param(shapes.Campaign, answers.campaign(), id="campaign"),
+    pytest.param(shapes.Event, answers.event(), id="event"),
+    pytest.param(shapes.UserFile, answers.user_file(), id="user file"),
     pytest.param(shapes.Board, answers.board(), id="board"),
     pytest.param(shapes.Board, answers.board(state="offline"), id="board offline"),
     pytest.param(shapes.Explanation, answers.explanation(), id="explanation"),

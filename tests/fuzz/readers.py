@@ -34,9 +34,12 @@ from starlette.requests import Request
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.problems import BadRequest
 from edgeyard.benchmark_api.routes.receiving import receive_form
+from edgeyard.benchmark_api.schemas.answers import Results
 from edgeyard.benchmark_api.schemas.body import WrongMediaType, read_document, read_json
 from edgeyard.benchmark_api.schemas.description import parse_description, to_description
 from edgeyard.benchmark_api.schemas.requests import CampaignIn, ProgressIn, UserIn, parse
+from edgeyard.benchmark_api.sdk.answers import read_answer
+from edgeyard.benchmark_api.sdk.errors import ApiError
 from edgeyard.benchmark_api.sdk.results import results_of
 from edgeyard.devices.constraints import OPERATORS, compare, constraint_problem
 from edgeyard.devices.inventory import Inventory
@@ -414,14 +417,12 @@ def _allocation_seeds() -> Sequence[bytes]:
 
 def _results(content: bytes, folder: Path) -> None:
     reported = _loaded(content)
-    found = results_of(reported, lambda *_: Path())
+    found = results_of(read_answer(reported, Results), lambda *_: Path())
     repr((found.latency, found.verdict, found.accuracy))
 
 
 def _results_seeds() -> Sequence[bytes]:
-    row = answers.row()
-    report = {"attempt": 1, "received_at": "2026-11-21T08:00:00Z", "report": answers.report()}
-    return _json({"benchmark_id": "x", "status": "completed", "summary": row, "reports": [report]})
+    return _json(answers.results())
 
 
 def _spec(content: bytes, folder: Path) -> None:
@@ -563,7 +564,7 @@ READERS: Mapping[str, Reader] = {
     "allocations of Nomad": Reader(
         seeds=_allocation_seeds, read=_allocation, errors=_NOTHING, tree=True
     ),
-    "results": Reader(seeds=_results_seeds, read=_results, errors=_NOTHING, tree=True),
+    "results": Reader(seeds=_results_seeds, read=_results, errors=(ApiError,), tree=True),
     "spec.json": Reader(seeds=_spec_seeds, read=_spec, errors=(RunFailed,), tree=True),
     "training and preprocessing": Reader(
         seeds=_settings_seeds, read=_settings, errors=_NOTHING, tree=True

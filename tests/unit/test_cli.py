@@ -28,11 +28,21 @@ from tests.builders.answers import (
     accepted,
     benchmark,
     board,
+    campaign,
+    dry_run,
     explanation,
+    me,
     problem,
     results,
     row,
+    user_file,
     workload,
+)
+from tests.builders.answers import (
+    boards as boards_of,
+)
+from tests.builders.answers import (
+    event as event_of,
 )
 from tests.fakes.api_server import Answer, FakeServer
 
@@ -207,7 +217,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly(server: FakeServer) -> No
 
 def test_submit_sends_what_the_flags_say_and_prints_the_id(server: FakeServer) -> None:
     Path("net.onnx").write_bytes(b"model")
-    server.on("POST", "/v1/files", {"name": "net.onnx", "url": "http://s/f", "size": 5})
+    server.on("POST", "/v1/files", user_file("http://s/f"))
     server.on("POST", "/v1/benchmarks", Answer(accepted(warnings=["its board is offline"]), 202))
     result = run(
         *("submit", "--model", "net.onnx", "--runtime", "ort", "--type", "TYPE1"),
@@ -271,7 +281,7 @@ def test_a_job_file_is_read_and_flags_win(server: FakeServer) -> None:
         "version: 1\nmodel: net.onnx\nruntime: ort\nbenchmark_type: TYPE1\n"
         "target: rpi4b\nnb_inference: 10\ndeadline: 2027-01-01T00:00:00Z\n"
     )
-    server.on("POST", "/v1/files", {"name": "net.onnx", "url": "http://s/f"})
+    server.on("POST", "/v1/files", user_file("http://s/f"))
     server.on("POST", "/v1/benchmarks", accepted())
     assert run("submit", "jobs/job.yaml", "--nb-inference", "99").exit_code == 0
     sent = server.of("POST", "/v1/benchmarks")[0].json
@@ -302,7 +312,11 @@ def test_a_bad_job_file_is_reported_with_its_name(
 
 def test_several_targets_make_a_campaign(server: FakeServer) -> None:
     members = [{"benchmark_id": one, "status": "pending"} for one in ("a", "b")]
-    server.on("POST", "/v1/campaigns", {"campaign_id": "campaign-1", "benchmarks": members})
+    server.on(
+        "POST",
+        "/v1/campaigns",
+        {"campaign_id": "campaign-1", "benchmarks": members, "links": {}, "warnings": []},
+    )
     result = run(
         "submit", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1", "--target", "x,y", "-o", "csv"
     )
@@ -330,9 +344,11 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
         "would": "wait",
         "waiting_reason": {"code": "board_busy", "sentence": "its board is busy"},
         "boards": [
-            {"target_uid": UID, "state": "busy", "fits": False, "reason": "board_busy",
+            {"target_uid": UID, "family": "rpi4b", "state": "busy", "fits": False,
+             "never": False, "reason": "board_busy",
              "sentence": "it runs another benchmark, and will for a while"},
-            {"target_uid": "rpi5-0001-0001", "state": "idle", "fits": False, "never": True,
+            {"target_uid": "rpi5-0001-0001", "family": "rpi5", "state": "idle", "fits": False,
+             "never": True,
              "reason": "no_such_family", "sentence": "is of family rpi5"},
         ],
         "priority": 80,
@@ -340,6 +356,7 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
         "hcl": 'job "benchmark" {\n}\n',
         "description": {"model": "net.onnx", "runtime": "ort", "target": "rpi4b"},
         "warnings": ["its board is busy"],
+        "forecast": None,
     }  # fmt: skip
     server.on("POST", "/v1/benchmarks", answer)
     result = run("submit", "-m", "m", "--target", "rpi4b", "--dry-run")
@@ -356,7 +373,7 @@ def test_a_dry_run_shows_boards_priority_and_hcl(server: FakeServer) -> None:
 
 
 def test_a_dry_run_that_can_never_run_is_exit_2(server: FakeServer) -> None:
-    server.on("POST", "/v1/benchmarks", {"would": "never", "boards": [], "hcl": ""})
+    server.on("POST", "/v1/benchmarks", dry_run(would="never", hcl=""))
     result = run("submit", "-m", "m", "--target", "rpi4b", "--dry-run")
     assert result.exit_code == 2
     assert "cannot run: no board of the lab fits" in result.stdout
@@ -446,7 +463,7 @@ def test_submit_and_wait_prints_the_end_as_json(server: FakeServer) -> None:
 
 
 def test_watch_without_ids_follows_ones_own(server: FakeServer) -> None:
-    server.on("GET", "/v1/me", {"user": {"user_id": "ada"}, "role": "operator"})
+    server.on("GET", "/v1/me", me())
     server.on("GET", "/v1/benchmarks", {"items": [benchmark(status="running")]})
     server.on("GET", ONE, benchmark())
     server.on("GET", "/v1/results", {"items": [row()]})
@@ -458,7 +475,7 @@ def test_watch_without_ids_follows_ones_own(server: FakeServer) -> None:
 
 
 def test_a_campaign_is_waited_for_as_a_whole(server: FakeServer) -> None:
-    server.on("GET", "/v1/campaigns/c", {"benchmarks": [benchmark(status="running")]})
+    server.on("GET", "/v1/campaigns/c", campaign(benchmark(status="running")))
     server.on("GET", ONE, benchmark())
     server.on("GET", "/v1/results", {"items": [row()]})
     assert run("wait", "--campaign", "c").exit_code == 0
@@ -620,7 +637,7 @@ def test_logs_are_printed_and_followed(server: FakeServer) -> None:
 
 
 def test_events_are_a_line_each(server: FakeServer) -> None:
-    event = {"seq": 1, "at": "2026-11-21T08:00:00Z", "kind": "benchmark.status", "data": {"a": "b"}}
+    event = event_of(a="b")
     server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
     assert "benchmark.status  a=b" in run("events", ID).stdout
     server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
@@ -629,7 +646,7 @@ def test_events_are_a_line_each(server: FakeServer) -> None:
 
 def test_long_events_are_wrapped_and_hide_nothing_in_json(server: FakeServer) -> None:
     data = {"attempt": 1, "job_id": f"benchmark-{LONG_ID}", "reason": "a long sentence " * 9}
-    event = {"seq": 1, "at": "2026-11-21T08:00:00Z", "kind": "attempt.state", "data": data}
+    event = event_of(1, "attempt.state", **data)
     server.on("GET", f"{ONE}/events", {"items": [event], "next_after": 1}, {"items": []})
     text = run("events", ID).stdout
     assert fits(text)
@@ -739,7 +756,9 @@ def test_a_submission_shows_when_it_starts_and_ends(server: FakeServer) -> None:
     assert result.stdout == "one\n"
     assert "expected start 12:30:15 (80 % interval: 12:30:15 to 12:30:15)" in result.stderr
     assert "expected end 12:30:15 (80 % interval:" in result.stderr
-    assert json.loads(run(*submit, "--json").stdout)["forecast"]["start"] == at.isoformat()
+    assert json.loads(run(*submit, "--json").stdout)["forecast"]["start"] == at.isoformat().replace(
+        "+00:00", "Z"
+    )
     server.on("POST", "/v1/benchmarks", {**accepted("one"), "forecast": None})
     assert "expected" not in run(*submit).stderr
 
@@ -762,7 +781,15 @@ def test_a_forecast_says_how_those_before_it_turned_out(
 def forecast(at: datetime) -> dict[str, object]:
     """All of it at one time."""
     names = ("start", "start_low", "start_high", "finish", "finish_low", "finish_high")
-    return {"place": 1, "age_s": 0.0, **dict.fromkeys(names, at.isoformat())}
+    return {
+        "made_at": at.isoformat(),
+        "age_s": 0.0,
+        "place": 1,
+        "deadline_chance": None,
+        "grounded": True,
+        "coverage": {"held": 0, "ended": 0},
+        **dict.fromkeys(names, at.isoformat()),
+    }
 
 
 def test_control_characters_of_others_do_not_reach_the_terminal(server: FakeServer) -> None:
@@ -956,7 +983,7 @@ def test_boards_are_listed_shown_drained_and_resumed(server: FakeServer) -> None
         board("jetsonorinnano-0001-0001", "busy", benchmark_id=LONG_ID, progress=40.0),
         board(state="offline"),
     ]
-    server.on("GET", "/v1/boards", {"items": boards})
+    server.on("GET", "/v1/boards", boards_of(*boards))
     result = run("boards", "list")
     assert fits(result.stdout)
     assert "no host reports it" in " ".join(result.stdout.split())
@@ -972,7 +999,7 @@ def test_boards_are_listed_shown_drained_and_resumed(server: FakeServer) -> None
 
 
 def test_files_go_up_and_down_and_away(server: FakeServer) -> None:
-    file = {"file_id": "file-1", "name": "net.onnx", "size": 5, "sha256": "ab" * 32, "url": "u"}
+    file = user_file("u", file_id="file-1")
     Path("net.onnx").write_bytes(b"model")
     server.on("POST", "/v1/files", Answer(file, 201))
     assert "file-1" in run("files", "upload", "net.onnx").stdout
@@ -1011,7 +1038,7 @@ def test_users_are_made_and_changed(server: FakeServer) -> None:
 
 
 def test_campaigns_and_schedules(server: FakeServer) -> None:
-    server.on("GET", "/v1/campaigns/c", {"campaign_id": "c", "benchmarks": [benchmark()]})
+    server.on("GET", "/v1/campaigns/c", campaign(benchmark()))
     assert ID in run("campaigns", "show", "c").stdout
     schedule = {
         "schedule_id": "s-1",
@@ -1033,8 +1060,8 @@ def _healthy(server: FakeServer) -> None:
     server.on("GET", "/v1/version", {"version": __version__})
     checks = {"database": "ok", "files": "ok", "cluster": "ok"}
     server.on("GET", "/readyz", {"status": "ready", "checks": checks})
-    server.on("GET", "/v1/me", {"user": {"user_id": "ada"}, "role": "operator"})
-    server.on("GET", "/v1/boards", {"items": [board(), board("rpi5-0001-0001", "offline")]})
+    server.on("GET", "/v1/me", me())
+    server.on("GET", "/v1/boards", boards_of(board(), board("rpi5-0001-0001", "offline")))
     server.on("GET", "/v1/inventory", {"families": {}, "boards": [{}, {}]})
 
 
@@ -1094,7 +1121,7 @@ def test_doctor_checks_nomad_with_the_server_s_settings(
             Answer({"status": "not ready", "checks": {"cluster": "no answer since 90 s"}}, 503),
             "no answer since 90 s",
         ),
-        ("/v1/boards", Answer({"items": []}), "start the hosts"),
+        ("/v1/boards", Answer(boards_of()), "start the hosts"),
         ("/v1/version", Answer(b"<html>"), "start it (edgeyard up"),
         ("/v1/inventory", Answer({"boards": []}), "add the boards to the inventory"),
     ],
@@ -1140,7 +1167,7 @@ def test_the_clock_of_each_host_is_shown(
 ) -> None:
     _healthy(server)
     one = board() | {"host": "host-a", "host_clock_offset_s": offset_s}
-    server.on("GET", "/v1/boards", {"items": [one]})
+    server.on("GET", "/v1/boards", boards_of(one))
     server.on("GET", f"/v1/boards/{UID}", one)
     findings = {each["check"]: each for each in json.loads(run("doctor", "--json").stdout)}
     assert findings["host clock"]["state"] == state
@@ -1277,7 +1304,7 @@ def test_doctor_names_a_silent_cluster_once(
 ) -> None:
     _healthy(server)
     offline = [board(f"rpi5-0001-00{number:02d}", "offline") for number in range(1, 13)]
-    server.on("GET", "/v1/boards", {"items": offline})
+    server.on("GET", "/v1/boards", boards_of(*offline))
     checks = {"database": "ok", "files": "ok", "cluster": "the boards' state is 75 s old"}
     server.on("GET", "/readyz", Answer({"status": "not ready", "checks": checks}, 503))
     findings = json.loads(run("doctor", "--json").stdout)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from typing import cast
 
+from edgeyard.benchmark_api.schemas.answers import CampaignMember
 from edgeyard.benchmark_api.sdk import Client
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark
 from edgeyard.benchmark_api.sdk.progress import LineView, state_line
+from edgeyard.scheduler.model.benchmark import Status
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\nCOMPLETED"
 
@@ -17,6 +19,7 @@ def hostile() -> Benchmark:
         client=cast(Client, None),
         benchmark_id="b",
         status="running",
+        answer=CampaignMember(benchmark_id="b", status=Status.RUNNING),
         target_uid=f"rpi{ESCAPE}",
         phase=f"measuring{ESCAPE}",
     )

@@ -31,11 +31,17 @@ from tests.builders.answers import (
     accepted,
     benchmark,
     board,
+    boards,
+    campaign,
+    dry_run,
     explanation,
     problem,
+    queue,
     results,
     row,
+    user_file,
 )
+from tests.builders.answers import event as event_of
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -223,8 +229,9 @@ def test_an_answer_that_is_no_json_is_reported_as_such() -> None:
 
 def test_a_local_model_is_uploaded_and_named_by_its_url(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"model")
-    uploaded = {"file_id": "f", "name": "net.onnx", "sha256": "s", "size": 5, "url": "http://s/f"}
-    server = Server(httpx.Response(201, json=uploaded), accepted(warnings=["careful"]))
+    server = Server(
+        httpx.Response(201, json=user_file("http://s/f")), accepted(warnings=["careful"])
+    )
     made = client_of(server).submit(
         model=tmp_path / "net.onnx", runtime="ort", benchmark_type="TYPE1", target="rpi4b"
     )
@@ -243,7 +250,7 @@ def test_a_local_model_is_uploaded_and_named_by_its_url(tmp_path: Path) -> None:
 
 def test_an_upload_that_is_tried_again_is_sent_whole_again(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"m" * 100_000)
-    server = Server(httpx.WriteError("cut"), {"name": "net.onnx", "url": "http://s/f"})
+    server = Server(httpx.WriteError("cut"), user_file("http://s/f"))
     client_of(server).upload(tmp_path / "net.onnx")
     assert [b"m" * 100_000 in one.content for one in server.requests] == [True, True]
 
@@ -268,8 +275,13 @@ def test_lists_make_a_campaign_and_a_list_of_benchmarks(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").write_bytes(b"model")
     members = [{"benchmark_id": one, "status": "pending"} for one in ("a", "b", "c", "d")]
     server = Server(
-        {"name": "net.onnx", "url": "http://s/f"},
-        {"campaign_id": "campaign-1", "benchmarks": members, "warnings": ["careful"]},
+        user_file("http://s/f"),
+        {
+            "campaign_id": "campaign-1",
+            "benchmarks": members,
+            "links": {},
+            "warnings": ["careful"],
+        },
     )
     made = client_of(server).submit(
         model=[tmp_path / "net.onnx", "other.onnx"],
@@ -300,9 +312,9 @@ def test_submit_and_wait_gives_the_end() -> None:
 
 
 def test_a_preview_asks_once_for_each_combination() -> None:
-    server = Server({"would": "run"})
+    server = Server(dry_run())
     answers = client_of(server).preview({"model": "m", "target": ["a", "b"], "runtime": ["ort"]})
-    assert [one["would"] for one in answers] == ["run", "run"]
+    assert [one.would for one in answers] == ["run", "run"]
     assert [one["target"] for one in server.bodies] == ["a", "b"]  # type: ignore[index]
     assert all(one.url.params["dry_run"] == "true" for one in server.requests)
 
@@ -324,20 +336,19 @@ def test_lists_are_read_page_by_page() -> None:
 def test_a_benchmark_is_read_with_its_types() -> None:
     found = client_of(Server(benchmark(status="failed"))).benchmark(ID)
     assert found.failure is not None
-    assert (found.failure.code, found.ended) == ("user_model", True)
+    assert (found.failure.category, found.ended) == ("user_model", True)
     assert found.started_at is not None
     assert found.attempts[0].target_uid == "rpi4b-0001-0001"
 
 
 def test_an_answer_of_a_newer_server_is_read_as_far_as_it_is_known() -> None:
-    odd = {"benchmark_id": ID, "status": "hovering", "progress": "much", "attempts": [3], "new": 1}
-    found = client_of(Server(odd)).benchmark(ID)
-    assert (found.status, found.progress, found.attempts, found.ended) == (
-        "hovering",
-        None,
-        (),
-        False,
-    )
+    found = client_of(Server(benchmark(status="hovering", new=1))).benchmark(ID)
+    assert (found.status, found.ended) == ("hovering", False)
+
+
+def test_an_answer_of_another_shape_is_an_error_that_names_the_field() -> None:
+    with pytest.raises(ApiError, match=r"Expected `float \| null`, got `str` - at `\$.progress`"):
+        client_of(Server(benchmark(progress="much"))).benchmark(ID)
 
 
 def test_an_explanation_reports_verdicts_and_scores() -> None:
@@ -348,8 +359,8 @@ def test_an_explanation_reports_verdicts_and_scores() -> None:
 
 
 def test_boards_and_queue_are_lists() -> None:
-    assert client_of(Server({"items": [board()]})).boards()[0]["state"] == "idle"
-    assert list(client_of(Server({"items": []})).queue()) == []
+    assert client_of(Server(boards(board()))).boards()[0].state == "idle"
+    assert list(client_of(Server(queue())).queue()) == []
 
 
 def test_logs_come_as_lines_though_they_arrive_in_pieces() -> None:
@@ -388,7 +399,7 @@ def test_followed_logs_go_on_after_a_cut_and_through_the_next_attempt() -> None:
 
 def test_followed_events_are_read_from_the_stream_and_taken_up_after_a_cut() -> None:
     def event(seq: int, status: str) -> dict[str, object]:
-        return {"seq": seq, "kind": "benchmark.status", "data": {"status": status}}
+        return event_of(seq, status=status)
 
     asked: list[str | None] = []
 
@@ -405,7 +416,7 @@ def test_followed_events_are_read_from_the_stream_and_taken_up_after_a_cut() -> 
         text = f": still here\n\nid: 3\nevent: x\ndata: {json.dumps(event(3, 'completed'))}\n\n"
         return httpx.Response(200, text=text)
 
-    assert [one["seq"] for one in client_of(handler).events(ID, follow=True)] == [1, 3]
+    assert [one.seq for one in client_of(handler).events(ID, follow=True)] == [1, 3]
     assert asked == ["1", "1"]
 
 
@@ -463,7 +474,7 @@ def test_a_file_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -
 
 def test_rows_keep_the_order_that_was_asked_for() -> None:
     server = Server({"items": [row("a"), row("b")]})
-    assert [one["benchmark_id"] for one in client_of(server).result_rows(["b", "a"])] == ["b", "a"]
+    assert [one.benchmark_id for one in client_of(server).result_rows(["b", "a"])] == ["b", "a"]
 
 
 def test_a_data_frame_has_a_row_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -540,7 +551,7 @@ def test_members_of_a_campaign_are_looked_at_together() -> None:
         looks.append(request.url.path)
         if "campaigns" in request.url.path:
             states = [benchmark(one, campaign_id="campaign-1") for one in ids]
-            return httpx.Response(200, json={"benchmarks": states})
+            return httpx.Response(200, json=campaign(*states))
         name = request.url.path.rsplit("/", 1)[-1]
         return httpx.Response(200, json=benchmark(name, "running", campaign_id="campaign-1"))
 

@@ -1,0 +1,19 @@
+"""Keyword arguments of the SDK are the fields of the job description and the filters of the API."""
+
+from __future__ import annotations
+
+from edgeyard.benchmark_api.app import openapi_document
+from edgeyard.benchmark_api.schemas.description import JobDescriptionIn
+from edgeyard.benchmark_api.sdk import Filters, JobChanges
+
+SERVER_ONLY = {"version", "user_id", "submit_time"}
+
+
+def test_every_field_of_a_job_description_is_a_keyword_argument() -> None:
+    assert JobChanges.__annotations__.keys() == JobDescriptionIn.model_fields.keys() - SERVER_ONLY
+
+
+def test_every_filter_of_the_list_is_a_keyword_argument() -> None:
+    parameters = openapi_document()["paths"]["/v1/benchmarks"]["get"]["parameters"]
+    paging = {"limit", "cursor", "total"}
+    assert Filters.__annotations__.keys() == {each["name"] for each in parameters} - paging
