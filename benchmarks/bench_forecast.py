@@ -174,15 +174,15 @@ def _queues(name: str, seen: Sequence[PastRunRow]) -> list[Row]:
             [np.minimum(rng.choice(_alike(past, block[k]), 200), block[k].bound_s) for k in order]
         )
         plain.append(np.quantile(_ends(drawn), (LOW, HIGH), axis=1))
-        told = [found[str(k)] for k in order]
-        for each, wait_s in zip(told, (truth[-1] - run_s).tolist(), strict=True):
+        predicted = [found[str(k)] for k in order]
+        for each, wait_s in zip(predicted, (truth[-1] - run_s).tolist(), strict=True):
             scored = nonconformity_score(each, NOW + timedelta(seconds=wait_s), interval_scale)
             if scored is not None:
                 scores.append(scored)
         ours.append(
             [
-                [(each.finish_low - NOW).total_seconds() for each in told],
-                [(each.finish_high - NOW).total_seconds() for each in told],
+                [(each.finish_low - NOW).total_seconds() for each in predicted],
+                [(each.finish_high - NOW).total_seconds() for each in predicted],
             ]
         )
     x = np.log(np.concatenate(truth))
