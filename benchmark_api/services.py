@@ -43,7 +43,7 @@ class Preview(Protocol):
 
     @property
     def forecast(self) -> Forecast | None:
-        """When it would start and end; None where that can't be told."""
+        """When it would start and end; None where that cannot be predicted."""
         ...
 
 
@@ -89,10 +89,10 @@ class EngineQueries(Protocol):
         ...
 
     def forecast_submission(self, candidate: Candidate, user_id: str) -> Forecast | None:
-        """Of a benchmark about to be submitted; None where that can't be told, or not quickly.
+        """Predict a benchmark before its submission; None where that is not possible quickly.
 
         Args:
-            candidate: What it is; its files are looked up only where something may be told.
+            candidate: What it is; its files are looked up only where a prediction is possible.
             user_id: Whose it is.
         """
         ...
@@ -124,7 +124,7 @@ class EngineQueries(Protocol):
         ...
 
     def forecast(self, benchmark_id: str) -> Forecast | None:
-        """When it is expected to start and end; None where that can't be told."""
+        """When it is expected to start and end; None where that cannot be predicted."""
         ...
 
     def coverage(self) -> Coverage:

@@ -195,7 +195,7 @@ def remove_password(user_id: str, caller: Operator, context: Ctx) -> Response:
 
 @router.get("/users/{user_id}/webhook")
 def webhook(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Webhook]:
-    """Where a user is told what became of their benchmarks, and how that goes."""
+    """Show a user's webhook and the state of its deliveries."""
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     with context.services.store.read() as uow:

@@ -135,7 +135,7 @@ def _clock_difference(ahead_s: float) -> str:
 
 
 def _cluster(services: Services) -> tuple[bool, str]:
-    """Good enough as long as what is known of the boards may be used; trouble is told at once."""
+    """Return whether the known state of the boards may be used, and the problem if there is one."""
     age_s, trouble = services.engine.twin_age_s(), services.engine.trouble()
     if math.isinf(age_s):
         return False, trouble or "it has not answered yet"

@@ -35,8 +35,8 @@ class _StoredFile(FileResponse):
         headers = [each for each in scope["headers"] if each[0] not in (b"range", b"if-range")]
         if self.part is not None:
             headers.append((b"range", f"bytes={self.part.start}-{self.part.stop - 1}".encode()))
-        told: MutableMapping[str, Any] = {**scope, "headers": headers}
-        await super().__call__(told, receive, send)
+        changed: MutableMapping[str, Any] = {**scope, "headers": headers}
+        await super().__call__(changed, receive, send)
 
 
 def stored_file(request: Request, services: Services, sha256: str, name: str) -> Response:

@@ -284,18 +284,18 @@ def _open_door(context: Context, job: str, token: str | None) -> tuple[UploadAut
 
 
 def _note_progress(context: Context, door: UploadAuthorizer, job_id: str, body: RawBody) -> None:
-    told = parse(ProgressIn, body.tree())
+    reported = parse(ProgressIn, body.tree())
     services = context.services
-    phase = told.phase[:64]
+    phase = reported.phase[:64]
     with services.store.read() as uow:
         attempt = door.admit_now(uow, job_id)
     if lifecycle.is_tick(attempt, phase):
-        services.store.record_progress(attempt, told.progress)
+        services.store.record_progress(attempt, reported.progress)
         return
 
     def note(uow: UnitOfWork) -> None:
         attempt = door.admit_now(uow, job_id)
-        lifecycle.progress_received(uow, attempt, told.progress, phase, services.clock.now())
+        lifecycle.progress_received(uow, attempt, reported.progress, phase, services.clock.now())
 
     services.store.transact(note)
 

@@ -277,7 +277,9 @@ def parse_description(tree: Mapping[str, object], prefix: tuple[str, ...] = ()) 
 def _absent(tree: Mapping[str, object]) -> list[FieldError]:
     """What is needed under either of two names and is there under none."""
     needed = {("model", "model_url"): _NO_MODEL, ("target", "target_uid"): _NO_TARGET}
-    return [told for names, told in needed.items() if all(tree.get(name) is None for name in names)]
+    return [
+        error for names, error in needed.items() if all(tree.get(name) is None for name in names)
+    ]
 
 
 def _placed(errors: Iterable[FieldError], prefix: tuple[str, ...]) -> list[FieldError]:

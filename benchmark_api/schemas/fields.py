@@ -347,8 +347,8 @@ def _is_branch(part: object) -> bool:
 def _bound(context: Mapping[str, object]) -> str:
     words = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
     words |= {"max_length": "at most", "min_length": "at least"}
-    told = [f"{word} {context[key]}" for key, word in words.items() if key in context]
-    return ", ".join(told) or str(context.get("expected", ""))
+    limits = [f"{word} {context[key]}" for key, word in words.items() if key in context]
+    return ", ".join(limits) or str(context.get("expected", ""))
 
 
 def _nearest(location: tuple[int | str, ...], known: Mapping[str, FieldInfo]) -> str:

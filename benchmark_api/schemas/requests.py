@@ -176,7 +176,7 @@ class UserChange(QuotasIn):
 
 
 class WebhookIn(BaseModel):
-    """Where a user wants to be told of their benchmarks."""
+    """The URL of a user's webhook."""
 
     model_config = _STRICT
 

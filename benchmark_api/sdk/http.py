@@ -148,12 +148,12 @@ class Api:
         except httpx.TransportError as error:
             raise ServerNotReached(self.settings.url, _reason(error)) from error
         try:
-            told = response.json()
+            answer = response.json()
         except ValueError:
-            told = None
-        if not isinstance(told, Mapping):
+            answer = None
+        if not isinstance(answer, Mapping):
             raise problem_of(response)
-        return told
+        return answer
 
     @contextmanager
     def stream(

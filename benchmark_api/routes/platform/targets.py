@@ -130,8 +130,8 @@ def create_family(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.
     asked = parse(FamilyIn, body.tree())
     if asked.name in catalogue.families(context.services):
         raise Conflict(f"the lab has boards of the family {asked.name} already")
-    told = asked.model_dump(exclude={"name"})
-    return _registered(context, caller, _FAMILY, asked.name, told)
+    fields = asked.model_dump(exclude={"name"})
+    return _registered(context, caller, _FAMILY, asked.name, fields)
 
 
 @router.delete("/hardware-types/{name}")
@@ -174,8 +174,8 @@ def create_engine(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.
     asked = parse(EngineIn, body.tree())
     if asked.name in catalogue.engines(context.services):
         raise Conflict(f"the lab has boards with the engine {asked.name} already")
-    told = asked.model_dump(exclude={"name"})
-    return _registered(context, caller, _ENGINE, asked.name, told)
+    fields = asked.model_dump(exclude={"name"})
+    return _registered(context, caller, _ENGINE, asked.name, fields)
 
 
 @router.delete("/engines/{name}")
@@ -235,7 +235,7 @@ def create_board(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.P
         if engine not in known:
             choice = ", ".join(known)
             raise InvalidInput.at(f"/engine_ids/{number}", "no such engine is known", choice)
-    told = asked.model_dump()
+    fields = asked.model_dump()
     taken = {each.target_uid for each in catalogue.boards(context.services)}
     now = context.services.clock.now()
 
@@ -244,7 +244,7 @@ def create_board(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.P
         found = uow.registrations.of_kind(_BOARD)
         uid = _free_uid(family, taken | {each.name for each in found})
         made = Registration(
-            kind=_BOARD, name=uid, user_id=caller.user_id, body=told, created_at=now
+            kind=_BOARD, name=uid, user_id=caller.user_id, body=fields, created_at=now
         )
         _add(uow, made, caller, context.services)
         return made
@@ -446,8 +446,8 @@ def _create_parameter(
         _refuse_built_in_engine(engine, context.services)
         with context.services.store.read() as uow:
             _owned(uow, _ENGINE, engine, caller)
-    told = _said(asked) | {"engines": [] if engine is None else [engine]}
-    return _registered(context, caller, _PARAMETER, asked.key, told)
+    fields = _said(asked) | {"engines": [] if engine is None else [engine]}
+    return _registered(context, caller, _PARAMETER, asked.key, fields)
 
 
 def _said(asked: ParameterIn) -> JsonObject:
@@ -490,8 +490,8 @@ def _registered(
         _add(uow, made, caller, context.services)
 
     context.services.store.transact(add)
-    told = {"id": name, "name": name, **body}
-    return Answer(_parameter(made) if kind is _PARAMETER else told, 201)
+    fields = {"id": name, "name": name, **body}
+    return Answer(_parameter(made) if kind is _PARAMETER else fields, 201)
 
 
 def _unregistered(
