@@ -15,9 +15,9 @@ PRODUCT = (
 )
 GENERATED = ("docs/reference/openapi.json",)
 
-MAX_TOLD = 85
+MAX_TOLD = 20
 """Uses of told, foretold and their forms in the whole product."""
-MAX_OTHER = 40
+MAX_OTHER = 20
 """Uses of all words of the glossary's column "not" together, without those of `TOLD`."""
 
 TOLD = ("told", "foretold", "foretell", "foretells", "foretelling", "foreteller")
