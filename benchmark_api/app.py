@@ -131,7 +131,7 @@ def create_app(services: Services, metrics: Metrics | None = None) -> FastAPI:
         tail=tail,
         group=GroupCommit(services.store, lambda uow: StoreChecks(uow, services)),
         offers=Offers(services.usable_boards, services.joined),
-        passwords=Passwords(LoginLimits(services.clock.monotonic_s)),
+        passwords=Passwords(LoginLimits(services.settings, services.clock.monotonic_s)),
     )
     metrics.watch(services)
     if services.settings.allowed_hosts:

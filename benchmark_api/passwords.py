@@ -9,11 +9,20 @@ from functools import cached_property
 import argon2
 from anyio import CapacityLimiter
 from argon2.exceptions import InvalidHashError, VerificationError
-from limits import RateLimitItem, parse
+from limits import RateLimitItemPerDay, RateLimitItemPerMinute
 from limits.strategies import MovingWindowRateLimiter
 
 from edgeyard.benchmark_api.rate_limits import WindowStorage
+from edgeyard.benchmark_api.settings import Settings
 from edgeyard.errors import TooManyLogins
+
+_MINUTES = {
+    "login_failures": 5,
+    "login_address_failures": 5,
+    "login_account_failures": 60,
+    "login_account_successes": 5,
+}
+"""Settings that bound log-ins, and the window of each in minutes."""
 
 
 class PasswordHasher:
@@ -46,28 +55,29 @@ class PasswordHasher:
 
 
 class LoginLimits:
-    """Log-ins that are allowed; each server counts its own. Thread-safe.
+    """Bounds log-ins by the settings ``login_…``; each server counts its own. Thread-safe.
 
-    One address of the network may try one account ten times in five minutes, and all accounts
-    together a hundred times. All addresses together may try one account two hundred times an hour.
-    That last limit does not hold for an address from which the account logged in during the last 30
-    days: strangers who use it up can't lock the user out. An account may log in sixty times in five
-    minutes, because each log-in takes tens of milliseconds of a core.
+    One address of the network may fail so often with one account and so often with all, and all
+    addresses together so often with one account. That last limit does not hold for an address from
+    which the account logged in during the last 30 days: strangers who use it up can't lock the user
+    out. Log-ins with the right password are bounded too, because each takes tens of milliseconds of
+    a core.
     """
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, monotonic_s: Callable[[], float]) -> None:
         """Start with no log-in counted.
 
         Args:
+            settings: Holds the limits.
             monotonic_s: The clock, in seconds.
         """
         self._monotonic_s = monotonic_s
         self._limiter = MovingWindowRateLimiter(WindowStorage(monotonic_s))
-        self._pair = parse("10 per 5 minutes")
-        self._address = parse("100 per 5 minutes")
-        self._account = parse("200 per hour")
-        self._good = parse("60 per 5 minutes")
-        self._familiar = parse("1 per 30 days")
+        self._limits = {
+            name: RateLimitItemPerMinute(getattr(settings, name), minutes)
+            for name, minutes in _MINUTES.items()
+        }
+        self._familiar = RateLimitItemPerDay(1, 30)
 
     def check(self, email: str, address: str) -> None:
         """Let a log-in be tried, or not.
@@ -75,33 +85,34 @@ class LoginLimits:
         Raises:
             TooManyLogins: Too many came or failed lately.
         """
-        for limit, keys in self._keys(email, address):
-            self._check(limit, keys, "one address of the network", "failed log-ins")
-        self._check(self._good, ("good", email), "one account", "log-ins")
+        for name, keys in self._keys(email, address).items():
+            whose = "this account" if name == "login_account_failures" else "one network address"
+            self._check(name, keys, whose, "failed log-ins")
+        self._check("login_account_successes", (email,), "this account", "log-ins")
 
-    def _check(self, limit: RateLimitItem, keys: tuple[str, ...], whose: str, what: str) -> None:
+    def _check(self, name: str, keys: tuple[str, ...], whose: str, what: str) -> None:
+        limit, keys = self._limits[name], (name, *keys)
         if not self._limiter.test(limit, *keys):
             reset_s = self._limiter.get_window_stats(limit, *keys).reset_time - self._monotonic_s()
             wait_s = max(1.0, min(reset_s, float(limit.get_expiry())))
-            raise TooManyLogins(limit.amount, whose, wait_s, what)
+            raise TooManyLogins(name, limit.amount, whose, wait_s, what)
 
     def failed(self, email: str, address: str) -> None:
         """Count a failed log-in."""
-        for limit, keys in self._keys(email, address):
-            self._limiter.hit(limit, *keys)
+        for name, keys in self._keys(email, address).items():
+            self._limiter.hit(self._limits[name], name, *keys)
 
     def succeeded(self, email: str, address: str) -> None:
         """Count a log-in with the right password, and remember where it came from."""
-        self._limiter.hit(self._good, "good", email)
+        name = "login_account_successes"
+        self._limiter.hit(self._limits[name], name, email)
         self._limiter.hit(self._familiar, "familiar", email, address)
 
-    def _keys(self, email: str, address: str) -> list[tuple[RateLimitItem, tuple[str, ...]]]:
-        keys = [
-            (self._pair, ("pair", email, address)),
-            (self._address, ("address", address)),
-        ]
+    def _keys(self, email: str, address: str) -> dict[str, tuple[str, ...]]:
+        """The limits that a failed log-in counts for, with what each counts by."""
+        keys = {"login_failures": (email, address), "login_address_failures": (address,)}
         if self._limiter.test(self._familiar, "familiar", email, address):
-            keys.append((self._account, ("account", email)))
+            keys["login_account_failures"] = (email,)
         return keys
 
 

@@ -291,6 +291,28 @@ class Settings(BaseSettings):
         description="Requests from one address with a token, or a download's name, that is not "
         "good; past it: 429 to all such. Good tokens are not affected.",
     )
+    login_failures: int = Field(
+        10,
+        ge=1,
+        description="Failed log-ins of one account from one address in five minutes; past it: 429.",
+    )
+    login_address_failures: int = Field(
+        100,
+        ge=1,
+        description="Failed log-ins of all accounts from one address in five minutes; past it: "
+        "429.",
+    )
+    login_account_failures: int = Field(
+        200,
+        ge=1,
+        description="Failed log-ins of one account in an hour, from all addresses that it did not "
+        "log in from during the last 30 days; past it: 429 to these.",
+    )
+    login_account_successes: int = Field(
+        60,
+        ge=1,
+        description="Log-ins of one account with the right password in five minutes; past it: 429.",
+    )
     trusted_proxies: SpaceSeparated = Field(
         (),
         description="Addresses or networks of proxies whose X-Forwarded-For names the client; "

@@ -21,10 +21,10 @@ router = Router(prefix="/v1", tags=["accounts"])
 
 
 class _Kind(NamedTuple):
-    """How a limit counts, and the status of the answer past it."""
+    """How a limit counts, and the status of the answer past it; None: what is beyond it waits."""
 
     unit: str
-    status: int
+    status: int | None
 
 
 _QUOTAS = {
@@ -53,6 +53,12 @@ _SERVER = {
     "trusted_requests_per_minute": _Kind("requests a minute", 429),
     "address_requests_per_minute": _Kind("requests a minute", 429),
     "failures_per_minute": _Kind("requests a minute", 429),
+    "login_failures": _Kind("failures in 5 minutes", 429),
+    "login_address_failures": _Kind("failures in 5 minutes", 429),
+    "login_account_failures": _Kind("failures an hour", 429),
+    "login_account_successes": _Kind("log-ins in 5 minutes", 429),
+    "max_connections": _Kind("connections", None),
+    "downloads_per_user": _Kind("downloads under way", None),
 }
 _WHOSE = {
     "max_pending_total": "all users together",
@@ -62,6 +68,11 @@ _WHOSE = {
     "trusted_requests_per_minute": "each token of an operator, host or running task",
     "address_requests_per_minute": "each address",
     "failures_per_minute": "each address",
+    "login_failures": "each account and address",
+    "login_address_failures": "each address",
+    "login_account_failures": "each account",
+    "login_account_successes": "each account",
+    "downloads_per_user": "each user",
 }
 
 

@@ -820,7 +820,10 @@ LimitSource = Literal["default", "setting", "account", "role"]
 
 
 class Limit(Struct, frozen=True, kw_only=True):
-    """A limit, and how much of it is used now; null: not counted, or no bound."""
+    """A limit, and how much of it is used now; null: not counted, or no bound.
+
+    ``status`` is that of the answer past the limit; null: what is beyond it waits.
+    """
 
     name: str
     value: int | None
@@ -829,7 +832,7 @@ class Limit(Struct, frozen=True, kw_only=True):
     whose: str
     source: LimitSource
     setting: str
-    status: int
+    status: int | None
     meaning: str
 
 

@@ -196,10 +196,8 @@ class RateLimited(EdgeyardError):
 class TooManyLogins(RateLimited):
     """Too many log-ins failed lately, or too many sessions are open."""
 
-    def __init__(
-        self, value: int, whose: str, retry_after_s: float, what: str = "failed log-ins"
-    ) -> None:
-        super().__init__(what.replace(" ", "_"), value, whose, retry_after_s)
+    def __init__(self, name: str, value: int, whose: str, retry_after_s: float, what: str) -> None:
+        super().__init__(name, value, whose, retry_after_s)
         self.args = (f"too many {what}: try again in {retry_after_s:.0f} s",)
 
 

@@ -169,7 +169,7 @@ def test_an_account_logs_in_only_so_often_and_others_are_not_affected(api: Api, 
     refused = log_in(api, user)
     assert refused.status_code == 429
     assert int(refused.headers["retry-after"]) <= 300
-    assert refused.json()["limit"]["name"] == "log-ins"
+    assert refused.json()["limit"]["name"] == "login_account_successes"
     assert log_in(api, f"{user}-unknown").status_code == 401
     api.clock.ahead += timedelta(seconds=301)
     try:

@@ -170,7 +170,9 @@ def _add_access(
     good = [each for each in uow.accounts.tokens(user.user_id) if each.session_id is not None]
     if len(good) >= MAX_TOKENS:
         first_s = (min(each.expires_at or now for each in good) - now).total_seconds()
-        raise TooManyLogins(MAX_TOKENS, f"user {user.user_id}", max(1.0, first_s), "open sessions")
+        raise TooManyLogins(
+            "open_sessions", MAX_TOKENS, f"user {user.user_id}", max(1.0, first_s), "open sessions"
+        )
     uow.accounts.add_token(
         ApiToken(
             token_id=f"token-{secrets.token_hex(8)}",
