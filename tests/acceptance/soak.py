@@ -68,6 +68,29 @@ class Victim:
     revive: Callable[[], None] = lambda: None
 
 
+MAX_RETRIES = 10
+"""The most that a description may ask for."""
+
+
+def _all_tries_were_killed(shown: Mapping[str, object]) -> bool:
+    """Return whether a benchmark failed since each try that counts was killed by the soak.
+
+    Its owner was then given what was promised: all retries, and the true reason. Kills of the
+    server or the agent use up no try.
+    """
+    counted = [each["failure"] for each in attempts_of(shown) if each["counts"]]
+    return (
+        shown["status"] == "failed"
+        and len(counted) == MAX_RETRIES + 1
+        and all(
+            isinstance(each, dict)
+            and each["category"] == "board_fault"
+            and "SIGKILL, which Edgeyard did not send" in each["sentence"]
+            for each in counted
+        )
+    )
+
+
 @dataclass
 class Tally:
     """What happened."""
@@ -75,6 +98,7 @@ class Tally:
     kills: Counter[str] = field(default_factory=Counter)
     submitted: int = 0
     completed: int = 0
+    given_up: int = 0
     attempts: int = 0
     extra_attempts: int = 0
     tasks: int = 0
@@ -92,6 +116,7 @@ class Tally:
             "kill -9 in all": self.kills.total(),
             "benchmarks submitted (2xx)": self.submitted,
             "completed": self.completed,
+            "failed, all tries killed": self.given_up,
             "attempts": self.attempts,
             "attempts that a kill cost": self.extra_attempts,
             "tasks that the cluster ran": self.tasks,
@@ -258,7 +283,7 @@ class Soak:
             "benchmark_type": "TYPE1",
             "target": self._target,
             "nb_inference": 20,
-            "max_retries": 10,
+            "max_retries": MAX_RETRIES,
         }
         with self._alive():
             self._current().upload(self._model)
@@ -401,6 +426,9 @@ class Soak:
 
     def _judge(self, server: Server, benchmark_id: str, shown: Mapping[str, object] | None) -> None:
         tally = self.tally
+        if shown is not None and _all_tries_were_killed(shown):
+            tally.given_up += 1
+            return
         if shown is None or shown["status"] != "completed":
             tally.lost.append(f"{benchmark_id}: {server.show(benchmark_id)}")
             return
