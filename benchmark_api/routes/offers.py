@@ -73,6 +73,10 @@ class Offer:
         """Those that have a board."""
         return self._of_family.keys()
 
+    def uids_of(self, family: str) -> Collection[str]:
+        """The boards of a family; none if it is unknown."""
+        return self._kinds.get(family, {}).keys()
+
     def problems(self, asked: JobDescription) -> list[FieldError]:
         """What none of the boards could ever satisfy."""
         kinds = self._of_family.get(asked.family)

@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -79,8 +80,6 @@ def test_models_of_one_name_do_not_get_mixed_up(api: Api) -> None:
 
 def test_four_raw_files_become_one_dataset(api: Api) -> None:
     import io
-
-    import numpy as np
 
     x, y = np.arange(24, dtype=np.float32).reshape(6, 2, 2), np.arange(6, dtype=np.int64)
     config: dict[str, Any] = {
@@ -383,6 +382,54 @@ def test_target_uids_that_no_constraint_holds_are_refused_by_the_client_s_name(a
     pointer, reason = _problem(start(api, target_uids=uids))
     assert pointer == "/target_uids"
     assert "too many" in reason
+
+
+@pytest.mark.parametrize("uid", ["rpi4b-0001-0099", "rpi5-0001-0001", "x", 7, None])
+def test_each_of_the_target_uids_must_be_a_board_of_the_family(api: Api, uid: object) -> None:
+    """Also beside one that is: a misspelt name would narrow the choice without a word."""
+    answer = start(api, target_uids=json.dumps(["rpi4b-0001-0001", uid]))
+    pointer, reason = _problem(answer)
+    assert pointer == "/target_uids"
+    assert reason.startswith("holds what is no board of rpi4b: ")
+    assert str(uid) in reason or uid is None
+    (error,) = answer.json()["errors"]
+    assert "rpi4b-0001-0001" in error["accepted"]
+    assert "rpi4b-0001-0002" in error["accepted"]
+
+
+def test_what_is_registered_and_has_no_board_is_refused_as_that(api: Api) -> None:
+    doors = api.as_()
+    family = {"name": "announced", "display_name": "x"}
+    assert doors.post("/api/targets/hardware-types", json=family).status_code == 201
+    engine = {"name": "announcedtoo", "display_name": "x"}
+    assert doors.post("/api/targets/engines", json=engine).status_code == 201
+    refused = {
+        "/device": start(api, device="announced"),
+        "/engine": start(api, engine="announcedtoo"),
+    }
+    for where, answer in refused.items():
+        pointer, reason = _problem(answer)
+        assert pointer == where
+        assert reason == "is registered, but the lab has no board for it"
+    _, reason = _problem(start(api, device="unheardof"))
+    assert reason == "no such family is known"
+
+
+def test_parameters_are_shown_as_they_were_sent(api: Api) -> None:
+    rows = dataset(api, np.zeros(4, np.float32).tobytes(), "shown.bin")
+    made = start(api, dataset_name=rows, parameters=json.dumps({"threads": 1}))
+    assert made.status_code == 200, made.text
+    shown = api.as_().get(f"/api/benchmarks/{made.json()['id']}").json()
+    assert shown["benchmark_type"] == "TYPE2"
+    assert shown["parameters"] == {"threads": 1}
+
+
+def test_a_board_of_an_unknown_family_is_refused_with_those_that_there_are(api: Api) -> None:
+    board = {"hardware_type_id": "unheardof", "engine_ids": ["ort"]}
+    answer = api.as_().post("/api/targets/hardware-instances", json=board)
+    assert _problem(answer) == ("/hardware_type_id", "no such family is known")
+    (error,) = answer.json()["errors"]
+    assert "rpi4b" in error["accepted"]
 
 
 @pytest.mark.parametrize("count", ["9" * 25, "1.5", "1_0", "\u0661", "x", ""])

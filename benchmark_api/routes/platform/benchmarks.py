@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -40,6 +41,7 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
 )
 from edgeyard.scheduler.model.files import Report, ResultFile, StoredFile
+from edgeyard.scheduler.model.registration import RegistrationKind
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/api/benchmarks", tags=["platform"])
@@ -152,20 +154,21 @@ def _run(
     fields: Mapping[str, str], files: Mapping[str, ReceivedFile], caller: Caller, context: Context
 ) -> _Started:
     dataset = fields.get("dataset_name")
-    tree = translation.description_of(fields, "TYPE2" if dataset else "TYPE1")
+    benchmark_type = "TYPE2" if dataset else "TYPE1"
+    tree = translation.description_of(fields, benchmark_type, context.offers.now())
     if dataset:
         tree["dataset"] = dataset
         tree.pop("nb_inference", None)  # each row is one inference
         parameters = tree["parameters"]
         assert isinstance(parameters, dict)
-        tree["parameters"] = parameters | {"raw": True}
+        tree["parameters"] = parameters | {translation.RAW: True}
     return _started(tree, fields, files, caller, context)
 
 
 def _train(
     fields: Mapping[str, str], files: Mapping[str, ReceivedFile], caller: Caller, context: Context
 ) -> _Started:
-    tree = translation.description_of(fields, "TYPE3")
+    tree = translation.description_of(fields, "TYPE3", context.offers.now())
     learning, sections = translation.training_of(fields.get("config", ""))
     found = {}
     with context.services.store.read() as uow:
@@ -207,7 +210,36 @@ def _checked(tree: Mapping[str, object], caller: Caller, context: Context) -> No
     try:
         check(tree, caller, services, context.offers.now(), services.clock.now())
     except InvalidInput as error:
-        raise translation.as_client(error) from None
+        raise _as_client(error, tree, context) from None
+
+
+def _as_client(error: InvalidInput, tree: Mapping[str, object], context: Context) -> InvalidInput:
+    """The same error in the client's words; what is registered and has no board is named as that.
+
+    Args:
+        error: What is wrong with the description.
+        tree: The description.
+        context: Of the request.
+    """
+    renamed = translation.as_client(error)
+    services = context.services
+    with services.store.read() as uow:
+        kinds = {
+            "/device": (tree["target"], RegistrationKind.FAMILY, catalogue.families(services)),
+            "/engine": (tree["runtime"], RegistrationKind.ENGINE, catalogue.engines(services)),
+        }
+        announced = {
+            pointer
+            for pointer, (name, kind, own) in kinds.items()
+            if name not in own and name in catalogue.registered(uow.registrations.of_kind(kind))
+        }
+    reason = "is registered, but the lab has no board for it"
+    return InvalidInput(
+        [
+            replace(each, reason=reason) if each.pointer in announced else each
+            for each in renamed.errors
+        ]
+    )
 
 
 def _started(
@@ -233,7 +265,7 @@ def _started(
             asked, caller, context, now, idempotency=idempotency, kept=kept, received=received
         )
     except InvalidInput as error:
-        raise translation.as_client(error) from None
+        raise _as_client(error, tree, context) from None
     assert isinstance(made, Accepted)
     assert made.benchmark_id is not None
     return Answer(shapes.Started(id=made.benchmark_id, status="queued", warnings=made.warnings))
@@ -287,7 +319,7 @@ def list_public(
 
 
 def _no_such_page(page: int, pages: int) -> ProblemAnswer:
-    count = "there is 1" if pages == 1 else f"there are {pages}"
+    count = "there is 1 page" if pages == 1 else f"there are {pages} pages"
     return client_problem(404, "not_found", f"page {page} does not exist: {count}")
 
 

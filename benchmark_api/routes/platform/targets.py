@@ -228,8 +228,10 @@ def create_board(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.P
     """Register a board: it gets the ``target_uid`` that its host has to announce."""
     asked = parse(BoardIn, body.tree())
     family = asked.hardware_type_id
-    if family not in _families(context):
-        raise InvalidInput.at("/hardware_type_id", "no such family is known", "create it first")
+    families = _families(context)
+    if family not in families:
+        choice = ", ".join(families)
+        raise InvalidInput.at("/hardware_type_id", "no such family is known", choice)
     known = _engines(context)
     for number, engine in enumerate(asked.engine_ids):
         if engine not in known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from msgspec.structs import asdict
 
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import UPLOADED_OR_URL
+from edgeyard.benchmark_api.routes.offers import Offer
 from edgeyard.benchmark_api.routes.platform import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
@@ -32,12 +33,16 @@ STATUSES: Mapping[Status, str] = {
     Status.CANCELLED: "canceled",
 }
 
+RAW = "raw"
+"""The parameter that keeps outputs: each TYPE2 of the client has it, and is shown without it."""
+
 MAX_LATENCIES = 10_000
 """Single latencies in a report; all of them are in the result file ``latencies.npy``."""
 
 _WHOLE = re.compile("-?[0-9]{1,9}")
 _MAX_UIDS_LENGTH = 256
 """Characters of a constraint's value, which names the boards with commas between them."""
+_MAX_UIDS_LISTED = 20
 
 _FIELDS = ("device", "engine", "target_uids", "nb_inference", "parameters", "model_ref")
 _NAMES = {
@@ -71,8 +76,15 @@ def _renamed(error: FieldError) -> FieldError:
     return replace(renamed, accepted="what uploadModel gave for a model, or a URL")
 
 
-def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, object]:
+def description_of(
+    fields: Mapping[str, str], benchmark_type: str, offer: Offer
+) -> dict[str, object]:
     """The job description of a submission's form, without its files.
+
+    Args:
+        fields: Of the form.
+        benchmark_type: ``TYPE1``, ``TYPE2`` or ``TYPE3``.
+        offer: Of the boards that may be used.
 
     Raises:
         InvalidInput: A field is missing, unknown, or can't be read.
@@ -93,7 +105,7 @@ def description_of(fields: Mapping[str, str], benchmark_type: str) -> dict[str, 
     }
     if "nb_inference" in fields:
         tree["nb_inference"] = _whole(fields["nb_inference"])
-    if uids := _target_uids(fields.get("target_uids"), device):
+    if uids := _target_uids(fields.get("target_uids"), device, offer.uids_of(device)):
         constraint = {"attribute": "target_uid", "operator": "set_contains_any", "value": uids}
         tree["constraints"] = [constraint]
     given = _json(fields.get("parameters"), "/parameters", dict)
@@ -124,23 +136,26 @@ def _json(text: str | None, pointer: str, kind: type) -> object:
     return found
 
 
-def _target_uids(text: str | None, device: str) -> str:
+def _target_uids(text: str | None, device: str, known: Collection[str]) -> str:
     uids = _json(text, "/target_uids", list) or []
     assert isinstance(uids, list)
-    for each in uids:
-        if not isinstance(each, str) or not each.startswith(f"{device}-") or "," in each:
-            raise InvalidInput.at(
-                "/target_uids",
-                f"holds what is no board of {device[:100]}",
-                f"{device[:100]}-0001-0001",
-            )
-    joined = ",".join(uids)
+    joined = ",".join(map(str, uids))
     if len(joined) > _MAX_UIDS_LENGTH:
         raise InvalidInput.at(
             "/target_uids",
             f"names too many boards: {len(joined)} characters with commas",
             f"at most {_MAX_UIDS_LENGTH} characters, or none for all boards of the family",
         )
+    if not known:  # The family is unknown: it is refused with those that there are.
+        return joined
+    for each in uids:
+        if not isinstance(each, str) or each not in known:
+            more = ", ..." if len(known) > _MAX_UIDS_LISTED else ""
+            raise InvalidInput.at(
+                "/target_uids",
+                f"holds what is no board of {device[:100]}: {json.dumps(each)}",
+                ", ".join(sorted(known)[:_MAX_UIDS_LISTED]) + more,
+            )
     return joined
 
 
@@ -190,7 +205,7 @@ def summary(benchmark: Benchmark) -> JsonObject:
         "model": asked.model,
         "target_uid": benchmark.target_uid,
         "nb_inference": asked.nb_inference,
-        "parameters": dict(asked.parameters),
+        "parameters": {key: asked.parameters[key] for key in asked.parameters if key != RAW},
         "progress": benchmark.progress,
         "created_at": time_to_json(benchmark.submit_time),
         "started_at": time_to_json(benchmark.started_at),
@@ -214,7 +229,8 @@ def state(benchmark: Benchmark) -> shapes.State:
 def report(benchmark: Benchmark, stored: Report, latencies: Path | None) -> JsonObject:
     """A report with the platform's keys, misspelt ones too; what is not known is null.
 
-    Times are in seconds and shares in per cent there; ``edgeyard`` holds our own report.
+    Times are in seconds, shares of memory and CPU in per cent, accuracies from 0 to 1;
+    ``edgeyard`` holds our own report.
     """
     own = stored.report
     board, training = views.table(own, "board"), views.table(own, "training")
