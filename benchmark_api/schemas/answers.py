@@ -281,10 +281,11 @@ class BenchmarkPage(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Accepted(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A submission was taken; with a cron, ``schedule_id`` says as what.
+    """An accepted submission: a benchmark or, with a cron, a schedule.
 
-    ``forecast`` is as of the submission; null where no time can be told, or not at once: files are
-    downloaded first, the lab is busy, many submit. The benchmark's own is there soon.
+    ``forecast`` is that of the time of the submission. It is null if none can be made at once:
+    files have to be downloaded first, the lab is busy, or many users submit. The benchmark itself
+    shows its forecast soon afterwards.
     """
 
     benchmark_id: str | None
@@ -488,7 +489,7 @@ class Engine(Struct, frozen=True, kw_only=True):
 
 
 class Lease(Struct, frozen=True, kw_only=True):
-    """A board kept for somebody; whose it is, and by whom, only they and operators are told."""
+    """A leased board; only its lessee and operators see the lessee and who made the lease."""
 
     lease_id: str
     target_uid: str

@@ -123,7 +123,7 @@ class JobDescriptionIn(BaseModel):
     target_uid: TargetUid | None = Field(None, description="One board, e.g. rpi4b-0001-0001.")
     ram: Size = Field(0, description="Memory that the board must have: bytes, or e.g. 4 GiB.")
     storage: Size = Field(0, description="Storage that the board must have.")
-    user_id: str | None = Field(None, description="Ignored: the token says who you are.")
+    user_id: str | None = Field(None, description="Ignored: the token names the user.")
     user_priority: int | None = Field(
         None, ge=1, le=10, description="1 to 10, bounded by the account; default 5 or that bound."
     )
@@ -133,27 +133,32 @@ class JobDescriptionIn(BaseModel):
     user_time: Duration | None = Field(
         None, description="Bound on the run time of one attempt: seconds, or e.g. 15 min."
     )
-    submit_time: str | None = Field(None, description="Ignored: the server's clock says it.")
-    deadline: Time | None = Field(None, description="Past it, the benchmark expires.")
+    submit_time: str | None = Field(None, description="Ignored: the server sets it.")
+    deadline: Time | None = Field(None, description="Time at which the benchmark expires.")
     max_retries: int = Field(1, ge=0, le=10, description="Further attempts after a failure.")
     nb_inference: int | None = Field(
         None, ge=1, le=1_000_000, description="Timed runs of a TYPE1 measurement; default 20."
     )
     precision: Precision | None = Field(
         None,
-        description="In place of nb_inference: measure until the p50 is known to this "
+        description="Instead of nb_inference: measure until the p50 is known to this "
         "half-width of its confidence interval, e.g. 2 %.",
     )
     preemptible: bool = Field(
-        True, description="Whether a higher priority may displace it before it measures."
+        True, description="Whether a higher priority may preempt it before it measures."
     )
     preemptible_measuring: bool = Field(
-        False, description="Whether one may also while it measures; only if preemptible."
+        False,
+        description="Whether a higher priority may also preempt it while it measures; "
+        "only if preemptible.",
     )
     job_completion_threshold: int | None = Field(
-        None, ge=0, le=100, description="May displace lower priorities that are below this, %."
+        None,
+        ge=0,
+        le=100,
+        description="It may preempt lower priorities whose progress is below this, %.",
     )
-    start_time: Time | None = Field(None, description="Not before.")
+    start_time: Time | None = Field(None, description="Earliest start.")
     cron: Text | None = Field(
         None, description="Crontab of five fields, UTC: each firing is a benchmark of its own."
     )
@@ -166,15 +171,15 @@ class JobDescriptionIn(BaseModel):
         "reschedule",
         description="When the board of target_uid is offline, unhealthy or drained, or busy past "
         "start_time, for longer than the server's pin_grace_s: reschedule lets any other board "
-        "that fits run it, notify tells its owner and goes on waiting.",
+        "that fits run it, notify sends its owner an event and the benchmark keeps waiting.",
     )
     tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field([], max_length=20)
     parameters: dict[Text, object] = Field({}, description="Of the engine, e.g. threads.")
     input: dict[Text, InputSpec] = Field(
         {}, max_length=64, description="By input name: shape, value range, integers."
     )
-    queue_timeout: Duration | None = Field(None, description="Longest wait until its task starts.")
-    extra: dict[str, object] = Field({}, description="Kept, not interpreted.")
+    queue_timeout: Duration | None = Field(None, description="Maximum wait until its task starts.")
+    extra: dict[str, object] = Field({}, description="Stored, not interpreted.")
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

@@ -116,7 +116,7 @@ def _time(value: object) -> datetime:
         # Python takes at most six digits of a second's fraction.
         moment = datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", value.upper()))
     else:
-        raise ValueError("is not a time with its zone")
+        raise ValueError("is not a date and time with seconds and a time zone")
     if moment.tzinfo is None:
         raise ValueError("has no zone")
     try:

@@ -237,7 +237,7 @@ class LeaseIn(BaseModel):
         description="Whose benchmarks may use it meanwhile. Operators: null for maintenance; "
         "others: themselves.",
     )
-    reason: LongText = Field("", description="Told to those who wait for the board.")
+    reason: LongText = Field("", description="Shown to users whose benchmarks wait for the board.")
 
 
 class PriorityIn(BaseModel):
