@@ -124,8 +124,8 @@ class AccountLimits:
         if asked.user_budget is not None and asked.user_budget / rate < min_s:
             raise InvalidInput.at(
                 "/user_budget",
-                f"{asked.user_budget:g} credits pay for no run: the shortest takes {min_s:g} s "
-                f"at {rate:g} credits a second",
+                f"{asked.user_budget:g} credits are too few for any run: the shortest takes "
+                f"{min_s:g} s at {rate:g} credits a second",
                 f"at least {rate * min_s:g}",
             )
         if self._credits is None:

@@ -39,7 +39,7 @@ class ServerNotReached(ClientError):
         self.reason = reason
         super().__init__(
             f"no answer from {url}: {reason}; is the server up and the URL right? "
-            "(--url, EDGEYARD_URL or a profile set it; `edgeyard doctor` looks closer)"
+            "(--url, EDGEYARD_URL or a profile set it; `edgeyard doctor` checks more)"
         )
 
 

@@ -55,9 +55,7 @@ def own_policy() -> WaitReason:
 
 def starts_later(at: datetime) -> WaitReason:
     """Return the reason of a benchmark whose start time has not come."""
-    return WaitReason(
-        reason=WaitingReason.START_TIME, sentence=f"it is to start at {_moment(at)}, not before"
-    )
+    return WaitReason(reason=WaitingReason.START_TIME, sentence=f"its start_time is {_moment(at)}")
 
 
 def lost_too_often(losses: int, at: datetime) -> WaitReason:
@@ -201,7 +199,7 @@ def preemption_under_way(target_uid: str) -> WaitReason:
     """Return the reason of a benchmark for which a less urgent one is being stopped."""
     return WaitReason(
         reason=WaitingReason.BOARD_BUSY,
-        sentence=f"waits for {target_uid}: the less urgent benchmark there makes way for it",
+        sentence=f"waits for {target_uid}: the less urgent benchmark there is being preempted",
     )
 
 

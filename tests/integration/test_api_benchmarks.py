@@ -232,8 +232,13 @@ def test_a_constraint_that_a_board_may_meet_is_taken(
             "no board runs anything within 0.01 s",
             "a user_time of at least 0.02 s",
         ),
-        ({"user_budget": 0}, "/user_budget", "0 credits pay for no run", "at least 0.02002"),
-        ({"user_budget": 0.001}, "/user_budget", "pay for no run", "at least"),
+        (
+            {"user_budget": 0},
+            "/user_budget",
+            "0 credits are too few for any run",
+            "at least 0.02002",
+        ),
+        ({"user_budget": 0.001}, "/user_budget", "too few for any run", "at least"),
         (
             {"constraints": [{"attribute": "foo", "operator": "=", "value": "bar"}]},
             "/constraints/0",

@@ -65,7 +65,7 @@ def test_the_urgent_one_takes_the_board_and_the_other_goes_back_without_losing_a
     assert lab.cluster.stopped == [job_id]
     waiting = lab.show(urgent).waiting
     assert waiting is not None
-    assert "makes way" in waiting.sentence
+    assert "is being preempted" in waiting.sentence
     lab.turn()
     lab.turn()
     assert (lab.show(urgent).status, lab.show(urgent).target_uid) == (Status.SCHEDULED, A)
@@ -295,7 +295,7 @@ def test_a_dry_run_shows_that_it_would_wait_for_one_that_makes_way(lab: Lab) -> 
         candidate.description, benchmark_type=BenchmarkType.TYPE1, job_completion_threshold=90
     )
     found = lab.cycle.preview(pending_of(replace(candidate, description=asked)))
-    assert "makes way" in found.waiting["dry-run"].sentence
+    assert "is being preempted" in found.waiting["dry-run"].sentence
     assert lab.cluster.stopped == []
     assert lab.events(victim, "benchmark.preempted") == []
 

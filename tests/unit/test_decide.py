@@ -318,7 +318,7 @@ def test_a_start_time_holds_until_it_is_due() -> None:
     job = pending(start_time=NOW + timedelta(minutes=5))
     assert why(cycle(snapshot, [job])) == (
         WaitingReason.START_TIME,
-        "it is to start at 2026-11-21T12:05:00Z, not before",
+        "its start_time is 2026-11-21T12:05:00Z",
     )
     assert places(cycle(snapshot, [job], now=NOW + timedelta(minutes=5))) == {"b-1": ONE}
 

@@ -59,7 +59,7 @@ def test_a_more_urgent_one_has_the_one_on_its_board_stopped() -> None:
     waiting = result.waiting["urgent"]
     assert waiting.reason is WaitingReason.BOARD_BUSY
     assert A in waiting.sentence
-    assert "makes way" in waiting.sentence
+    assert "is being preempted" in waiting.sentence
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_stop_that_is_under_way_is_not_followed_by_another() -> None:
     stopping = holder(A, ending=True, preempted=True, preemptible=False)
     result = with_holders(stopping, holder(B), queue=[urgent()])
     assert not result.preemptions
-    assert "makes way" in result.waiting["urgent"].sentence
+    assert "is being preempted" in result.waiting["urgent"].sentence
     # A second one is: the board that comes free goes to the first.
     queue = [urgent("a"), urgent("b")]
     assert stopped(with_holders(stopping, holder(B), queue=queue)) == {"b": f"on-{B}"}

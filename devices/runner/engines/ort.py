@@ -198,7 +198,9 @@ def _threads(wish: object, allowed: int) -> int:
         return allowed
     if type(wish) is not int or not 1 <= wish <= allowed:
         raise RunFailed(
-            "user_input", f"parameters/threads: {wish!r} is not a whole number from 1 to {allowed}"
+            "user_input",
+            f"parameters/threads: {wish!r} is not a whole number from 1 to {allowed}, the number "
+            "of threads that the board allows",
         )
     return wish
 
