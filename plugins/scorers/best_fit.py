@@ -14,7 +14,7 @@ from edgeyard.scheduler.framework.protocols import ScorerKind
 class BestFit:
     """The least RAM and storage left over first.
 
-    The mean over RAM and storage of ``1 - (has - asked) / most``, with the most that any board has.
+    The mean over RAM and storage of ``1 - (has - asked) / max``, with the maximum of all boards.
     """
 
     name = "best_fit"
@@ -29,8 +29,9 @@ class BestFit:
             (snapshot.ram_bytes, batch.ram_bytes),
             (snapshot.storage_bytes, batch.storage_bytes),
         ):
-            most = max(int(has.max(initial=0)), 1)
-            column, row = (has / most).astype(np.float32), (asked / most).astype(np.float32)
+            max_bytes = max(int(has.max(initial=0)), 1)
+            column = (has / max_bytes).astype(np.float32)
+            row = (asked / max_bytes).astype(np.float32)
             score += 0.5 * (1.0 - (column[pairs.boards] - row[pairs.rows]))
         return np.clip(score, 0.0, 1.0)
 

@@ -1,17 +1,17 @@
 """Reservations: for stated starts, and for benchmarks that have waited too long.
 
 A benchmark that states a ``start_time`` gets a *reservation* of a board from then on, where one can
-be had: of the board that it names, or of one that it could use. Who was submitted first is served
-first; boards of earlier reservations are exchanged where that makes room, so that a reservation
-never costs an earlier one its board. A board is reserved for several benchmarks if each is surely
-over before the start of the next one.
+be had: of the board that it names, or of one that it could use. Benchmarks are served in the order
+of their submission; earlier reservations are moved to other boards where that makes room, but are
+never given up. A board is reserved for several benchmarks if each is certain to be over before the
+start of the next one.
 
-Nobody else gets a reserved board, or one that shares its cores, unless its run is surely over
-before: by the bound on its run or, where the policy says so, by a quantile of its predicted time
-(`edgeyard.scheduler.prediction.timeline`). A start farther away than any run can last keeps nobody
-off. When the start has come its benchmark goes first; one that is not placed within the policy's
-``twin_max_age_s`` waits like all others. The same rule holds for a board that is leased to somebody
-else from some time on.
+Another benchmark gets a reserved board, or one that shares its cores, only if its run is certain to
+be over before: by the bound on its run or, where the policy says so, by a quantile of its predicted
+time (`edgeyard.scheduler.prediction.timeline`). A start farther away than any run can last has no
+effect. When the start has come its benchmark goes first; one that is not placed within the policy's
+``twin_max_age_s`` waits like all others. The same rule holds for a board that is leased to another
+user from some time on.
 
 A benchmark that has waited for the policy's ``guard_s`` gets a reservation too: from the earliest
 time at which a board that it could use is surely free for as long as its run may take. So neither
@@ -24,8 +24,9 @@ reservation or is under way then, plus those of the benchmarks that have waited 
 same boards (each with the board's cool-down). Leases are not bounded by this: operators decide
 about them.
 
-Nothing of this is stored: each cycle finds it again. A run that was let on a board is over before
-the next start there, so that the owner of a reservation finds one again, until its start.
+Reservations are not stored: each cycle computes them again. A run that was admitted to a board is
+over before the next start there, so that a benchmark with a reservation gets one in each cycle
+until its start.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ MAX_EXCHANGES = 100
 MAX_GUARD_RESERVATIONS = 10
 """Reservations of a family's benchmarks that have waited for ``guard_s``.
 
-While more of them wait, whoever claims later gets no reservation of a board that they could use.
+While more of them wait, benchmarks that claim one later get none of a board that these could use.
 """
 
 

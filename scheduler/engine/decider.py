@@ -1,4 +1,4 @@
-"""Gathers what a decision depends on, and decides; nothing is written."""
+"""Gathers the input of a decision and decides; writes nothing to the store."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Decider:
         self._seed = 0
 
     def load_past(self) -> None:
-        """Read the past for the first time; no decision waits for it. Any thread."""
+        """Read past runs for the first time, so that no decision has to. Any thread."""
         with self._store.read() as uow:
             self._past.load(uow, self._clock.now())
 
@@ -133,7 +133,7 @@ class Decider:
         Args:
             candidate: The benchmark.
             seats: The active one decides it.
-            max_wait_s: Longest wait for a plugin that another thread uses.
+            max_wait_s: Maximum wait for a plugin that another thread uses.
 
         Raises:
             Unavailable: A plugin was in use for longer.
@@ -170,8 +170,8 @@ class Decider:
         return gather(uow, now, runs, self._max_run_s, loads, self._clock.certain())
 
     def _note_held(self, runs: History, holders: Mapping[str, str], now: datetime) -> None:
-        """Let the twin know which tasks of ours boards may report."""
+        """Pass to the twin which boards hold, or have just held, tasks of Edgeyard."""
         held = dict.fromkeys(holders, now)
-        if self._twin.reporting():  # mostly of what runs: few need a look at the past
+        if self._twin.reporting():  # boards that report progress mostly have live attempts
             held = {each.target_uid: each.ended_at for each in runs[-_RECENT_RUNS:]} | held
         self._twin.note_held(held)

@@ -1,4 +1,4 @@
-"""The queue as cycles know it: of the store, only what changed is read again."""
+"""A cache of the queue: each cycle reads only those benchmarks that changed in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from edgeyard.scheduler.prediction.history import variant_of
 
 @dataclass(frozen=True, slots=True)
 class LiveBenchmark:
-    """A benchmark that waits or runs, with what the core needs of it.
+    """A benchmark that waits or runs, with the values on which decisions depend.
 
     Attributes:
         queued_at: When it came into the queue last: submission, or the end of its last attempt.

@@ -15,8 +15,8 @@ BUILT_IN: Mapping[str, str] = {
     "ort": "edgeyard.devices.runner.engines.ort:OrtEngine",
     "tflite": "edgeyard.devices.runner.engines.tflite:TfliteEngine",
 }
-"""The same as our own entry points. Asked first: a zipapp has no entry points, reading those of a
-full installation takes 60 ms, and nobody else's package can take these names."""
+"""The same as our own entry points. They come first: a zipapp has no entry points, reading
+those of a full installation takes 60 ms, and no other package can take these names."""
 
 
 def find(name: str) -> Engine:

@@ -103,12 +103,12 @@ def _hints(
 ) -> Iterator[str]:
     """Yield what the reader reports, events of boards at most once a second.
 
-    It ends with the stream, and where Nomad is to be spoken to in another way.
+    It ends with the stream, or when Nomad's address, certificates or token have changed.
     """
-    news, told_s = False, -NODE_NEWS_S
+    news, reported_s = False, -NODE_NEWS_S
     while not stop.is_set() and client.access is connection.access:
-        if news and monotonic_s() - told_s >= NODE_NEWS_S:
-            news, told_s = False, monotonic_s()
+        if news and monotonic_s() - reported_s >= NODE_NEWS_S:
+            news, reported_s = False, monotonic_s()
             yield EVERYTHING
         try:
             hint = connection.hints.get(timeout=_LOOK_S)
