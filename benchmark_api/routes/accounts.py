@@ -52,6 +52,11 @@ _PROMOTES = (
     "operator's token that does not expire"
 )
 
+_WIDENS = (
+    "the token that you use expires, and the boards that it gives a host's account would outlive "
+    "it: use an operator's token that does not expire"
+)
+
 
 @router.get("/me")
 def me(caller: AnyCaller) -> Answer[shapes.Me]:
@@ -117,9 +122,6 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
         named = asked.model_fields_set
         if user_id == caller.user_id and (asked.disabled or asked.role not in (None, "operator")):
             raise Conflict("that would lock you out of your own account")
-        promoted = asked.role == "operator" and user.role is not Role.OPERATOR
-        if promoted and caller.expires_at is not None:
-            raise Forbidden(_PROMOTES)
         changed = replace(
             user,
             role=Role(asked.role) if asked.role is not None else user.role,
@@ -132,6 +134,8 @@ def change_user(user_id: str, body: Body, caller: Operator, context: Ctx) -> Ans
             disabled=user.disabled if asked.disabled is None else asked.disabled,
             **{name: getattr(asked, name) for name in QUOTA_NAMES if name in named},
         )
+        if caller.expires_at is not None:
+            _check_no_wider(user, changed)
         uow.accounts.save_user(changed)
         uow.log.append(_event(now, "user.changed", caller, user_id=user_id))
         return changed
@@ -383,6 +387,20 @@ def _no_later(expires_at: datetime | None, caller: Caller) -> datetime | None:
             f"at most {time_to_json(caller.expires_at)}",
         )
     return expires_at or caller.expires_at
+
+
+def _check_no_wider(before: User, after: User) -> None:
+    """Refuse a change that gives the tokens of an account rights that they do not have.
+
+    Raises:
+        Forbidden: It becomes, or is again, an operator, or the host of further boards.
+    """
+    gained = after.role is not before.role or (before.disabled and not after.disabled)
+    if after.role is Role.OPERATOR and gained:
+        raise Forbidden(_PROMOTES)
+    wider = gained or not all(before.serves(board) for board in after.boards)
+    if after.role is Role.HOST and after.boards and wider:
+        raise Forbidden(_WIDENS)
 
 
 def _default_role(user: User, caller: Caller) -> Role:

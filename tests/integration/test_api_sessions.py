@@ -251,6 +251,36 @@ def test_a_token_that_expires_makes_no_operator_that_outlives_it(api: Api, user:
     assert api.as_("operator").patch(f"/v1/users/{user}", json=role).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("role", "before", "change"),
+    [
+        ("operator", {"disabled": True}, {"disabled": False}),
+        ("host", {"boards": ["rpi4b-1"]}, {"boards": ["rpi4b-1", "rpi4b-2"]}),
+        ("host", {"boards": ["rpi4b-1"]}, {"boards": ["*"]}),
+        ("host", {"boards": ["rpi4b-1"], "disabled": True}, {"disabled": False}),
+        ("host", {"boards": ["rpi4b-1"], "role": "submitter"}, {"role": "host"}),
+    ],
+)
+def test_a_token_that_expires_gives_no_account_rights_that_outlive_it(
+    api: Api, role: str, before: dict[str, Any], change: dict[str, Any]
+) -> None:
+    user_id, operator = f"user{next(_number)}", api.as_("operator")
+    path = f"/v1/users/{user_id}"
+    assert operator.post("/v1/users", json={"user_id": user_id, "role": role}).status_code == 201
+    assert operator.patch(path, json=before).status_code == 200
+    soon = (api.clock.now() + timedelta(seconds=60)).isoformat()
+    body = {"role": "operator", "expires_at": soon}
+    short = operator.post("/v1/tokens", json=body).json()["token"]
+    headers, stranger = {"Authorization": f"Bearer {short}"}, api.as_(None)
+    refused = stranger.patch(path, json=change, headers=headers)
+    assert refused.status_code == 403, refused.text
+    assert "does not expire" in refused.json()["detail"]
+    for fewer in ("boards", "disabled"):
+        less: dict[str, object] = {fewer: [] if fewer == "boards" else True}
+        assert stranger.patch(path, json=less, headers=headers).status_code == 200
+    assert operator.patch(path, json=change).status_code == 200
+
+
 def test_strangers_can_not_lock_a_user_out_of_addresses_that_are_known(api: Api, user: str) -> None:
     email, limits = f"{user}@example.org", api.app.state.context.passwords.limits
     assert log_in(api, user).status_code == 200
