@@ -309,7 +309,10 @@ def _redirected(url: str, response: httpx.Response) -> str:
             FailureCategory.USER_INPUT,
             f"{_shown(url)} answered {response.status_code} and names no place to go on to",
         )
-    return urljoin(url, where)
+    try:
+        return urljoin(url, where)
+    except ValueError:  # e.g. http://[
+        raise UrlRefused(where, "is not a URL") from None
 
 
 @contextmanager

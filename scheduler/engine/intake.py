@@ -176,8 +176,15 @@ def _fetched(
             failure = Failure(
                 category=FailureCategory(error.category), sentence=f"{file.name}: {error.sentence}"
             )
+        except EdgeyardError:
+            raise
+        except Exception:  # tried without end, it would hold a thread and fill the log
+            logger.exception("download broke", extra={"event": "fetch.broke"})
+            sentence = f"{file.name}: the server can't download it; its log says why"
+            failure = Failure(category=FailureCategory.UNKNOWN, sentence=sentence)
         wait_s = next(pauses, None)
-        if not is_retryable(failure) or wait_s is None:
+        unforeseen = failure.category is FailureCategory.UNKNOWN
+        if wait_s is None or not (unforeseen or is_retryable(failure)):
             return failure
         pause(wait_s)
         if cancelled():

@@ -108,6 +108,19 @@ def test_a_connection_that_stays_cut_ends_the_benchmark(store: SqlStore, clock: 
     assert web.asked == 1 + len(FETCH_PAUSES_S)
 
 
+def test_an_unforeseen_error_of_a_download_ends_the_benchmark(
+    store: SqlStore, clock: FixedClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    web = Web(ValueError("of no known kind"))
+    benchmark, pauses = fetched(store, clock, web)
+    assert benchmark.status is Status.FAILED
+    assert benchmark.failure is not None
+    assert benchmark.failure.category is FailureCategory.UNKNOWN
+    assert "of no known kind" not in benchmark.failure.sentence
+    assert pauses == list(FETCH_PAUSES_S)
+    assert "of no known kind" in caplog.text
+
+
 def test_a_stopping_server_neither_waits_for_a_download_nor_fails_it(
     store: SqlStore, clock: FixedClock
 ) -> None:

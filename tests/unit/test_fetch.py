@@ -333,6 +333,13 @@ def test_a_redirect_that_names_no_place_is_the_user_s_to_mend(
     assert caught.value.category == "user_input"
 
 
+@pytest.mark.parametrize("to", ["http://[", "//["])
+def test_a_redirect_to_what_is_no_url_is_refused(tmp_path: Path, port: int, to: str) -> None:
+    fetch, _ = fetcher(tmp_path, "models.lab")
+    with pytest.raises(UrlRefused, match="is not a URL"):
+        fetch.fetch(f"http://models.lab:{port}/redirect?{to}", 1000)
+
+
 @contextmanager
 def a_name_server_that_hangs() -> Iterator[Callable[[str, int], Sequence[str]]]:
     answers = threading.Event()
