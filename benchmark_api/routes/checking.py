@@ -352,7 +352,9 @@ def _time_problems(asked: JobDescription, now: datetime) -> list[FieldError]:
             found += error.errors
         if asked.deadline is not None or asked.start_time is not None:
             found.append(
-                FieldError("/cron", "is given beside a deadline or start_time", "one of them")
+                FieldError(
+                    "/cron", "can't be combined with a deadline or start_time", "one of them"
+                )
             )
     return found
 

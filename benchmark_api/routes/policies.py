@@ -1,4 +1,4 @@
-"""Policies: which there are, which decides, and which decides beside it."""
+"""Policies: which there are, which decides, and which is its shadow."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def comparison(
     until: datetime | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_CYCLES)] = 1000,
 ) -> Answer[shapes.Comparison]:
-    """What shadow policies decided in recorded cycles, beside what was done; newest first."""
+    """What shadow policies decided in recorded cycles, next to what was done; newest first."""
     try:
         found = context.services.engine.shadows(_utc(since), _utc(until), limit)
     except ConfigError as error:
@@ -118,7 +118,7 @@ def policy(
 def activate(
     seat: PolicySeat, body: Body, caller: Operator, context: Ctx
 ) -> Answer[shapes.PolicyText]:
-    """Let a policy decide (`active`), or decide beside the active one (`shadow`).
+    """Let a policy decide (`active`), or decide as the shadow of the active one (`shadow`).
 
     It is checked first, and taken up by the next cycle. Its text is kept for good: 409 where its
     name and version are known with another text.
@@ -156,7 +156,7 @@ def activate(
 
 @router.delete("/{seat}", status_code=204)
 def deactivate(seat: PolicySeat, caller: Operator, context: Ctx) -> Response:
-    """Go back to the configured policy (`active`), or decide nothing beside it (`shadow`)."""
+    """Return to the configured policy (`active`), or end the shadow (`shadow`)."""
     services = context.services
 
     def change(uow: UnitOfWork) -> None:

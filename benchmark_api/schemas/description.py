@@ -203,7 +203,9 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
     if asked.model is None and asked.model_url is None:
         found.append(_NO_MODEL)
     if asked.model is not None and is_url(asked.model) and asked.model_url is not None:
-        found.append(FieldError("/model", "is a URL beside model_url", "a file name, or one URL"))
+        found.append(
+            FieldError("/model", "is a URL, and model_url is given too", "a file name, or one URL")
+        )
     if asked.target is None and asked.target_uid is None:
         found.append(_NO_TARGET)
     elif asked.target and asked.target_uid and asked.target_uid.split("-", 1)[0] != asked.target:
@@ -220,7 +222,9 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
             )
         )
     if asked.dataset is not None and is_url(asked.dataset) and asked.dataset_urls:
-        found.append(FieldError("/dataset", "is a URL beside dataset_urls", "a file name"))
+        found.append(
+            FieldError("/dataset", "is a URL, and dataset_urls is given too", "a file name")
+        )
     if asked.benchmark_type == "TYPE3" and asked.odt_config is None:
         found.append(
             FieldError(
@@ -239,7 +243,9 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
                 )
             )
     if asked.precision is not None and asked.nb_inference not in (None, DEFAULT_RUNS):
-        found.append(FieldError("/precision", "is given beside nb_inference", "one of the two"))
+        found.append(
+            FieldError("/precision", "can't be combined with nb_inference", "one of the two")
+        )
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "nothing"))
     if asked.deadline and asked.start_time and asked.deadline <= asked.start_time:
