@@ -61,6 +61,9 @@ _KINDS: tuple[tuple[type[EdgeyardError], int, str], ...] = (
 )
 """First match wins."""
 
+_LIMITS = (OutOfSpace, QuotaExceeded, RateLimited, TooLarge)
+"""Errors that say which limit was met."""
+
 _INTERNAL = "something went wrong here; it is in the server's log"
 
 _HTTP_CODES = {
@@ -141,7 +144,7 @@ def problem_of(error: EdgeyardError) -> ProblemAnswer:
 
 def _limit(error: EdgeyardError) -> ProblemLimit | None:
     """Return which limit was met, and whose it is."""
-    if not isinstance(error, QuotaExceeded | RateLimited | TooLarge) or not error.limit:
+    if not isinstance(error, _LIMITS) or not error.limit:
         return None
     return ProblemLimit(name=error.limit, value=error.value, whose=error.whose)
 

@@ -232,7 +232,7 @@ class ContentWriter(FileWriter):
     def _leave_reserve(self, size_bytes: int) -> None:
         """Raise OutOfSpace if so many more bytes would use the reserve."""
         if self._reserve_bytes and self._files.free_bytes() < self._reserve_bytes + size_bytes:
-            raise OutOfSpace("taking a file")
+            raise OutOfSpace("taking a file", self._reserve_bytes)
 
     @contextmanager
     def _dropped_on_error(self, doing: str) -> Iterator[None]:

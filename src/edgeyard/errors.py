@@ -221,11 +221,21 @@ class Unavailable(EdgeyardError):
 
 
 class OutOfSpace(Unavailable):
-    """No room is left where the service keeps its data: an operator has to make some."""
+    """No room is left where the service keeps its data: an operator has to make some.
 
-    def __init__(self, doing: str) -> None:
+    Attributes:
+        limit: ``reserve_bytes`` where only that is left; "" where nothing is.
+        value: Of the limit.
+        whose: Whom the limit is for.
+    """
+
+    def __init__(self, doing: str, reserve_bytes: int = 0) -> None:
+        self.limit = "reserve_bytes" if reserve_bytes else ""
+        self.value = reserve_bytes
+        self.whose = "this server"
+        left = f"only the reserve of {reserve_bytes} bytes" if reserve_bytes else "no room"
         super().__init__(
-            f"{doing}: no room is left on the server; its operator has to make some",
+            f"{doing}: {left} is left on the server; its operator has to make some",
             retry_after_s=60.0,
         )
 

@@ -75,6 +75,8 @@ def test_a_full_disk_refuses_uploads_and_harms_nothing_that_runs(api: Api, disk:
     refused = api.as_("alice").post("/v1/files", files={"file": ("after.onnx", os.urandom(2**20))})
     assert refused.status_code == 507, refused.text
     assert refused.json()["code"] == "out_of_space"
+    limit = {"name": "reserve_bytes", "value": RESERVE, "whose": "this server"}
+    assert refused.json()["limit"] == limit
     assert int(refused.headers["Retry-After"]) > 0
     ready = api.as_().get("/readyz?verbose=true")
     assert ready.status_code == 503
