@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.routes.context import Context
+from edgeyard.benchmark_api.routes.platform import sessions
 from edgeyard.errors import TooManyLogins
 from tests.builders.api import Api, running
 
@@ -105,6 +106,34 @@ def test_expired_sessions_are_forgotten_at_the_next_log_in(api: Api, user: str) 
             assert len(uow.accounts.tokens(user)) == 2
     finally:
         api.clock.ahead -= timedelta(days=31)
+
+
+def test_the_oldest_unused_session_ends_when_there_are_too_many(
+    api: Api, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_TOKENS", 6)
+    first, second, _ = tokens(api, user), tokens(api, user), tokens(api, user)
+    api.clock.ahead += timedelta(seconds=1801)  # access tokens are over, refresh tokens are not
+    try:
+        newest = [tokens(api, user), tokens(api, user)]
+        assert refresh(api, first["refresh_token"]).status_code == 401
+        for each in newest:
+            assert me(api, each["access_token"]).status_code == 200
+        assert refresh(api, second["refresh_token"]).status_code == 200
+    finally:
+        api.clock.ahead -= timedelta(seconds=1801)
+
+
+def test_sessions_in_use_are_not_ended_by_another_log_in(
+    api: Api, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "MAX_TOKENS", 4)
+    first, second = tokens(api, user), tokens(api, user)
+    refused = log_in(api, user)
+    assert refused.status_code == 429
+    assert refused.json()["limit"]["name"] == "open_sessions"
+    for each in (first, second):
+        assert me(api, each["access_token"]).status_code == 200
 
 
 def test_revoking_the_refresh_token_ends_its_session_and_no_other(api: Api, user: str) -> None:

@@ -167,12 +167,7 @@ def _add_access(
     session_ends: datetime | None,
 ) -> None:
     expires_at = now + timedelta(seconds=context.services.settings.access_token_s)
-    good = [each for each in uow.accounts.tokens(user.user_id) if each.session_id is not None]
-    if len(good) >= MAX_TOKENS:
-        first_s = (min(each.expires_at or now for each in good) - now).total_seconds()
-        raise TooManyLogins(
-            "open_sessions", MAX_TOKENS, f"user {user.user_id}", max(1.0, first_s), "open sessions"
-        )
+    _make_room(uow, user, session_id, now)
     uow.accounts.add_token(
         ApiToken(
             token_id=f"token-{secrets.token_hex(8)}",
@@ -185,3 +180,34 @@ def _add_access(
             session_id=session_id,
         )
     )
+
+
+def _make_room(uow: UnitOfWork, user: User, session_id: str, now: datetime) -> None:
+    """End the user's oldest session without a valid access token if there are too many.
+
+    The platform's client logs out without a request, so scripts leave a session behind each time.
+
+    Raises:
+        TooManyLogins: All of them have one.
+    """
+    valid = [
+        each
+        for each in uow.accounts.tokens(user.user_id)
+        if each.session_id is not None
+        and each.revoked_at is None
+        and (each.expires_at is None or each.expires_at > now)
+    ]
+    if len(valid) < MAX_TOKENS:
+        return
+    access = [each for each in valid if not each.refreshes]
+    in_use = {session_id, *(each.session_id for each in access)}
+    idle = [each for each in valid if each.session_id not in in_use]
+    if not idle:
+        first_s = min(((each.expires_at or now) - now).total_seconds() for each in access)
+        raise TooManyLogins(
+            "open_sessions", MAX_TOKENS, f"user {user.user_id}", max(1.0, first_s), "open sessions"
+        )
+    oldest = min(idle, key=lambda each: each.created_at)
+    uow.accounts.revoke_sessions(user.user_id, now, oldest.session_id)
+    data = {"session_id": oldest.session_id, "by": user.user_id, "reason": "too many sessions"}
+    uow.log.append(Event(at=now, kind="session.ended", user_id=user.user_id, data=data))
