@@ -58,8 +58,13 @@ from edgeyard.scheduler.prediction.repeatability import own_error
 OWN_TASK = "task"
 """Sender of what came with an attempt's own token."""
 
-HARMLESS = ABSENCE | {FailureCategory.PREEMPTED}
-"""How a task may end without harm to the result that it had reported before."""
+HARMLESS = ABSENCE | {FailureCategory.PREEMPTED, FailureCategory.UNKNOWN}
+"""How a task may end without harm to the result that it had reported before.
+
+``UNKNOWN`` is an exit status without a meaning: the report is the last file that a runner uploads,
+so its result was whole by then. An agent that was killed may start a task again whose first process
+lives: the second one fails when the first has reported and removed their folder.
+"""
 
 _MANY_EVENTS = 10_000
 
@@ -739,8 +744,8 @@ def settle(
     ======== ============ ==================== =======================================
     well     good         success
     any      failed       the report's failure
-    badly    good         the task's failure   the result is kept; success if it was preempted or
-                                               its host or job was lost after it had reported
+    badly    good         the task's failure   the result is kept; success if it was preempted, its
+                                               host or job was lost, or its exit status says nothing
     badly    none         the task's failure   or why we stopped it
     well     none         waits                ``upload`` when the grace time is over
     ======== ============ ==================== =======================================

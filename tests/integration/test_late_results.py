@@ -43,6 +43,17 @@ def test_a_host_that_is_lost_after_its_task_reported_costs_nothing(lab: Lab) -> 
     assert lab.attempts(benchmark_id)[0].failure is None
 
 
+def test_an_exit_status_that_says_nothing_does_not_undo_a_result(lab: Lab) -> None:
+    crashed = Failure(category=FailureCategory.UNKNOWN, sentence="the task ended with status 1")
+    benchmark_id = lab.submit(max_retries=0)
+    job_id = lab.running(benchmark_id)
+    lab.upload(job_id)
+    lab.cluster.end(job_id, crashed)
+    lab.reconciler.run()
+    assert lab.show(benchmark_id).status is Status.COMPLETED
+    assert lab.attempts(benchmark_id)[0].failure is None
+
+
 def test_a_late_result_completes_a_benchmark_that_waits_again(lab: Lab) -> None:
     benchmark_id, job_id = given_up(lab)
     ran_on = lab.attempts(benchmark_id)[0].target_uid
