@@ -46,6 +46,8 @@ from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
 
 router = Router(prefix="/api/benchmarks", tags=["platform"])
 
+NONE: dict[int | str, dict[str, Any]] = {204: {"description": "The benchmark has none."}}
+
 API_VERSION = "1.2"
 """Of the contract: the client takes what begins with ``1.``."""
 
@@ -391,7 +393,7 @@ def results(
 
 
 @router.get(
-    "/{benchmark_id}/user-log", responses=content(200, "text/plain", "What the task wrote.")
+    "/{benchmark_id}/user-log", responses=content(200, "text/plain", "What the task wrote.") | NONE
 )
 def user_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     """The task's log; 204 where there is none, 428 before the benchmark's end."""
@@ -404,7 +406,9 @@ def user_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     return PlainTextResponse(text) if text else Response(status_code=204)
 
 
-@router.get("/{benchmark_id}/error-log", responses=content(200, "text/plain", "Why it failed."))
+@router.get(
+    "/{benchmark_id}/error-log", responses=content(200, "text/plain", "Why it failed.") | NONE
+)
 def error_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
     """Why it failed; 204 where it did not, 428 before the benchmark's end."""
     with context.services.store.read() as uow:
@@ -423,7 +427,8 @@ def error_log(benchmark_id: str, caller: Submitter, context: Ctx) -> Response:
 
 @router.get(
     "/{benchmark_id}/binary",
-    responses=content(200, "application/octet-stream", "The model's raw outputs, row by row."),
+    responses=content(200, "application/octet-stream", "The model's raw outputs, row by row.")
+    | NONE,
 )
 def binary(benchmark_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
     """The model's outputs on the dataset; 204 where there are none, 428 before the end."""
@@ -432,7 +437,7 @@ def binary(benchmark_id: str, request: Request, caller: Submitter, context: Ctx)
 
 @router.get(
     "/{benchmark_id}/trained-model",
-    responses=content(200, "application/octet-stream", "The trained model."),
+    responses=content(200, "application/octet-stream", "The trained model.") | NONE,
 )
 def trained_model(benchmark_id: str, request: Request, caller: Submitter, context: Ctx) -> Response:
     """The trained model; 204 where there is none, 428 before the benchmark's end."""
