@@ -114,7 +114,7 @@ def test_credits_are_spent_by_real_board_seconds_and_run_out(server: Server) -> 
     assert [lab.server.wait(each)["status"] for each in two[:1]] == ["completed"]
     lab.cli("users", "credit", "ann", "none")
     assert lab.server.wait(two[1])["status"] == "completed"
-    assert "no bound, 0 reserved" in lab.cli("users", "account", "ann")
+    assert "no limit, 0 reserved" in lab.cli("users", "account", "ann")
     lab.cli("rates", "set", "emumid", "1")
 
 
