@@ -362,7 +362,11 @@ def test_what_goes_wrong_is_said_in_words_that_it_shows(
         results["early"] = [api.getBenchmarkReport(held), api.getInfoLog(held),
                             api.getErrorLog(held), api.getBinaryOutput(held),
                             api.getModelOutput(held)]
-        results["waiting"] = api.getBenchmarkStatus(held)
+        for _ in range(300):  # the reason is known after the next decision
+            results["waiting"] = api.getBenchmarkStatus(held)
+            if results["waiting"]["waiting_reason"]:
+                break
+            time.sleep(0.1)
         results["gone"] = api.deleteBenchmark(held)
         results["wrong password"] = api.login(password="wrong")
         api.refresh_token = "ey_somebody-elses-token"
