@@ -51,6 +51,9 @@ _NOT_STARTED = frozenset({Status.PENDING, Status.SCHEDULED})
 FETCH_PAUSES_S = (2.0, 10.0, 30.0)
 """Before each further try of a download that failed on the way."""
 
+UNAVAILABLE_PAUSE_S = 5.0
+"""After a download that the store or the disk could not take, before it begins again."""
+
 CANCEL_CHECK_S = 2.0
 """Between two checks whether a benchmark whose files are downloaded has ended."""
 
@@ -78,8 +81,36 @@ def fetch_files(
         discard: Removes content, by its hash, that was downloaded and got no name.
 
     Raises:
-        Unavailable: The store can't take it now; try again later.
+        Unavailable: The store or the disk can't take it now, after a pause; try again.
     """
+    try:
+        _fetch_missing(
+            store,
+            fetcher,
+            benchmark_id,
+            clock,
+            limits_bytes,
+            pause,
+            stopping,
+            quotas,
+            discard,
+        )
+    except Unavailable:  # tried again at once, a full disk would keep all threads and the log busy
+        pause(UNAVAILABLE_PAUSE_S)
+        raise
+
+
+def _fetch_missing(
+    store: Store,
+    fetcher: UrlFetcher,
+    benchmark_id: str,
+    clock: Clock,
+    limits_bytes: Mapping[FileRole, int],
+    pause: Callable[[float], object],
+    stopping: Callable[[], bool],
+    quotas: Quotas,
+    discard: Callable[[str], object],
+) -> None:
     with store.read() as uow:
         benchmark = uow.benchmarks.get(benchmark_id)
         allowed = of_account(uow, benchmark.user_id, quotas)

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from edgeyard.errors import Cancelled, InvalidInput, RunFailed, UrlRefused
+from edgeyard.errors import Cancelled, InvalidInput, OutOfSpace, RunFailed, UrlRefused
 from edgeyard.scheduler.clock import SharedClock, SteadyClock
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.downloads import Download, DownloadQueue
 from edgeyard.scheduler.engine.intake import (
     CANCEL_CHECK_S,
     FETCH_PAUSES_S,
+    UNAVAILABLE_PAUSE_S,
     add_schedule,
     fetch_files,
     fire_due,
@@ -119,6 +120,19 @@ def test_an_unforeseen_error_of_a_download_ends_the_benchmark(
     assert "of no known kind" not in benchmark.failure.sentence
     assert pauses == list(FETCH_PAUSES_S)
     assert "of no known kind" in caplog.text
+
+
+def test_a_download_that_the_disk_can_not_take_begins_again_after_a_pause(
+    store: SqlStore, clock: FixedClock
+) -> None:
+    with store.write() as uow:
+        made = lifecycle.submit(uow, DESCRIPTION, "ann", [FOREIGN], clock.now())
+    web, pauses = Web(OutOfSpace("the file can not be stored")), list[float]()
+    with pytest.raises(OutOfSpace):
+        fetch_files(store, web, made.benchmark_id, clock, LIMITS, pauses.append, lambda: False)
+    assert (web.asked, pauses) == (1, [UNAVAILABLE_PAUSE_S])
+    with store.read() as uow:
+        assert uow.benchmarks.get(made.benchmark_id).status is Status.PENDING
 
 
 def test_a_stopping_server_neither_waits_for_a_download_nor_fails_it(
