@@ -57,6 +57,11 @@ _WIDENS = (
     "it: use an operator's token that does not expire"
 )
 
+_REDIRECTS = (
+    "the token that you use expires, and the webhook that it sets would outlive it: use a token "
+    "that does not expire"
+)
+
 
 @router.get("/me")
 def me(caller: AnyCaller) -> Answer[shapes.Me]:
@@ -214,12 +219,17 @@ def webhook(user_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Webh
 def set_webhook(
     user_id: str, body: Body, caller: Submitter, context: Ctx
 ) -> Answer[shapes.Webhook]:
-    """Set or remove a user's webhook; a new secret is shown once, in this answer."""
+    """Set or remove a user's webhook; a new secret is shown once, in this answer.
+
+    A token that expires only removes it: a URL that it sets would go on getting the user's events.
+    """
     asked = parse(WebhookIn, body.tree())
     services = context.services
     if not caller.may_see(user_id):
         raise NotFound("user", user_id)
     if asked.url is not None:
+        if caller.expires_at is not None:
+            raise Forbidden(_REDIRECTS)
         services.webhook_rules.check(asked.url, "/url")
     now = services.clock.now()
 

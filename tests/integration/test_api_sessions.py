@@ -310,6 +310,19 @@ def test_a_token_that_expires_gives_no_account_rights_that_outlive_it(
     assert operator.patch(path, json=change).status_code == 200
 
 
+def test_a_token_that_expires_sets_no_webhook_that_outlives_it(api: Api, user: str) -> None:
+    path, url = f"/v1/users/{user}/webhook", {"url": "https://ci.example.org/edgeyard"}
+    soon = (api.clock.now() + timedelta(seconds=60)).isoformat()
+    for who, whose in (("alice", "/v1/users/alice/webhook"), ("operator", path)):
+        made = api.as_(who).post("/v1/tokens", json={"expires_at": soon})
+        short = {"Authorization": f"Bearer {made.json()['token']}"}
+        refused = api.as_(None).put(whose, json=url, headers=short)
+        assert refused.status_code == 403, refused.text
+        assert "does not expire" in refused.json()["detail"]
+        assert api.as_(None).put(whose, json={"url": None}, headers=short).status_code == 200
+    assert api.as_("operator").put(path, json=url).status_code == 200
+
+
 def test_strangers_can_not_lock_a_user_out_of_addresses_that_are_known(api: Api, user: str) -> None:
     email, limits = f"{user}@example.org", api.app.state.context.passwords.limits
     assert log_in(api, user).status_code == 200
