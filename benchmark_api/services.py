@@ -17,7 +17,7 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
-from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
 from edgeyard.scheduler.model.forecast import Coverage, Forecast
@@ -119,7 +119,7 @@ class EngineQueries(Protocol):
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
-    ) -> Sequence[tuple[int, Compared]]:
+    ) -> Sequence[tuple[int, CycleComparison]]:
         """What shadow policies decided beside recorded cycles, newest first; with their numbers."""
         ...
 

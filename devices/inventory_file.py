@@ -45,7 +45,7 @@ _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
-class _Matching:
+class _TextPattern:
     """Text that a whole pattern matches; refused with a message of its own."""
 
     pattern: str
@@ -94,21 +94,21 @@ _Size = Annotated[
     ),
 ]
 _Path = Annotated[
-    str, _Matching(f"({_PATH})?", "must be an absolute path without blanks, quotes, % or $")
+    str, _TextPattern(f"({_PATH})?", "must be an absolute path without blanks, quotes, % or $")
 ]
 _PathPattern = Annotated[
     str,
-    _Matching(
+    _TextPattern(
         r"(/(?!\.{1,2}(/|$))[^/\x00-\x1f\x7f]+)+", "must be an absolute path below the root folder"
     ),
 ]
-_BenchmarkType = Annotated[str, _Matching("TYPE[0-9]{1,2}", "must be a type such as TYPE1")]
+_BenchmarkType = Annotated[str, _TextPattern("TYPE[0-9]{1,2}", "must be a type such as TYPE1")]
 _EngineName = Annotated[
     str,
-    _Matching(ENGINE_PATTERN.pattern, "must be a lower-case letter, then letters, digits, '_'"),
+    _TextPattern(ENGINE_PATTERN.pattern, "must be a lower-case letter, then letters, digits, '_'"),
 ]
 _Skipped = Annotated[Any, Field(exclude=True)]
-_Word = Annotated[str, _Matching(r"[^\x00]*", "must not contain the character NUL")]
+_Word = Annotated[str, _TextPattern(r"[^\x00]*", "must not contain the character NUL")]
 
 
 class _Entry(BaseModel):
@@ -170,20 +170,20 @@ class SshEntry(_Entry):
 
     host: Annotated[
         str,
-        _Matching(
+        _TextPattern(
             r"[A-Za-z0-9_]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9_])?|::1|::",
             "must be a host's name or address",
         ),
     ]
     port: int = Field(default=22, ge=1, le=65535)
     user: Annotated[
-        str, _Matching("([A-Za-z0-9_][A-Za-z0-9._-]{0,31})?", "must be a user's name")
+        str, _TextPattern("([A-Za-z0-9_][A-Za-z0-9._-]{0,31})?", "must be a user's name")
     ] = ""
     identity_file: _Path = Field(default="", description="Private key, a file of the host.")
     known_hosts_file: _Path = Field(default="", description="Host keys that are trusted.")
     python: Annotated[
         str,
-        _Matching(
+        _TextPattern(
             f"[A-Za-z0-9_][A-Za-z0-9._-]{{0,63}}|{_PATH}",
             "must be a program's name or absolute path",
         ),
@@ -240,7 +240,7 @@ class BoardEntry(_Entry):
 
     target_uid: Annotated[
         str,
-        _Matching(TARGET_UID_PATTERN.pattern, "must be <family>-NNNN-NNNN"),
+        _TextPattern(TARGET_UID_PATTERN.pattern, "must be <family>-NNNN-NNNN"),
     ] = Field(description="Its identity; begins with its family and occurs once in the file.")
     memory: MemoryEntry
     engines: Dict[_EngineName, EngineEntry] = Field(

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from edgeyard.plugins.aggregators.hedge import Hedge
 from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
-from edgeyard.plugins.evaluators.answered import Answered
-from edgeyard.plugins.evaluators.compared import Compared
+from edgeyard.plugins.evaluators.answered import AnswerEvaluator
+from edgeyard.plugins.evaluators.compared import ComparisonEvaluator
 from edgeyard.plugins.filters import board_states, requirements
 from edgeyard.plugins.filters.budget import BudgetFilter
 from edgeyard.plugins.filters.constraints import ConstraintsFilter
@@ -84,7 +84,7 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "spread": Spread,
         "tetris": Tetris,
     },
-    Kind.EVALUATOR: {"answered": Answered, "compared": Compared},
+    Kind.EVALUATOR: {"answered": AnswerEvaluator, "compared": ComparisonEvaluator},
     Kind.AGGREGATOR: {"hedge": Hedge, "weighted_mean": WeightedMean},
 }
 

@@ -17,7 +17,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import PolicyIn, parse
 from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound
 from edgeyard.scheduler.engine.policies import NamedPolicy, Policies
-from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.framework.policy import Policy
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
@@ -76,7 +76,7 @@ def comparison(
     return Answer(shapes.Comparison(cycles=[_compared(seq, each) for seq, each in found]))
 
 
-def _compared(seq: int, cycle: Compared) -> shapes.ComparedCycle:
+def _compared(seq: int, cycle: CycleComparison) -> shapes.ComparedCycle:
     return shapes.ComparedCycle(
         seq=seq,
         decided_at=cycle.decided_at,

@@ -48,7 +48,7 @@ from edgeyard.scheduler.ports import FileStore, UnitOfWork
 
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])
 
-T = TypeVar("T", bound=shapes.Accepted | shapes.AcceptedCampaign)
+T = TypeVar("T", bound=shapes.SubmissionAnswer | shapes.AcceptedCampaign)
 
 IdempotencyKey = Annotated[str | None, Header(max_length=255, pattern=r"^[\x21-\x7e]+$")]
 
@@ -65,11 +65,11 @@ def submit(
     context: Ctx,
     dry_run: Flag = False,
     idempotency_key: IdempotencyKey = None,
-) -> Answer[shapes.Accepted] | Answer[shapes.DryRun]:
+) -> Answer[shapes.SubmissionAnswer] | Answer[shapes.DryRun]:
     """Submit a benchmark, or ask what would happen to it (``dry_run``)."""
     services = context.services
     idempotency = IdempotencyGuard(
-        shapes.Accepted, idempotency_key, caller.user_id, body, "/v1/benchmarks"
+        shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, "/v1/benchmarks"
     )
     if not dry_run and (earlier := idempotency.earlier(services)) is not None:
         return earlier
@@ -87,10 +87,10 @@ def retry(
     caller: Submitter,
     context: Ctx,
     idempotency_key: IdempotencyKey = None,
-) -> Answer[shapes.Accepted]:
+) -> Answer[shapes.SubmissionAnswer]:
     """Run a benchmark that is at its end once more, as a new one."""
     idempotency = IdempotencyGuard(
-        shapes.Accepted, idempotency_key, caller.user_id, body, f"retry/{benchmark_id}"
+        shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, f"retry/{benchmark_id}"
     )
     return _again(benchmark_id, {}, caller, context, idempotency, retry_of=benchmark_id)
 
@@ -106,10 +106,10 @@ def clone(
     caller: Submitter,
     context: Ctx,
     idempotency_key: IdempotencyKey = None,
-) -> Answer[shapes.Accepted]:
+) -> Answer[shapes.SubmissionAnswer]:
     """Submit a benchmark again with changes: the body holds the fields that differ."""
     idempotency = IdempotencyGuard(
-        shapes.Accepted, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
+        shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
     )
     return _again(benchmark_id, body.document(), caller, context, idempotency, retry_of=None)
 
@@ -162,9 +162,9 @@ def accepted(
     made: Benchmark,
     warnings: tuple[str, ...],
     forecast: shapes.Forecast | None,
-) -> shapes.Accepted:
+) -> shapes.SubmissionAnswer:
     """Return what a submission answers."""
-    return shapes.Accepted(
+    return shapes.SubmissionAnswer(
         benchmark_id=made.benchmark_id,
         status=made.status.value,
         forecast=forecast,
@@ -202,10 +202,10 @@ def _again(
     changes: Mapping[str, object],
     caller: Caller,
     context: Context,
-    idempotency: IdempotencyGuard[shapes.Accepted],
+    idempotency: IdempotencyGuard[shapes.SubmissionAnswer],
     *,
     retry_of: str | None,
-) -> Answer[shapes.Accepted]:
+) -> Answer[shapes.SubmissionAnswer]:
     services = context.services
     if (earlier := idempotency.earlier(services)) is not None:
         return earlier
@@ -248,12 +248,12 @@ def _stored(
     asked: CheckedRequest,
     caller: Caller,
     context: Context,
-    idempotency: IdempotencyGuard[shapes.Accepted],
+    idempotency: IdempotencyGuard[shapes.SubmissionAnswer],
     now: datetime,
     *,
     kept: Sequence[BenchmarkFile] = (),
     retry_of: str | None = None,
-) -> Answer[shapes.Accepted]:
+) -> Answer[shapes.SubmissionAnswer]:
     done = enqueue(
         asked, caller, context, now, idempotency=idempotency, kept=kept, retry_of=retry_of
     )
@@ -266,11 +266,11 @@ def enqueue(
     context: Context,
     now: datetime,
     *,
-    idempotency: IdempotencyGuard[shapes.Accepted],
+    idempotency: IdempotencyGuard[shapes.SubmissionAnswer],
     kept: Sequence[BenchmarkFile] = (),
     received: Sequence[ReceivedFile] = (),
     retry_of: str | None = None,
-) -> Answer[shapes.Accepted] | shapes.Accepted:
+) -> Answer[shapes.SubmissionAnswer] | shapes.SubmissionAnswer:
     """Put it into the queue, or its cron among the schedules.
 
     Args:
@@ -290,7 +290,7 @@ def enqueue(
 
     def find(
         checks: StoreChecks,
-    ) -> Answer[shapes.Accepted] | tuple[JobDescription, Sequence[BenchmarkFile]]:
+    ) -> Answer[shapes.SubmissionAnswer] | tuple[JobDescription, Sequence[BenchmarkFile]]:
         earlier = idempotency.earlier_in(checks.uow)
         return checks.files_of(asked, caller, kept) if earlier is None else earlier
 
@@ -300,8 +300,8 @@ def enqueue(
 
     def change(
         uow: UnitOfWork,
-        found: Answer[shapes.Accepted] | tuple[JobDescription, Sequence[BenchmarkFile]],
-    ) -> Answer[shapes.Accepted] | shapes.Accepted:
+        found: Answer[shapes.SubmissionAnswer] | tuple[JobDescription, Sequence[BenchmarkFile]],
+    ) -> Answer[shapes.SubmissionAnswer] | shapes.SubmissionAnswer:
         if isinstance(found, Answer):
             return found
         description, files = found
@@ -310,7 +310,7 @@ def enqueue(
             schedule = add_schedule(uow, description, caller.user_id, files, now)
             quotas.check_schedules(uow, caller.user_id, allowed)
             quotas.check_stored(uow, caller.user_id, allowed)
-            answer = shapes.Accepted(
+            answer = shapes.SubmissionAnswer(
                 benchmark_id=None,
                 schedule_id=schedule.schedule_id,
                 status="scheduled",

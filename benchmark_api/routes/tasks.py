@@ -97,12 +97,12 @@ async def progress(job: str, request: Request, context: Ctx) -> Response:
 )
 async def upload(
     job: str, filename: str, request: Request, context: Ctx
-) -> Answer[shapes.Uploaded]:
+) -> Answer[shapes.UploadAnswer]:
     """Upload one result file; 200 when the same content was there already."""
     token = bearer_token(request)
     attempt = await run_in_threadpool(_admitted, context, job, token, request, filename)
     if attempt is None:
-        return Answer(shapes.Uploaded(files=[filename]))
+        return Answer(shapes.UploadAnswer(files=[filename]))
     if problem := file_name_problem(filename):
         raise InvalidInput.at("/filename", f"the file's name {problem}", "a plain file name")
     budget = await run_in_threadpool(_budget, context, attempt)
@@ -123,7 +123,7 @@ async def upload(
     status_code=201,
     openapi_extra=accepts_files("file"),
 )
-async def upload_form(job: str, request: Request, context: Ctx) -> Answer[shapes.Uploaded]:
+async def upload_form(job: str, request: Request, context: Ctx) -> Answer[shapes.UploadAnswer]:
     """Upload any number of result files as a form (field ``file``)."""
     token = bearer_token(request)
     attempt = await run_in_threadpool(_admitted, context, job, token, request, None)
@@ -302,7 +302,7 @@ def _note_progress(context: Context, door: UploadAuthorizer, job_id: str, body: 
 
 def _record(
     context: Context, job: str, token: str | None, received: Sequence[ReceivedFile]
-) -> Answer[shapes.Uploaded]:
+) -> Answer[shapes.UploadAnswer]:
     """Make received files results of the attempt: all of them or none; the report comes last."""
     services = context.services
     now = services.clock.now()
@@ -353,7 +353,7 @@ def _record(
             },
         )
         services.engine.wake()
-    return Answer(shapes.Uploaded(files=[each.name for each in received]), 201 if new else 200)
+    return Answer(shapes.UploadAnswer(files=[each.name for each in received]), 201 if new else 200)
 
 
 def _quotas(uow: UnitOfWork, attempt: Attempt, defaults: Quotas) -> tuple[str, Quotas]:

@@ -174,7 +174,7 @@ def explanation(services: Services, found: Explanation, ran_on: str | None) -> s
         waiting=(
             None
             if waiting is None
-            else shapes.WhyWaiting(reason=waiting.reason.value, sentence=waiting.sentence)
+            else shapes.WaitingExplanation(reason=waiting.reason.value, sentence=waiting.sentence)
         ),
         never=found.never,
         scorers=[

@@ -134,7 +134,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     coverage: ForecastCoverage
 
 
-class WhyWaiting(Struct, frozen=True, kw_only=True):
+class WaitingExplanation(Struct, frozen=True, kw_only=True):
     """Why a benchmark waits: a stable code and a sentence."""
 
     reason: str
@@ -245,7 +245,7 @@ class Explanation(Struct, frozen=True, kw_only=True):
     priority_parts: dict[str, float]
     verdicts: list[Verdict]
     placement: Placement | None
-    waiting: WhyWaiting | None
+    waiting: WaitingExplanation | None
     never: bool
     scorers: list[ScorerPart]
     ran_on: str | None
@@ -280,7 +280,7 @@ class BenchmarkPage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int | None = None
 
 
-class Accepted(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SubmissionAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An accepted submission: a benchmark or, with a cron, a schedule.
 
     ``forecast`` is that of the time of the submission. It is null if none can be made at once:
@@ -975,7 +975,7 @@ class Version(Struct, frozen=True, kw_only=True):
     public_url: str
 
 
-class Uploaded(Struct, frozen=True, kw_only=True):
+class UploadAnswer(Struct, frozen=True, kw_only=True):
     """What was taken of an upload."""
 
     files: list[str]

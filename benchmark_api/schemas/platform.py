@@ -37,7 +37,7 @@ class Session(Struct, frozen=True, kw_only=True):
     refresh_token: str
 
 
-class Refreshed(Struct, frozen=True, kw_only=True):
+class RefreshAnswer(Struct, frozen=True, kw_only=True):
     """Another access token of a session."""
 
     access: str
@@ -50,7 +50,7 @@ class ApiStatus(Struct, frozen=True, kw_only=True):
     status: str
 
 
-class Started(Struct, frozen=True, kw_only=True):
+class StartAnswer(Struct, frozen=True, kw_only=True):
     """A benchmark that waits for a board."""
 
     id: str
@@ -79,7 +79,7 @@ class State(Struct, frozen=True, kw_only=True):
     failure: Failure | None
 
 
-class Deleted(Struct, frozen=True, kw_only=True):
+class DeletionAnswer(Struct, frozen=True, kw_only=True):
     """What is gone."""
 
     id: str

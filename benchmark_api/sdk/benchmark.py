@@ -12,7 +12,7 @@ from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.results import Results
 from edgeyard.scheduler.model.benchmark import TERMINAL
 
-BenchmarkAnswer = shapes.ListedBenchmark | shapes.Accepted | shapes.CampaignMember
+BenchmarkAnswer = shapes.ListedBenchmark | shapes.SubmissionAnswer | shapes.CampaignMember
 """What the server answers about a benchmark: all of it, or the short answers to a submission."""
 
 
@@ -165,7 +165,7 @@ def benchmark_of(
             answer=answer,
             client=client,
         )
-    accepted = answer if isinstance(answer, shapes.Accepted) else None
+    accepted = answer if isinstance(answer, shapes.SubmissionAnswer) else None
     return Benchmark(
         benchmark_id=answer.benchmark_id or "",
         status=answer.status,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Self, Unpack, overload
 import httpx
 
 from edgeyard.benchmark_api.schemas.answers import (
-    Accepted,
     AcceptedCampaign,
     BenchmarkPage,
     Board,
@@ -30,6 +29,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     ResultFile,
     ResultRow,
     ResultRows,
+    SubmissionAnswer,
     UserFile,
     as_json,
 )
@@ -252,7 +252,7 @@ class Client:
         key = uuid.uuid4().hex
         if not is_matrix(ready):
             answer = self.api.post("/v1/benchmarks", ready, key=key)
-            return [benchmark_of(read_answer(answer, Accepted), self)]
+            return [benchmark_of(read_answer(answer, SubmissionAnswer), self)]
         matrix, common = split_matrix(ready)
         body: dict[str, object] = {"matrix": matrix, "description": common}
         campaign = read_answer(self.api.post("/v1/campaigns", body, key=key), AcceptedCampaign)
@@ -306,7 +306,7 @@ class Client:
 
     def retry(self, benchmark: Named) -> Benchmark:
         """Submit the same once more; only where it has ended."""
-        return self._act(benchmark, "retry", shape=Accepted)
+        return self._act(benchmark, "retry", shape=SubmissionAnswer)
 
     def clone(self, benchmark: Named, **changes: Unpack[JobChanges]) -> Benchmark:
         """Submit a benchmark again with changes; local files in them are uploaded.
@@ -320,7 +320,7 @@ class Client:
     def clone_with(self, benchmark: Named, changes: Mapping[str, object]) -> Benchmark:
         """Submit a benchmark again with the changes of a mapping, as `clone` does."""
         body = with_uploads(changes, Path.cwd(), self.upload)
-        return self._act(benchmark, "clone", body, shape=Accepted)
+        return self._act(benchmark, "clone", body, shape=SubmissionAnswer)
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -538,7 +538,7 @@ class Client:
         benchmark: Named,
         action: str,
         body: Mapping[str, object] | None = None,
-        shape: type[BenchmarkAnswer | Accepted] = BenchmarkAnswer,
+        shape: type[BenchmarkAnswer | SubmissionAnswer] = BenchmarkAnswer,
     ) -> Benchmark:
         key = uuid.uuid4().hex  # cancelling twice does no harm; the others use the key
         answer = self.api.post(f"{_path(benchmark)}/{action}", body, key=key)

@@ -47,7 +47,7 @@ from edgeyard.devices.runner.spec import (
     task_dir_of,
 )
 from edgeyard.devices.runner.task import out_of_memory
-from edgeyard.devices.runner.transports.local import Ending, Message, orphaned
+from edgeyard.devices.runner.transports.local import ChildExit, Message, orphaned
 from edgeyard.errors import RunFailed
 
 logger = logging.getLogger("edgeyard.runner")
@@ -181,7 +181,7 @@ class _Run:
     def _on_board(self, address: SshAddress) -> Report:
         """Have the board's own runner do it; its report is ours."""
         # what only such boards need costs the others' start nothing
-        from edgeyard.devices.runner.transports.session import Orphaned
+        from edgeyard.devices.runner.transports.session import ParentGone
         from edgeyard.devices.runner.transports.ssh import run_on_board
 
         spec = self._spec
@@ -194,7 +194,7 @@ class _Run:
                 self._log.write,
                 parent_pid=self._parent_pid,
             )
-        except Orphaned:
+        except ParentGone:
             logger.warning("Our parent is gone; so are we.")
             raise SystemExit(EXIT_STOPPED) from None
         report = read_report(spec.results_dir, spec)
@@ -235,7 +235,7 @@ class _Run:
         """The report of a run that could not begin."""
         return self._report(failure, None)
 
-    def _report(self, failure: Optional[RunFailed], ending: Optional[Ending]) -> Report:
+    def _report(self, failure: Optional[RunFailed], ending: Optional[ChildExit]) -> Report:
         if failure is not None:
             self._measured = {}
             logger.error(
@@ -333,7 +333,7 @@ def _checked(spec: RunSpec) -> RunSpec:
     return replace(spec, model=checked[0], datasets=tuple(checked[1:]))
 
 
-def _why(ending: Ending, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFailed:
+def _why(ending: ChildExit, spec: RunSpec, board: BoardFacts, tail: bytes) -> RunFailed:
     """What an end without a word of the child means."""
     if ending.stopped_for == "wall":
         return RunFailed(

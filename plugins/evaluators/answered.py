@@ -9,7 +9,7 @@ from edgeyard.scheduler.framework.batch import Batch, Pairs
 from edgeyard.scheduler.framework.protocols import Proposal
 
 
-class Answered:
+class AnswerEvaluator:
     """Reward 1 for each scorer that answered."""
 
     name = "answered"
@@ -24,4 +24,4 @@ class Answered:
 if TYPE_CHECKING:
     from edgeyard.scheduler.framework.protocols import Evaluator
 
-    _: Evaluator = Answered()
+    _: Evaluator = AnswerEvaluator()

@@ -32,7 +32,7 @@ _ALIKE = 0.5
 """Normalized score of every board of a class whose boards a scorer finds all alike."""
 
 
-class Compared:
+class ComparisonEvaluator:
     """See the module."""
 
     name = "compared"
@@ -111,4 +111,4 @@ def _ratio(total: NDArray[np.float64], count: NDArray[np.float64]) -> NDArray[np
 if TYPE_CHECKING:
     from edgeyard.scheduler.framework.protocols import Evaluator
 
-    _: Evaluator = Compared()
+    _: Evaluator = ComparisonEvaluator()

@@ -25,7 +25,7 @@ class QuotaFilter(UserFilter):
     def admit(self, batch: Batch) -> NDArray[np.uint8]:
         return np.zeros((1, batch.shape[1]), dtype=np.uint8)
 
-    def ledger(self, batch: Batch) -> _Running | None:
+    def ledger(self, batch: Batch) -> _RunningLedger | None:
         known = batch.knowledge.entitlements
         if not known:
             return None
@@ -34,13 +34,13 @@ class QuotaFilter(UserFilter):
             for user in sorted(set(batch.job_users) & known.keys())
             if known[user].max_running is not None
         }
-        return _Running(batch, max_running) if max_running else None
+        return _RunningLedger(batch, max_running) if max_running else None
 
     def phrase(self, batch: Batch, row: int, board: int, code: int) -> str:
         return "is not for users who have as many benchmarks on boards as they may"
 
 
-class _Running(Ledger):
+class _RunningLedger(Ledger):
     """Counts each user's benchmarks on boards."""
 
     def __init__(self, batch: Batch, max_running: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ from edgeyard.scheduler.learning.manifest import Output
 from edgeyard.scheduler.learning.model import Model, load_model, manifests
 
 
-class Learned:
+class LearnedScorer:
     """What a model says of each pair, as a score.
 
     * ``log_seconds``: with t the run time at the manifest's quantile, ``t_best / t``: 1 for the
@@ -53,7 +53,7 @@ class Learned:
         return 1.0 - value if manifest.output is Output.FAILURE else value
 
 
-def learned(folder: Path | None = None) -> Mapping[str, Callable[[], Learned]]:
+def learned(folder: Path | None = None) -> Mapping[str, Callable[[], LearnedScorer]]:
     """Factories by name, for the manifests of a folder, else for those that Edgeyard brings.
 
     A factory reads, checks and loads its model when it is called.
@@ -64,7 +64,7 @@ def learned(folder: Path | None = None) -> Mapping[str, Callable[[], Learned]]:
     return {name: partial(load_learned, path) for name, path in manifests(folder).items()}
 
 
-def shipped(name: str) -> Learned:
+def shipped(name: str) -> LearnedScorer:
     """One of the scorers that Edgeyard brings.
 
     Raises:
@@ -73,13 +73,13 @@ def shipped(name: str) -> Learned:
     return load_learned(manifests()[name])
 
 
-def load_learned(manifest: Path) -> Learned:
+def load_learned(manifest: Path) -> LearnedScorer:
     """The scorer of one manifest.
 
     Raises:
         ConfigError: It can't be used, and why.
     """
-    return Learned(load_model(manifest))
+    return LearnedScorer(load_model(manifest))
 
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class _Failing:
+class _RepeatedFailure:
     """Something that failed.
 
     Attributes:
@@ -32,14 +32,14 @@ class Backoff:
         """
         self._first_s = first_s
         self._max_s = max_s
-        self._failing: dict[str, _Failing] = {}
+        self._failing: dict[str, _RepeatedFailure] = {}
 
     def failed(self, key: str, reason: str, now_s: float) -> tuple[int, float]:
         """Note a failure; returns how many there were in a row, and the wait until the next try."""
         before = self._failing.get(key)
         count = 1 if before is None else before.count + 1
         wait_s = min(self._max_s, self._first_s * 2.0 ** min(count - 1, 32))
-        self._failing = self._failing | {key: _Failing(count, now_s + wait_s, reason)}
+        self._failing = self._failing | {key: _RepeatedFailure(count, now_s + wait_s, reason)}
         return count, wait_s
 
     def succeeded(self, key: str) -> None:

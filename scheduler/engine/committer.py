@@ -13,8 +13,8 @@ from edgeyard.errors import ConcurrentUpdate, Conflict
 from edgeyard.scheduler.decide.pins import PinnedBoard, PinVerdict
 from edgeyard.scheduler.decide.record import Recorder
 from edgeyard.scheduler.engine import lifecycle
-from edgeyard.scheduler.engine.cycle_outcome import PolicyTurn
-from edgeyard.scheduler.engine.decider import Decision, PolicySeats
+from edgeyard.scheduler.engine.cycle_outcome import PolicyCommit
+from edgeyard.scheduler.engine.decider import CyclePolicies, Decision
 from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.queue_cache import QueueCache
 from edgeyard.scheduler.engine.rewards import Scorekeeper, policy_key
@@ -36,7 +36,7 @@ MAX_REASONS_PER_COMMIT = 250
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stored:
+class _CommittedPlacements:
     """What the last transaction of a policy's placements did."""
 
     seq: int
@@ -73,35 +73,35 @@ class Committer:
         self._recorded: dict[str, tuple[object, ...]] = {}
         self._explained: dict[str, tuple[WaitReason, int]] = {}
 
-    def place(self, decision: Decision, seats: PolicySeats) -> PolicyTurn:
+    def place(self, decision: Decision, policies: CyclePolicies) -> PolicyCommit:
         """Commit placements, preemptions and expiries, and the record of the cycle.
 
         Why the others wait is stored here where nothing was placed, and by `explain` otherwise, so
         that what was placed can be dispatched first.
         """
-        turn = self._judged(decision, seats)
+        commit = self._judged(decision, policies)
         key, shape = policy_key(decision.policy.policy), _shape(decision.given)
-        if not self._has_news(turn, decision) and shape == self._recorded.get(key):
-            return turn
+        if not self._has_news(commit, decision) and shape == self._recorded.get(key):
+            return commit
         record = self._recorder.record(decision.given, decision.result)
-        turn, waiting_now = self._stored(turn, decision, record)
+        commit, waiting_now = self._stored(commit, decision, record)
         self._recorded[key] = shape
-        for attempt in turn.placed:  # one that comes back to the queue is explained anew
+        for attempt in commit.placed:  # one that comes back to the queue is explained anew
             self._explained.pop(attempt.benchmark_id, None)
         self._cache.update(waiting_now or ())
-        return replace(turn, explained_parts=0 if waiting_now is None else 1)
+        return replace(commit, explained_parts=0 if waiting_now is None else 1)
 
-    def explain(self, turns: Sequence[PolicyTurn]) -> None:
+    def explain(self, commits: Sequence[PolicyCommit]) -> None:
         """Store what `place` left: why benchmarks wait, and what was learned of scorers."""
-        for turn in turns:
-            if turn.seq is None:
+        for commit in commits:
+            if commit.seq is None:
                 continue
-            parts = _parts(turn.new_reasons, MAX_REASONS_PER_COMMIT)
-            for number in range(turn.explained_parts, len(parts)):
-                work = partial(self._explain, turn=turn, part=parts[number], first=number == 0)
+            parts = _parts(commit.new_reasons, MAX_REASONS_PER_COMMIT)
+            for number in range(commit.explained_parts, len(parts)):
+                work = partial(self._explain, commit=commit, part=parts[number], first=number == 0)
                 self._cache.update(self._store.transact(work))
-            self._explained |= turn.new_reasons
-            self._pins.acted_on(turn.pin_timeouts)
+            self._explained |= commit.new_reasons
+            self._pins.acted_on(commit.pin_timeouts)
 
     def add_shadow(self, decision: Decision, shadow_of: int, *, learn: bool) -> None:
         """Record what a shadow policy decided.
@@ -121,7 +121,7 @@ class Committer:
 
         self._store.transact(store)
 
-    def _judged(self, decision: Decision, seats: PolicySeats) -> PolicyTurn:
+    def _judged(self, decision: Decision, policies: CyclePolicies) -> PolicyCommit:
         """Find out what is new of those that wait."""
         result = decision.result
         waiting: dict[str, WaitReason] = {}
@@ -131,7 +131,7 @@ class Committer:
         live = self._cache.live
         self._explained = {key: each for key, each in self._explained.items() if key in live}
         for benchmark_id, found in result.waiting.items():
-            if seats.own and not seats.decides(decision.policy, benchmark_id):
+            if policies.own and not policies.decides(decision.policy, benchmark_id):
                 continue
             benchmark = live[benchmark_id].benchmark
             verdict = result.pin_verdict(benchmark_id)
@@ -144,7 +144,7 @@ class Committer:
             reason = (found, result.priority(benchmark_id))
             if self._explained.get(benchmark_id) != reason or benchmark_id in since:
                 new_reasons[benchmark_id] = reason
-        return PolicyTurn(
+        return PolicyCommit(
             policy=decision.policy,
             given=decision.given,
             result=result,
@@ -167,21 +167,21 @@ class Committer:
             return benchmark.unavailable_since
         return benchmark.unavailable_since or self._clock.now()
 
-    def _has_news(self, turn: PolicyTurn, decision: Decision) -> bool:
+    def _has_news(self, commit: PolicyCommit, decision: Decision) -> bool:
         result = decision.result
         return (
             bool(result.placements or result.preemptions or decision.expired)
-            or bool(turn.new_reasons or turn.pin_timeouts)
+            or bool(commit.new_reasons or commit.pin_timeouts)
             or self._scorekeeper.has_news(result)
         )
 
     def _stored(
-        self, turn: PolicyTurn, decision: Decision, record: CycleRecord
-    ) -> tuple[PolicyTurn, Sequence[Benchmark] | None]:
+        self, commit: PolicyCommit, decision: Decision, record: CycleRecord
+    ) -> tuple[PolicyCommit, Sequence[Benchmark] | None]:
         """Commit all but reasons, unless nothing was placed.
 
         Returns:
-            The turn with what was committed, and the benchmarks whose reasons were stored as they
+            The commit with what was committed, and the benchmarks whose reasons were stored as they
             are now; None where `explain` has still to store the first part of them.
         """
         placements = decision.result.placements
@@ -194,7 +194,7 @@ class Committer:
             recorded = uow.cycles.add(record) if seq is None else seq
             return recorded, self._prepare(uow, some, recorded)
 
-        def finish(uow: UnitOfWork) -> _Stored:
+        def finish(uow: UnitOfWork) -> _CommittedPlacements:
             """Commit the last placements, and what happens to those that are not placed."""
             rest, preemptions = placements[last:], decision.result.preemptions
             uow.benchmarks.lock(  # balances are locked after benchmarks, by all
@@ -210,10 +210,10 @@ class Committer:
             stopped = [_unless_changed(partial(self._preempt, uow, each)) for each in preemptions]
             waiting_now = None
             if not prepared and not more:
-                part = _parts(turn.new_reasons, MAX_REASONS_PER_COMMIT)[0]
-                current = replace(turn, seq=recorded)
-                waiting_now = self._explain(uow, turn=current, part=part, first=True)
-            return _Stored(
+                part = _parts(commit.new_reasons, MAX_REASONS_PER_COMMIT)[0]
+                current = replace(commit, seq=recorded)
+                waiting_now = self._explain(uow, commit=current, part=part, first=True)
+            return _CommittedPlacements(
                 seq=recorded,
                 prepared=more,
                 preempted=[job_id for job_id in stopped if job_id is not None],
@@ -231,8 +231,8 @@ class Committer:
         prepared += done.prepared
         self._cache.update([benchmark for benchmark, _ in prepared])
         placed = {attempt.benchmark_id for _, attempt in prepared}
-        turn = replace(
-            turn,
+        commit = replace(
+            commit,
             seq=done.seq,
             placed=tuple(attempt for _, attempt in prepared),
             refused=tuple(
@@ -241,12 +241,12 @@ class Committer:
             preempted=tuple(done.preempted),
             expired=tuple(done.expired),
         )
-        return turn, done.waiting_now
+        return commit, done.waiting_now
 
     def _explain(
         self,
         uow: UnitOfWork,
-        turn: PolicyTurn,
+        commit: PolicyCommit,
         part: Mapping[str, tuple[WaitReason, int]],
         first: bool,
     ) -> Sequence[Benchmark]:
@@ -255,13 +255,13 @@ class Committer:
         Returns:
             The benchmarks as they are now.
         """
-        assert turn.seq is not None
+        assert commit.seq is not None
         now = self._clock.now()
         if first:
-            policy = turn.policy
-            placed = {attempt.benchmark_id: attempt.number for attempt in turn.placed}
+            policy = commit.policy
+            placed = {attempt.benchmark_id: attempt.number for attempt in commit.placed}
             self._scorekeeper.keep(
-                uow, policy.policy, policy.plugins, turn.result, placed, turn.given.now
+                uow, policy.policy, policy.plugins, commit.result, placed, commit.given.now
             )
         waits = []
         live = self._cache.live
@@ -269,12 +269,12 @@ class Committer:
             if benchmark_id not in live:  # it ended while another policy decided
                 continue
             known = live[benchmark_id].benchmark
-            since = turn.unavailable_since.get(benchmark_id, known.unavailable_since)
+            since = commit.unavailable_since.get(benchmark_id, known.unavailable_since)
             waits.append((replace(known, unavailable_since=since), waiting, priority))
         waiting_now = lifecycle.wait(uow, waits, now)
         for benchmark in waiting_now:
-            uow.cycles.explain(benchmark.benchmark_id, turn.seq)
-        for benchmark_id, waiting in turn.pin_timeouts.items() if first else ():
+            uow.cycles.explain(benchmark.benchmark_id, commit.seq)
+        for benchmark_id, waiting in commit.pin_timeouts.items() if first else ():
             current = uow.benchmarks.get(benchmark_id)
             if current.status is Status.PENDING and not current.unpinned:
                 lifecycle.unavailable(uow, current, waiting, now)

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from edgeyard.scheduler.decide.cycle import CycleResult
 from edgeyard.scheduler.engine.committer import Committer
-from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyTurn, QueueView
-from edgeyard.scheduler.engine.decider import Decider, PolicySeats
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyCommit, QueueView
+from edgeyard.scheduler.engine.decider import CyclePolicies, Decider
 from edgeyard.scheduler.engine.pins import PinTimers
 from edgeyard.scheduler.engine.plugin_lock import with_lock
 from edgeyard.scheduler.engine.policies import LoadedPolicy, Policies
@@ -64,7 +64,9 @@ class Cycle:
         self._refresher = refresher
         self._clock = clock
         self._policies = policies
-        self._seats = PolicySeats(active=LoadedPolicy(policy=policy, plugins=with_lock(plugins)))
+        self._cycle_policies = CyclePolicies(
+            active=LoadedPolicy(policy=policy, plugins=with_lock(plugins))
+        )
         self._scorekeeper = Scorekeeper()
         pins = PinTimers(pin_grace_s, clock)
         self._cache = QueueCache(clock, pins, start_lead_s)
@@ -91,10 +93,13 @@ class Cycle:
         Why the others wait is left to `explain`, so that what was placed can be dispatched first.
         """
         began_s = self._clock.monotonic_s()
-        now, seats = self._clock.now(), self._current_seats()
-        turns = [self._turn(policy, seats, now) for policy in dict.fromkeys(seats.own.values())]
-        turns.append(self._turn(seats.active, seats, now))
-        return self._outcome(now, turns, self._clock.monotonic_s() - began_s)
+        now, policies = self._clock.now(), self._current_policies()
+        commits = [
+            self._commit_of(policy, policies, now)
+            for policy in dict.fromkeys(policies.own.values())
+        ]
+        commits.append(self._commit_of(policies.active, policies, now))
+        return self._outcome(now, commits, self._clock.monotonic_s() - began_s)
 
     def explain(self, outcome: CycleOutcome) -> CycleOutcome:
         """Commit the rest of a cycle: why benchmarks wait, and what is learned of scorers.
@@ -106,7 +111,7 @@ class Cycle:
             The same with the whole time that the cycle took.
         """
         began_s = self._clock.monotonic_s()
-        self._committer.explain(outcome.turns)
+        self._committer.explain(outcome.commits)
         self._settle(outcome.at)
         took_s = self._clock.monotonic_s() - began_s
         self.latest = replace(outcome, seconds=outcome.seconds + took_s)
@@ -116,18 +121,18 @@ class Cycle:
         """Decide as the leader's next cycle would, to answer questions; write nothing."""
         began_s = self._clock.monotonic_s()
         self._refresher.refresh()
-        now, seats = self._clock.now(), self._current_seats()
-        decision = self._decider.decide(seats.active, seats, now)
-        turn = PolicyTurn(
-            policy=seats.active,
+        now, policies = self._clock.now(), self._current_policies()
+        decision = self._decider.decide(policies.active, policies, now)
+        commit = PolicyCommit(
+            policy=policies.active,
             given=decision.given,
             result=decision.result,
             waiting=decision.result.waiting,
         )
-        self.latest = self._outcome(now, [turn], self._clock.monotonic_s() - began_s)
+        self.latest = self._outcome(now, [commit], self._clock.monotonic_s() - began_s)
         return self.latest
 
-    def decide_shadow(self, outcome: CycleOutcome) -> PolicyTurn | None:
+    def decide_shadow(self, outcome: CycleOutcome) -> PolicyCommit | None:
         """Record what the shadow policy would have decided; it has no effect.
 
         Apart from `run`, so that a slow shadow delays no attempt of that cycle. It has its own
@@ -137,7 +142,7 @@ class Cycle:
             outcome: The cycle to decide again.
 
         Returns:
-            The shadow's turn; None where there is no shadow, or the cycle had no news.
+            The shadow's commit; None where there is no shadow, or the cycle had no news.
         """
         shadow, seq = outcome.shadow, outcome.active.seq
         if shadow is None or seq is None:
@@ -147,7 +152,7 @@ class Cycle:
         learn = policy_key(shadow.policy) != policy_key(outcome.active.policy.policy)
         self._committer.add_shadow(decision, seq, learn=learn)
         _log_faults(decision.result)
-        return PolicyTurn(policy=shadow, given=decision.given, result=decision.result)
+        return PolicyCommit(policy=shadow, given=decision.given, result=decision.result)
 
     def preview(
         self, candidate: PendingBenchmark, max_wait_s: float = MAX_PREVIEW_WAIT_S
@@ -161,47 +166,51 @@ class Cycle:
         Raises:
             Unavailable: A plugin was in use for longer.
         """
-        return self._decider.preview(candidate, self._seats, max_wait_s)
+        return self._decider.preview(candidate, self._cycle_policies, max_wait_s)
 
     def load_past(self) -> None:
         """Read the past, which may take a moment; no decision waits for it. Any thread."""
         self._decider.load_past()
 
-    def _turn(self, policy: LoadedPolicy, seats: PolicySeats, now: datetime) -> PolicyTurn:
-        decision = self._decider.decide(policy, seats, now)
-        turn = self._committer.place(decision, seats)
+    def _commit_of(
+        self, policy: LoadedPolicy, policies: CyclePolicies, now: datetime
+    ) -> PolicyCommit:
+        decision = self._decider.decide(policy, policies, now)
+        commit = self._committer.place(decision, policies)
         placements = decision.result.placements
         self._refresher.twin.note_held({each.target_uid: now for each in placements})
         _log_faults(decision.result)
-        return turn
+        return commit
 
-    def _outcome(self, now: datetime, turns: list[PolicyTurn], took_s: float) -> CycleOutcome:
-        active = turns[-1]
+    def _outcome(self, now: datetime, commits: list[PolicyCommit], took_s: float) -> CycleOutcome:
+        active = commits[-1]
         name = active.policy.policy.name
         return CycleOutcome(
             at=now,
-            turns=tuple(turns),
-            shadow=self._seats.shadow,
+            commits=tuple(commits),
+            shadow=self._cycle_policies.shadow,
             queue=QueueView(now.isoformat(), name, active.result.order, active.result.never),
             downloads=self._cache.downloads(),
             live=len(self._cache.live),
             seconds=took_s,
         )
 
-    def _current_seats(self) -> PolicySeats:
+    def _current_policies(self) -> CyclePolicies:
         """Take up the policies that operators activated."""
         if self._policies is None:
-            return self._seats
+            return self._cycle_policies
         with self._store.read() as uow:
             active, shadow = self._policies.current(uow)
             own = self._policies.own(uow)
-        if active.policy is not self._seats.active.policy:
+        if active.policy is not self._cycle_policies.active.policy:
             logger.info(
                 "policy in use",
                 extra={"event": "policy.active", "policy": active.policy.name},
             )
-        self._seats = PolicySeats(active=active, shadow=shadow, own=own)  # previews read it
-        return self._seats
+        self._cycle_policies = CyclePolicies(
+            active=active, shadow=shadow, own=own
+        )  # previews read it
+        return self._cycle_policies
 
     def _settle(self, now: datetime) -> None:
         """Compare what scorers said of placements with how their runs ended, now and then."""
@@ -213,7 +222,7 @@ class Cycle:
             return
 
         def settle(uow: UnitOfWork) -> None:
-            active = self._seats.active
+            active = self._cycle_policies.active
             self._scorekeeper.settle(uow, active.policy, active.plugins, now)
 
         self._store.transact(settle)

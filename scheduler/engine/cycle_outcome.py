@@ -30,7 +30,7 @@ class QueueView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyTurn:
+class PolicyCommit:
     """What one policy decided in a cycle, and what of it was committed.
 
     Attributes:
@@ -71,7 +71,7 @@ class CycleOutcome:
 
     Attributes:
         at: Time that it decided at.
-        turns: One a policy: those of single benchmarks first, the active one last.
+        commits: One a policy: those of single benchmarks first, the active one last.
         shadow: The policy that is to decide the same without effect; None: there is none.
         queue: The order of the active policy.
         downloads: Files that pending benchmarks miss.
@@ -80,7 +80,7 @@ class CycleOutcome:
     """
 
     at: datetime
-    turns: tuple[PolicyTurn, ...]
+    commits: tuple[PolicyCommit, ...]
     shadow: LoadedPolicy | None
     queue: QueueView
     downloads: tuple[Download, ...]
@@ -88,9 +88,9 @@ class CycleOutcome:
     seconds: float = 0.0
 
     @property
-    def active(self) -> PolicyTurn:
-        """The turn of the active policy."""
-        return self.turns[-1]
+    def active(self) -> PolicyCommit:
+        """The commit of the active policy."""
+        return self.commits[-1]
 
     @property
     def decided(self) -> Decisions:
@@ -100,14 +100,14 @@ class CycleOutcome:
     @property
     def placed(self) -> tuple[str, ...]:
         """Job ids of attempts that are prepared, to be dispatched."""
-        return tuple(attempt.job_id for turn in self.turns for attempt in turn.placed)
+        return tuple(attempt.job_id for commit in self.commits for attempt in commit.placed)
 
     @property
     def preempted(self) -> tuple[str, ...]:
         """Ids of jobs that are to be stopped; the reconciler does that."""
-        return tuple(job_id for turn in self.turns for job_id in turn.preempted)
+        return tuple(job_id for commit in self.commits for job_id in commit.preempted)
 
     @property
     def waiting(self) -> Mapping[str, WaitReason]:
         """Why each of the others waits, by id."""
-        return {each: why for turn in self.turns for each, why in turn.waiting.items()}
+        return {each: why for commit in self.commits for each, why in commit.waiting.items()}

@@ -24,7 +24,7 @@ _RECENT_RUNS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PolicySeats:
+class CyclePolicies:
     """Which policies decide in one cycle.
 
     Attributes:
@@ -88,12 +88,12 @@ class Decider:
         with self._store.read() as uow:
             self._past.load(uow, self._clock.now())
 
-    def decide(self, policy: LoadedPolicy, seats: PolicySeats, now: datetime) -> Decision:
+    def decide(self, policy: LoadedPolicy, policies: CyclePolicies, now: datetime) -> Decision:
         """Decide all that a policy is to decide.
 
         Args:
-            policy: One of ``seats``.
-            seats: Says which policy decides which benchmark.
+            policy: One of ``policies``.
+            policies: Says which policy decides which benchmark.
             now: Time of the decision.
         """
         with self._store.read() as uow:
@@ -101,8 +101,8 @@ class Decider:
             drained, holders = board_holds(uow)
             knowledge = self._knowledge(uow, now)
             knowledge = self._scorekeeper.recall(uow, knowledge, policy.policy, now)
-            pending = self._pending(uow, policy, seats)
-            running = self._cache.holders(uow, seats.active.policy.max_preemptions)
+            pending = self._pending(uow, policy, policies)
+            running = self._cache.holders(uow, policies.active.policy.max_preemptions)
         self._note_held(knowledge.runs, holders, now)
         expired = self._cache.expired()
         self._seed += 1
@@ -126,23 +126,23 @@ class Decider:
         return Decision(policy=policy, given=given, result=self._result(given, policy), expired={})
 
     def preview(
-        self, candidate: PendingBenchmark, seats: PolicySeats, max_wait_s: float
+        self, candidate: PendingBenchmark, policies: CyclePolicies, max_wait_s: float
     ) -> CycleResult:
         """Decide as if ``candidate`` were in the queue now. Any thread.
 
         Args:
             candidate: The benchmark.
-            seats: The active one decides it.
+            policies: The active one decides it.
             max_wait_s: Maximum wait for a plugin that another thread uses.
 
         Raises:
             Unavailable: A plugin was in use for longer.
         """
-        now, policy = self._clock.now(), seats.active
+        now, policy = self._clock.now(), policies.active
         with self._store.read() as uow:
             drained, holders = board_holds(uow)
             knowledge = recalled(uow, self._knowledge(uow, now), policy.policy, now)
-            pending = [*self._pending(uow, policy, seats), candidate]
+            pending = [*self._pending(uow, policy, policies), candidate]
             running = self._cache.holders(uow, policy.policy.max_preemptions)
         given = CycleInput(
             snapshot=self._twin.snapshot(now, drained=drained, holders=holders),
@@ -159,9 +159,9 @@ class Decider:
         return decide(given, policy.policy, policy.plugins, monotonic_s=self._clock.monotonic_s)
 
     def _pending(
-        self, uow: UnitOfWork, policy: LoadedPolicy, seats: PolicySeats
+        self, uow: UnitOfWork, policy: LoadedPolicy, policies: CyclePolicies
     ) -> list[PendingBenchmark]:
-        decides = (lambda each: seats.decides(policy, each)) if seats.own else None
+        decides = (lambda each: policies.decides(policy, each)) if policies.own else None
         return self._cache.pending(uow, decides)
 
     def _knowledge(self, uow: UnitOfWork, now: datetime) -> Knowledge:

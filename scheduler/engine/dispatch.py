@@ -127,7 +127,7 @@ class _Call:
 
 
 @dataclass(frozen=True, slots=True)
-class _Called:
+class _CallResult:
     """A call and its outcome: the attempt's state, or the error that refused it; or unknown."""
 
     call: _Call
@@ -164,7 +164,7 @@ class Dispatcher:
         self._in_flight: set[str] = set()
         self._wanted: deque[str] = deque()
         self._calling = 0
-        self._called: list[_Called] = []
+        self._called: list[_CallResult] = []
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -254,7 +254,7 @@ class Dispatcher:
             logger.exception("dispatch broke", extra={"event": "dispatch.broke"})
         with self._news:
             self._calling -= 1
-            self._called.append(_Called(call, outcome))
+            self._called.append(_CallResult(call, outcome))
             self._news.notify_all()
 
     def _outcome(self, call: _Call) -> AttemptState | EdgeyardError:
@@ -358,7 +358,7 @@ class Dispatcher:
 
         self._store.transact(refuse)
 
-    def _note(self, called: Sequence[_Called]) -> None:
+    def _note(self, called: Sequence[_CallResult]) -> None:
         """Store the outcomes of calls, unless their tasks have reported more already."""
         moved: list[tuple[_Call, AttemptState]] = []
         for each in called:

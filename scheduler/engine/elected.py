@@ -16,7 +16,7 @@ from edgeyard.scheduler.decide.changes import Bounds, Changes
 from edgeyard.scheduler.engine.cycle_outcome import QueueView
 from edgeyard.scheduler.engine.election import TURN_S, Election, LeaderView
 from edgeyard.scheduler.engine.preview import Candidate, Preview
-from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.service import Engine
 from edgeyard.scheduler.model.benchmark import BenchmarkFile, JobDescription
 from edgeyard.scheduler.model.decision import Explanation
@@ -130,7 +130,7 @@ class ElectedEngine:
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
-    ) -> Sequence[tuple[int, Compared]]:
+    ) -> Sequence[tuple[int, CycleComparison]]:
         """As `Engine.shadows`."""
         return self._engine.shadows(since, until, limit)
 

@@ -14,7 +14,7 @@ from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.record import policy_of, result_of
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome
 from edgeyard.scheduler.engine.plugin_lock import with_lock, with_max_wait
-from edgeyard.scheduler.engine.replay import Compared, compare_with_shadow
+from edgeyard.scheduler.engine.replay import CycleComparison, compare_with_shadow
 from edgeyard.scheduler.framework.registry import Registry
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.decision import Explanation
@@ -77,7 +77,7 @@ class Explanations:
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
-    ) -> Sequence[tuple[int, Compared]]:
+    ) -> Sequence[tuple[int, CycleComparison]]:
         """Return what shadow policies decided in the cycles of [since, until), newest first.
 
         Raises:

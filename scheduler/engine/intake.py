@@ -114,7 +114,7 @@ def _fetch_missing(
     with store.read() as uow:
         benchmark = uow.benchmarks.get(benchmark_id)
         allowed = of_account(uow, benchmark.user_id, quotas)
-    cancelled = _Unwanted(store, benchmark_id, clock, stopping)
+    cancelled = _WantedCheck(store, benchmark_id, clock, stopping)
     for file in benchmark.files:
         if file.sha256 is not None or file.url is None or benchmark.status in TERMINAL:
             continue
@@ -149,7 +149,7 @@ def _fail(store: Store, benchmark_id: str, failure: Failure, clock: Clock) -> No
         logger.info("benchmark ended meanwhile", extra={"event": "fetch.late"})
 
 
-class _Unwanted:
+class _WantedCheck:
     """Says whether a benchmark's files are no longer wanted; asks the store every few seconds."""
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyTurn
+from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, PolicyCommit
 from edgeyard.scheduler.framework.protocols import ScorerKind
 from edgeyard.scheduler.framework.runner import FAULT_CAUSES
 
@@ -14,26 +14,26 @@ Observe = Callable[[str, float, Mapping[str, str]], None]
 
 def observe_cycle(observe: Observe, outcome: CycleOutcome) -> None:
     """Report the metrics of a cycle that was committed."""
-    for turn in outcome.turns:
-        observe_scorers(observe, turn)
-        if turn.seq is None:
+    for commit in outcome.commits:
+        observe_scorers(observe, commit)
+        if commit.seq is None:
             continue
         counts = {
-            "placed": len(turn.placed),
-            "preempted": len(turn.preempted),
-            "waiting": len(turn.new_reasons),
+            "placed": len(commit.placed),
+            "preempted": len(commit.preempted),
+            "waiting": len(commit.new_reasons),
         }
         for result, count in counts.items():
-            labels = {"policy": turn.policy.policy.name, "result": result}
+            labels = {"policy": commit.policy.policy.name, "result": result}
             observe("decisions_total", count, labels)
     observe("cycle_seconds", outcome.seconds, {})
 
 
-def observe_scorers(observe: Observe, turn: PolicyTurn) -> None:
+def observe_scorers(observe: Observe, commit: PolicyCommit) -> None:
     """Report the times and faults of the scorers that one policy asked."""
-    result = turn.result
+    result = commit.result
     faults = (*result.faults, *result.overruns)
-    for seat in turn.policy.plugins.scorers:
+    for seat in commit.policy.plugins.scorers:
         name = seat.scorer.name
         if name in result.seconds:
             observe("scorer_seconds", result.seconds[name], {"scorer": name})

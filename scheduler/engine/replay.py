@@ -40,7 +40,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compared:
+class CycleComparison:
     """A cycle that was decided twice.
 
     Attributes:
@@ -72,7 +72,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayedCycle(Compared):
+class ReplayedCycle(CycleComparison):
     """A cycle that was decided again.
 
     Attributes:
@@ -109,7 +109,9 @@ def replay(record: CycleRecord, registry: Registry, policy: Policy | None = None
     )
 
 
-def compare_with_shadow(record: CycleRecord, shadow: CycleRecord, registry: Registry) -> Compared:
+def compare_with_shadow(
+    record: CycleRecord, shadow: CycleRecord, registry: Registry
+) -> CycleComparison:
     """What a shadow decided in the same cycle.
 
     Args:
@@ -121,7 +123,7 @@ def compare_with_shadow(record: CycleRecord, shadow: CycleRecord, registry: Regi
         ConfigError: A plugin of a policy is not installed.
     """
     then, now = (result_of(each, registry.resolve(policy_of(each))) for each in (record, shadow))
-    return Compared(**_compared(record, then, now))
+    return CycleComparison(**_compared(record, then, now))
 
 
 class _Comparison(TypedDict):
@@ -207,7 +209,7 @@ def recorded(record: CycleRecord, then: CycleResult, plugins: Plugins) -> Plugin
     def of(scorer: Scorer) -> Scorer:
         answer = answers.get(scorer.name)
         if answer is not None:
-            return _Repeated(scorer, scores.pairs, answer)
+            return _RepeatedAnswers(scorer, scores.pairs, answer)
         if scorer.name in silent:
             return _Silent(scorer, silent[scorer.name])
         return scorer
@@ -219,7 +221,7 @@ def recorded(record: CycleRecord, then: CycleResult, plugins: Plugins) -> Plugin
     )
 
 
-class _Recorded:
+class _RecordedAnswers:
     def __init__(self, scorer: Scorer) -> None:
         self._scorer = scorer
         self.name = scorer.name
@@ -227,7 +229,7 @@ class _Recorded:
         self.kind: ScorerKind = scorer.kind
 
 
-class _Repeated(_Recorded):
+class _RepeatedAnswers(_RecordedAnswers):
     """Gives the recorded answer; asks the scorer itself about pairs that it wasn't asked of."""
 
     def __init__(self, scorer: Scorer, pairs: Pairs, answer: Proposal) -> None:
@@ -242,7 +244,7 @@ class _Repeated(_Recorded):
         return self._scorer.score(batch, pairs)
 
 
-class _Silent(_Recorded):
+class _Silent(_RecordedAnswers):
     """Fails as it failed then."""
 
     def __init__(self, scorer: Scorer, fault: Fault) -> None:

@@ -53,7 +53,7 @@ from edgeyard.scheduler.engine.preview import Candidate, Preview, SubmissionFore
 from edgeyard.scheduler.engine.quarantine import QuarantineController
 from edgeyard.scheduler.engine.queue_cache import board_holds
 from edgeyard.scheduler.engine.reconcile import Reconciler
-from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.engine.throttle import Throttle
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.hcl.build import RenderSettings
@@ -251,7 +251,7 @@ class Engine:
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
-    ) -> Sequence[tuple[int, Compared]]:
+    ) -> Sequence[tuple[int, CycleComparison]]:
         """What shadow policies decided in recorded cycles, newest first. Any thread."""
         return self._parts.explanations.shadows(since, until, limit)
 

@@ -28,14 +28,14 @@ def main() -> None:
         found = _try(path, inputs, outputs, rows)
     except MemoryError:
         found = {"refused": f"it needs more than {MEMORY_BYTES >> 20} MiB for {rows} pairs"}
-    except _Refused as error:
+    except _ModelRefusal as error:
         found = {"refused": str(error)}
     except Exception as error:  # onnxruntime's exceptions share no base but Exception
         found = {"refused": " ".join(str(error).split())[:400]}
     sys.stdout.write(json.dumps(found) + "\n")
 
 
-class _Refused(Exception):
+class _ModelRefusal(Exception):
     """Why the model may not be used."""
 
 
@@ -55,30 +55,30 @@ def _try(path: str, inputs: int, outputs: int, rows: int) -> dict[str, object]:
     )
     takes, gives = session.get_inputs(), session.get_outputs()
     if len(takes) != 1 or len(gives) != 1:
-        raise _Refused(
+        raise _ModelRefusal(
             f"it has {len(takes)} inputs and {len(gives)} outputs; a scorer has one each"
         )
     shape = list(takes[0].shape)
     if takes[0].type != "tensor(float)" or len(shape) != 2 or isinstance(shape[0], int):
-        raise _Refused(
+        raise _ModelRefusal(
             f"its input is {takes[0].type} of shape {shape}; a scorer takes float32 of any number "
             f"of rows by {inputs} columns"
         )
     if shape[1] != inputs:
-        raise _Refused(f"it takes {shape[1]} columns; its manifest names {inputs}")
+        raise _ModelRefusal(f"it takes {shape[1]} columns; its manifest names {inputs}")
     rng = np.random.default_rng(0)
     x = rng.standard_normal((rows, inputs)).astype(np.float32)
     y = session.run(None, {takes[0].name: x})[0]
     few = session.run(None, {takes[0].name: x[:_FEW].copy()})[0]
     if y.dtype != np.float32 or y.shape != (rows, outputs):
-        raise _Refused(
+        raise _ModelRefusal(
             f"it gave {y.dtype} of shape {y.shape} for {rows} pairs; "
             f"its manifest means float32 of shape {(rows, outputs)}"
         )
     if not np.isfinite(y).all():
-        raise _Refused("it gave NaN or infinity for ordinary numbers")
+        raise _ModelRefusal("it gave NaN or infinity for ordinary numbers")
     if not np.allclose(y[:_FEW], few, rtol=_CLOSE, atol=_CLOSE):
-        raise _Refused("its answer for a pair depends on the other pairs of the call")
+        raise _ModelRefusal("its answer for a pair depends on the other pairs of the call")
     return {
         "input": takes[0].name,
         "output": gives[0].name,

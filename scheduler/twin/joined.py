@@ -102,7 +102,7 @@ class Columns:
     conflicts: NDArray[np.bool_] | None
 
 
-class Joined:
+class JoinedBoards:
     """All boards, expected ones first; a value.
 
     Attributes:
@@ -128,7 +128,7 @@ class Joined:
 
     def joined(
         self, expected: Mapping[str, Board], hosts: Iterable[Host], unknown: UnknownDevices
-    ) -> Joined:
+    ) -> JoinedBoards:
         """With a newer answer of the cluster; itself where it says the same."""
         reported: dict[str, tuple[Board | None, Host | None]] = {
             board.target_uid: (board, host) for host in hosts for board in host.boards
@@ -152,7 +152,7 @@ class Joined:
             boards.append(_one(uid, stated, seen, host, unknown))
         if len(boards) == len(self.boards) and all(map(_is, boards, self.boards)):
             return self
-        return Joined(boards, unknown, self.others)
+        return JoinedBoards(boards, unknown, self.others)
 
 
 def _one(

@@ -18,7 +18,7 @@ from edgeyard.scheduler.ports import LoadReport
 from edgeyard.scheduler.twin.comparison import Comparison, compare
 from edgeyard.scheduler.twin.joined import BoardState as BoardState
 from edgeyard.scheduler.twin.joined import BoardView as BoardView
-from edgeyard.scheduler.twin.joined import Joined, JoinedBoard, view_of
+from edgeyard.scheduler.twin.joined import JoinedBoard, JoinedBoards, view_of
 from edgeyard.scheduler.twin.joined import UnknownDevices as UnknownDevices
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class _Report:
 
     hosts: tuple[Host, ...]
     at: datetime
-    joined: Joined
+    joined: JoinedBoards
 
 
 class Twin:
@@ -75,7 +75,7 @@ class Twin:
         self._expected = tuple(expected)
         self._stated = {board.target_uid: board for board in self._expected}
         self._unknown = unknown
-        self._nothing = Joined((), unknown).joined(self._stated, (), unknown)
+        self._nothing = JoinedBoards((), unknown).joined(self._stated, (), unknown)
         self._guarded = may_grow and unknown is UnknownDevices.DENY
         self._warned: frozenset[str] = frozenset()
         self._known: _Report | None = None
@@ -134,12 +134,12 @@ class Twin:
     def expect(self, expected: Sequence[Board]) -> None:
         """Take another inventory from now on. Any thread."""
         stated = {board.target_uid: board for board in expected}
-        nothing = Joined((), self._unknown).joined(stated, (), self._unknown)
+        nothing = JoinedBoards((), self._unknown).joined(stated, (), self._unknown)
         with self._lock:
             self._expected, self._stated, self._nothing = tuple(expected), stated, nothing
             if self._known is not None:
                 hosts = self._known.hosts
-                joined = Joined((), self._unknown).joined(stated, hosts, self._unknown)
+                joined = JoinedBoards((), self._unknown).joined(stated, hosts, self._unknown)
                 self._known = replace(self._known, joined=joined)
 
     def reporting(self) -> tuple[str, ...]:

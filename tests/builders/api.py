@@ -33,7 +33,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.election import LeaderView
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.preview import Candidate
-from edgeyard.scheduler.engine.replay import Compared
+from edgeyard.scheduler.engine.replay import CycleComparison
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import load_policy
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, job_id_of
@@ -250,7 +250,7 @@ class FakeEngine:
 
     def shadows(
         self, since: datetime | None, until: datetime | None, limit: int
-    ) -> Sequence[tuple[int, Compared]]:
+    ) -> Sequence[tuple[int, CycleComparison]]:
         return ()
 
     def queue(self) -> FakeQueue:

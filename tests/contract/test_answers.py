@@ -16,7 +16,7 @@ ANSWERS = [
         pytest.param(shapes.Benchmark, answers.benchmark(status=status), id=f"benchmark {status}")
         for status in Status
     ),
-    pytest.param(shapes.Accepted, answers.accepted(), id="accepted"),
+    pytest.param(shapes.SubmissionAnswer, answers.accepted(), id="accepted"),
     pytest.param(shapes.DryRun, answers.dry_run(), id="dry run"),
     pytest.param(shapes.Boards, answers.boards(answers.board()), id="boards"),
     pytest.param(shapes.Me, answers.me(), id="me"),

@@ -24,7 +24,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.decision import Preemption
 from edgeyard.scheduler.ports import JobRun, JobState
-from edgeyard.scheduler.twin.joined import Joined
+from edgeyard.scheduler.twin.joined import JoinedBoards
 from edgeyard.scheduler.twin.twin import Twin
 from tests.builders.engine import A, B, Lab
 from tests.fakes.cluster import board
@@ -209,7 +209,7 @@ def test_an_inventory_that_is_read_while_the_twin_is_refreshed_holds(
 ) -> None:
     twin = Twin((board(A),))
     hosts = (Host(host_id="h", name="h", ready=True, boards=(board(A), board(B))),)
-    joined = Joined.joined
+    joined = JoinedBoards.joined
     read: list[bool] = []
 
     def meanwhile(self: Any, *args: Any) -> Any:
@@ -219,7 +219,7 @@ def test_an_inventory_that_is_read_while_the_twin_is_refreshed_holds(
             twin.expect((board(A), board(B)))
         return found
 
-    monkeypatch.setattr(Joined, "joined", meanwhile)
+    monkeypatch.setattr(JoinedBoards, "joined", meanwhile)
     for _ in range(2):
         twin.refresh(hosts, datetime(2026, 1, 1, tzinfo=UTC))
     assert all(view.expected for view in twin.views(drained={}, holders={}))

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from benchmarks.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import BUILT_IN, registry
-from edgeyard.plugins.scorers.learned import Learned, learned, load_learned
+from edgeyard.plugins.scorers.learned import LearnedScorer, learned, load_learned
 from edgeyard.plugins.testing import (
     NOW,
     all_pairs,
@@ -284,7 +284,7 @@ def test_a_score_is_worth_what_the_manifest_means(tmp_path: Path) -> None:
     network.weights["S"][0] = 1.0
     data = onnx_bytes(network)
     path = dropped(tmp_path, data, output=Output.LOG_SECONDS, quantiles=QUANTILES, rank_by=0.9)
-    scorer = Learned(load_model(path))
+    scorer = LearnedScorer(load_model(path))
     batch = sample_batch(6, 5)
     pairs = all_pairs(batch)
     predicted = load_model(path).predict(batch, pairs.rows, pairs.boards)

@@ -7,7 +7,7 @@ import pytest
 
 from edgeyard.plugins.aggregators.hedge import RATE, SHARE, Hedge
 from edgeyard.plugins.aggregators.weighted_mean import WeightedMean
-from edgeyard.plugins.evaluators.compared import Compared
+from edgeyard.plugins.evaluators.compared import ComparisonEvaluator
 from edgeyard.plugins.testing import all_pairs, proposal, sample_batch
 from edgeyard.scheduler.framework.protocols import ScorerKind
 
@@ -21,7 +21,7 @@ AI, ILP, HEURISTIC = ScorerKind.AI, ScorerKind.ILP, ScorerKind.HEURISTIC
 
 def rewards(*answers: tuple[str, ScorerKind, np.ndarray]) -> dict[str, float]:
     proposals = [proposal(name, scores, PAIRS, kind=kind) for name, kind, scores in answers]
-    return dict(Compared().evaluate(BATCH, PAIRS, proposals))
+    return dict(ComparisonEvaluator().evaluate(BATCH, PAIRS, proposals))
 
 
 def test_an_ai_that_agrees_with_the_ilp_gets_all_and_its_opposite_nothing() -> None:

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.routes.results import drop_contents
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.routes.submitting import IdempotencyGuard, enqueue
 from edgeyard.benchmark_api.schemas import platform as shapes
-from edgeyard.benchmark_api.schemas.answers import Accepted
+from edgeyard.benchmark_api.schemas.answers import SubmissionAnswer
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.engine.housekeeping import release
@@ -56,7 +56,7 @@ _OUTPUT, _LATENCIES = "raw_output.bin", "latencies.npy"
 _FL = "federated learning is not built: Edgeyard runs TYPE1, TYPE2 and TYPE3"
 _NOT_BUILT: dict[int | str, dict[str, Any]] = {501: PROBLEMS["5XX"] | {"description": _FL}}
 
-_Started = Answer[shapes.Started]
+_Started = Answer[shapes.StartAnswer]
 
 
 class _Filters(BaseModel):
@@ -117,7 +117,7 @@ def config(caller: Submitter, context: Ctx, full: Flag = False) -> Answer[shapes
     "/run",
     openapi_extra=accepts_fields("device", "engine", files=("model",)),
 )
-async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.Started]:
+async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.StartAnswer]:
     """Start a TYPE1 benchmark, or with a dataset a TYPE2 one."""
     limits = {"model": context.services.settings.model_limit_bytes}
     budget = await run_in_threadpool(upload_budget, context, caller)
@@ -131,7 +131,7 @@ async def run(request: Request, caller: Submitter, context: Ctx) -> Answer[shape
     "/train",
     openapi_extra=accepts_fields("device", "engine", "config", files=("model",)),
 )
-async def train(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.Started]:
+async def train(request: Request, caller: Submitter, context: Ctx) -> Answer[shapes.StartAnswer]:
     """Start an on-device training (TYPE3)."""
     limits = {"model": context.services.settings.model_limit_bytes}
     budget = await run_in_threadpool(upload_budget, context, caller)
@@ -262,15 +262,15 @@ def _started(
     now = services.clock.now()
     try:
         asked = check(tree, caller, services, context.offers.now(), now)
-        idempotency = IdempotencyGuard(Accepted, None, caller.user_id, None, "")
+        idempotency = IdempotencyGuard(SubmissionAnswer, None, caller.user_id, None, "")
         made = enqueue(
             asked, caller, context, now, idempotency=idempotency, kept=kept, received=received
         )
     except InvalidInput as error:
         raise _as_client(error, tree, context) from None
-    assert isinstance(made, Accepted)
+    assert isinstance(made, SubmissionAnswer)
     assert made.benchmark_id is not None
-    return Answer(shapes.Started(id=made.benchmark_id, status="queued", warnings=made.warnings))
+    return Answer(shapes.StartAnswer(id=made.benchmark_id, status="queued", warnings=made.warnings))
 
 
 def _file(role: FileRole, received: ReceivedFile) -> BenchmarkFile:
@@ -470,7 +470,7 @@ def _result_file(
 
 
 @router.delete("/{benchmark_id}")
-def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.Deleted]:
+def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.DeletionAnswer]:
     """Delete a benchmark with its files, reports and logs, and cancel it if it is live.
 
     Where a run of it is still ending, its data go with the next garbage collection after that.
@@ -492,7 +492,7 @@ def delete(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes.
     dropped = services.store.transact(change, frees_space=True)
     services.engine.wake()
     release(services.store, services.files, dropped)
-    return Answer(shapes.Deleted(id=benchmark_id, deleted=True))
+    return Answer(shapes.DeletionAnswer(id=benchmark_id, deleted=True))
 
 
 def _visible(uow: UnitOfWork, benchmark_id: str, caller: Caller) -> Benchmark:

@@ -59,14 +59,14 @@ async def login(request: Request, context: Ctx) -> Answer[shapes.Session]:
     "/token/refresh",
     openapi_extra=accepts("RefreshIn"),
 )
-async def refresh(request: Request, context: Ctx) -> Answer[shapes.Refreshed]:
+async def refresh(request: Request, context: Ctx) -> Answer[shapes.RefreshAnswer]:
     """Get another access token; the refresh token stays good until it expires or is revoked."""
     tree = (await read_small(request, MAX_BODY_BYTES)).tree()
     token = tree.get("refresh")
     if not isinstance(token, str):
         raise NotAuthenticated("no refresh token was sent: log in again")
     access = await to_thread.run_sync(_refreshed, context, token)
-    return Answer(shapes.Refreshed(access=access))
+    return Answer(shapes.RefreshAnswer(access=access))
 
 
 def _hashes(context: Context) -> CapacityLimiter:

@@ -23,7 +23,7 @@ from edgeyard.devices.runner.sandbox.plan import BUBBLEWRAP, OFF, OUTBOX, Plan
 from edgeyard.devices.runner.spec import RunSpec
 from edgeyard.devices.runner.transports.local import (
     Channel,
-    Ending,
+    ChildExit,
     Limits,
     Message,
     run_limited,
@@ -84,7 +84,7 @@ class ConfinedRun:
         self._folder = None if wrapped else spec.task_dir / "outbox"
         self._outbox = OUTBOX if wrapped else str(self._folder)
         self._results: Optional[int] = None
-        self.ending: Optional[Ending] = None
+        self.ending: Optional[ChildExit] = None
 
     def run(
         self,
@@ -92,7 +92,7 @@ class ConfinedRun:
         on_output: Callable[[bytes], None],
         *,
         parent_pid: Optional[int] = None,
-    ) -> Ending:
+    ) -> ChildExit:
         """Start it and wait for its end; see `run_limited`."""
         spec, board = self._spec, self._board
         if self._folder is not None:
@@ -239,7 +239,7 @@ class ConfinedRun:
             return self._spec.path(self._spec.model).stat().st_size
         return 0
 
-    def _as_ended(self, ending: Ending) -> Ending:
+    def _as_ended(self, ending: ChildExit) -> ChildExit:
         """Bubblewrap shows a signal by its status."""
         status = ending.exit_code
         if self._plan.method != BUBBLEWRAP or status is None or status <= 128:

@@ -50,7 +50,7 @@ class Limits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class ChildExit:
     """How the child ended.
 
     Attributes:
@@ -89,7 +89,7 @@ def run_limited(
     *,
     parent_pid: Optional[int] = None,
     inherited: Sequence[int] = (),
-) -> Ending:
+) -> ChildExit:
     """Run ``work`` in a child process and wait for its end.
 
     The child has its own session and process group, dies with this process, leaves no core file,
@@ -124,7 +124,7 @@ def run_limited(
         status, usage = _end(child)
         for descriptor in (messages, output):
             os.close(descriptor)
-    return Ending(
+    return ChildExit(
         exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
         stopped_for=stopped_for,

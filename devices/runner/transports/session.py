@@ -28,7 +28,7 @@ _NOT_FOUND = (126, 127)
 OnOutput = Callable[[bytes], None]
 
 
-class Orphaned(Exception):
+class ParentGone(Exception):
     """The process that started us is gone."""
 
 
@@ -96,7 +96,7 @@ class Link:
 
         Raises:
             RunFailed: The board is gone, or takes nothing in.
-            Orphaned: Our parent is gone.
+            ParentGone: Our parent is gone.
         """
         until = time.monotonic() + STALLED_S
         while data:
@@ -157,7 +157,7 @@ class Link:
         if now >= until:
             raise RunFailed("network", f"the board at {self._where()} does not answer any more")
         if orphaned(self._parent_pid):
-            raise Orphaned
+            raise ParentGone
         if not writing and now >= self._beat_at:
             self._beat_at = now + HEARTBEAT_S
             with contextlib.suppress(BlockingIOError, BrokenPipeError):

@@ -72,7 +72,7 @@ def run_on_board(
     Raises:
         RunFailed: ``network``: the board could not be reached, or the link was cut.
             ``board_fault``: it could not run our program, or handed nonsense back.
-        Orphaned: See ``parent_pid``; everything was ended.
+        ParentGone: See ``parent_pid``; everything was ended.
     """
     command = f"exec {shlex.quote(address.python)} -u -c {shlex.quote(BOOTSTRAP)}"
     with open_link(address, command, on_output, parent_pid) as link:

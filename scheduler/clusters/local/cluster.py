@@ -21,8 +21,8 @@ from edgeyard.scheduler.clusters.local.boards import BoardPool
 from edgeyard.scheduler.clusters.local.download import Downloader
 from edgeyard.scheduler.clusters.local.load import MachineLoad
 from edgeyard.scheduler.clusters.local.task import (
-    Ending,
     Task,
+    TaskEnd,
     alloc_file,
     clean,
     end_orphans,
@@ -130,7 +130,7 @@ class LocalCluster(Cluster, NodeSource):
             if entry.task is not None:
                 entry.task.stop()
             else:
-                self._end(entry, Ending(stopped=True))
+                self._end(entry, TaskEnd(stopped=True))
 
     def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
         with self._change:
@@ -313,7 +313,7 @@ class LocalCluster(Cluster, NodeSource):
                 extra={"event": "task.error", "job_id": entry.job.job_id},
             )
             sentence = "the embedded cluster failed; the server's log says how"
-            ending = Ending(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
+            ending = TaskEnd(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
         with self._change:
             del self._running[target_uid]
             entry.task = None
@@ -331,7 +331,7 @@ class LocalCluster(Cluster, NodeSource):
             },
         )
 
-    def _end(self, entry: _Entry, ending: Ending) -> None:
+    def _end(self, entry: _Entry, ending: TaskEnd) -> None:
         entry.secrets = {}
         self._note(
             entry,

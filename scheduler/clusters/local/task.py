@@ -39,7 +39,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class TaskEnd:
     """How a task ended: with success, stopped by Edgeyard, or with a failure."""
 
     failure: Failure | None = None
@@ -85,7 +85,7 @@ class Task:
         with contextlib.suppress(OSError):  # it is over already
             os.eventfd_write(self._wake, 1)
 
-    def run(self, started: Callable[[], None]) -> Ending:
+    def run(self, started: Callable[[], None]) -> TaskEnd:
         """Run the task, from the downloads to the end of its process group.
 
         Args:
@@ -94,13 +94,13 @@ class Task:
         try:
             self._prepare()
             if self._stopping.is_set():
-                return Ending(stopped=True)
+                return TaskEnd(stopped=True)
             return self._execute(started)
         except DownloadFailed as error:
-            return Ending(stopped=True) if self._stopping.is_set() else Ending(error.failure)
+            return TaskEnd(stopped=True) if self._stopping.is_set() else TaskEnd(error.failure)
         except OSError as error:
             sentence = f"the task could not be set up: {error.strerror or error}"
-            return Ending(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
+            return TaskEnd(Failure(category=FailureCategory.CLUSTER, sentence=sentence))
         finally:
             clean(self._folder)
 
@@ -128,7 +128,7 @@ class Task:
                 out.write(lines)
         failpoint("secrets:written")
 
-    def _execute(self, started: Callable[[], None]) -> Ending:
+    def _execute(self, started: Callable[[], None]) -> TaskEnd:
         kills_before = _kernel_kills()
         failpoint("task:before")
         process = self._spawn()
@@ -145,10 +145,10 @@ class Task:
             os.close(pidfd)
         failpoint("task:ended")
         if overflow is not None:
-            return Ending(overflow)
+            return TaskEnd(overflow)
         if self._stopping.is_set() and status != 0:
-            return Ending(stopped=True)
-        return Ending(_failure(status, out_of_memory=_kernel_kills() > kills_before))
+            return TaskEnd(stopped=True)
+        return TaskEnd(_failure(status, out_of_memory=_kernel_kills() > kills_before))
 
     def _spawn(self) -> subprocess.Popen[bytes]:
         local = self._board.local

@@ -89,7 +89,7 @@ def probe_job(job_id: str, namespace: str, task: Task, host_ids: Sequence[str]) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class ReachReport:
     """The results of the job, by host.
 
     Attributes:
@@ -117,7 +117,7 @@ def reach(
     *,
     patience_s: float = PATIENCE_S,
     pause: Callable[[float], object] = time.sleep,
-) -> Reached:
+) -> ReachReport:
     """Run the job, and remove it afterwards."""
     job_id = f"edgeyard-doctor-{secrets.token_hex(4)}"
     wanted = [host.host_id for host in hosts]
@@ -125,7 +125,7 @@ def reach(
     body = {"Job": job, "EnforceIndex": True, "JobModifyIndex": 0}
     registered = asker.ask("/v1/jobs", "PUT", body)
     if not registered.ok:
-        return Reached(files={}, runners={}, refused=registered.said)
+        return ReachReport(files={}, runners={}, refused=registered.said)
     try:
         until = time.monotonic() + patience_s
         while True:
@@ -160,7 +160,9 @@ def reach(
         }
         for host in list(runs)[:1]:
             folder = asker.ask(f"/v1/client/fs/ls/{runs[host].get('ID')}")
-        return Reached(files=files, runners=runners, sandboxes=sandboxes, logs=logs, folder=folder)
+        return ReachReport(
+            files=files, runners=runners, sandboxes=sandboxes, logs=logs, folder=folder
+        )
     finally:
         asker.ask(f"/v1/job/{job_id}", "DELETE", purge="true")
 
@@ -220,7 +222,7 @@ def last_words(text: str) -> str:
 
 
 def reach_findings(
-    reached: Reached, hosts: Sequence[Host], url: str, patience_s: float = PATIENCE_S
+    reached: ReachReport, hosts: Sequence[Host], url: str, patience_s: float = PATIENCE_S
 ) -> Iterator[Finding]:
     """Report whether hosts reach the server under the URL of benchmarks' files."""
     if reached.refused:
@@ -250,7 +252,7 @@ def reach_findings(
         )
 
 
-def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iterator[Finding]:
+def runner_findings(reached: ReachReport, hosts: Sequence[Host], task: Task) -> Iterator[Finding]:
     """Report whether the runner is installed on the hosts that ran the job."""
     results = [(host.name, reached.runners.get(host.host_id)) for host in hosts]
     command = " ".join(task.runner)
@@ -275,7 +277,7 @@ def runner_findings(reached: Reached, hosts: Sequence[Host], task: Task) -> Iter
         yield Finding(check="runner", state="unknown", found=found)
 
 
-def sandbox_findings(reached: Reached, hosts: Sequence[Host]) -> Iterator[Finding]:
+def sandbox_findings(reached: ReachReport, hosts: Sequence[Host]) -> Iterator[Finding]:
     """Report how the runners confine benchmarks, and what they cannot confine."""
     results = [(host.name, reached.sandboxes.get(host.host_id, "")) for host in hosts]
     for said, names in by_reason((name, said) for name, said in results if said).items():
