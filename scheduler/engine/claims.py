@@ -136,6 +136,11 @@ class Claims:
             claim = self._claims.get(job_id)
             return claim is not None and not claim.ended
 
+    def is_due(self) -> bool:
+        """Whether a result is to be fetched now."""
+        with self._changed:
+            return self._next() is not None
+
     def waiting(self) -> Mapping[str, tuple[float, str]]:
         """How long results have been waited for, in seconds, and why, by job id."""
         now_s = self._clock.monotonic_s()

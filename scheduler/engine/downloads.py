@@ -47,6 +47,11 @@ class DownloadQueue:
                 self._running[found.benchmark_id] = self._waiting.pop(found.benchmark_id)
             return found
 
+    def has_next(self) -> bool:
+        """Whether there is a download whose user has a place."""
+        with self._changed:
+            return self._first() is not None
+
     def done(self, download: Download) -> None:
         """State that a download that was taken has ended, however it did."""
         with self._changed:

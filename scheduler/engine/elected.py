@@ -34,6 +34,8 @@ class ElectedEngine:
     """Makes an engine for each epoch that its server leads, and one that follows in between.
 
     Nothing of an engine outlives its epoch, so that no cache holds what another leader changed.
+    `start` runs threads; after `begin` the caller takes the turns, with `step` and those of the
+    engine that is `leading`.
     """
 
     def __init__(
@@ -58,7 +60,28 @@ class ElectedEngine:
         self._epoch: int | None = None
         self._wanted = 1
         self._made = 0
+        self._has_threads = True
         self._engine = engine_of(None)
+
+    @property
+    def leading(self) -> Engine | None:
+        """The engine of the epoch that this server leads; None while it follows."""
+        return None if self._epoch is None else self._engine
+
+    def begin(self) -> None:
+        """As `start`, without threads.
+
+        Raises:
+            Unavailable: The database does not answer.
+        """
+        self._has_threads = False
+        self._election.turn()
+        self._guarded("epoch", self._change)
+
+    def step(self) -> None:
+        """Take or renew the lease, and have the engine of the present epoch, on this thread."""
+        self._guarded("lease", self._election.turn)
+        self._guarded("epoch", self._change)
 
     def start(self) -> None:
         """Lead if no server does, and repair what the last leader left behind; follow otherwise.
@@ -196,7 +219,10 @@ class ElectedEngine:
             self._retire()
         self._epoch = epoch
         self._engine = engine = self._engine_of(epoch)
-        if epoch is None:
+        if not self._has_threads:
+            if epoch is not None:
+                engine.begin()
+        elif epoch is None:
             engine.follow()
         else:
             engine.start()

@@ -12,7 +12,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -68,6 +68,7 @@ class Notifier:
 
     Args:
         patience_s: How long `run` waits for the deliveries that it has begun.
+        executor: Makes the deliveries; None: `SENDERS` threads.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Notifier:
         public_url: str,
         *,
         patience_s: float = PATIENCE_S,
+        executor: Executor | None = None,
     ) -> None:
         self._store = store
         self._post = post
@@ -90,7 +92,7 @@ class Notifier:
         self._patience_s = patience_s
         self._read_up_to = 0
         self._closing = threading.Event()
-        self._senders = ThreadPoolExecutor(SENDERS, "edgeyard-webhook")
+        self._senders = executor or ThreadPoolExecutor(SENDERS, "edgeyard-webhook")
         self._sending: dict[str, Future[None]] = {}
 
     def run(self) -> None:

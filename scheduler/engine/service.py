@@ -17,6 +17,10 @@ follow   instead of all others while another server leads: refreshes the twin an
          decides, to answer questions alone
 ======== ===========================================================================
 
+Each turn of a thread is a `Step`. `Engine.step` takes one on the calling thread, so that a
+simulation drives the whole engine on one thread, in virtual time; the threads call the same
+function.
+
 All of them share the store and the cluster. Those that make decisions (cycle, forecast, and threads
 of requests that ask for a preview, a forecast or changes) also share the plugins of a policy, and
 call them one at a time (`Plugins.lock`).
@@ -27,11 +31,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from functools import partial
-from queue import Empty, Queue
 
 from edgeyard.errors import ClusterUnreachable, EdgeyardError, LeadershipLost, Unavailable
 from edgeyard.scheduler.decide.changes import Bounds, Changes
@@ -39,11 +43,12 @@ from edgeyard.scheduler.engine.adoption import Adopter
 from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.cycle_outcome import CycleOutcome, QueueView
-from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits
+from edgeyard.scheduler.engine.dispatch import NOTED_S, Dispatcher, TaskLimits
 from edgeyard.scheduler.engine.downloads import DEFAULT_PER_USER, Download, DownloadQueue
 from edgeyard.scheduler.engine.event_metrics import EventMetrics
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
+from edgeyard.scheduler.engine.hints import Hints
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
 from edgeyard.scheduler.engine.metrics import Observe, observe_cycle, observe_scorers
@@ -90,8 +95,33 @@ GARBAGE_INTERVAL_S = 3600.0
 SAVE_TIME_INTERVAL_S = 10.0
 """Between two times that are saved for the next process."""
 
+IDLE_WAIT_S = 0.5
+"""Longest wait of a thread for work before it looks whether the engine stops."""
+
 JOIN_S = 5.0
 _ALL = ""
+
+
+class Step(StrEnum):
+    """What the engine does in one turn of one of its threads."""
+
+    CYCLE = "cycle"  # decide, and commit what was decided
+    DISPATCH = "dispatch"  # store the outcomes of calls, begin others
+    WATCH = "watch"  # take in the cluster's events
+    REPAIR = "repair"  # compare the jobs of which there is news
+    FULL_REPAIR = "full-repair"  # have all jobs compared
+    CLAIM = "claim"  # fetch one result from its host
+    FETCH = "fetch"  # download one benchmark's files
+    NOTIFY = "notify"  # call webhooks
+    FORECAST = "forecast"
+    SCHEDULES = "fire"  # submit what cron schedules state
+    QUARANTINE = "watch-over"  # judge the boards' records
+    GARBAGE = "garbage"  # collect garbage
+    SAVE_TIME = "save-time"
+
+
+_TIMERS = (Step.FULL_REPAIR, Step.SCHEDULES, Step.QUARANTINE, Step.GARBAGE, Step.SAVE_TIME)
+"""Steps that have a thread of their own and nothing to wait for but their interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +139,7 @@ class EngineParts:
         downloads_per_user: Of these, those of one user.
         quotas: Gives the quotas of users whose accounts have none of their own.
         max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
+        calls: Makes the dispatcher's calls; None: ``dispatch_threads`` threads.
     """
 
     store: Store
@@ -138,16 +169,17 @@ class EngineParts:
     downloads_per_user: int = DEFAULT_PER_USER
     quotas: Callable[[], Quotas] = Quotas
     max_pending_total: Callable[[], int | None] = lambda: None
+    calls: Executor | None = None
 
 
 class Engine:
-    """Starts and stops the threads."""
+    """Starts and stops the threads, or takes their turns one at a time: `begin`, then `step`."""
 
     def __init__(self, parts: EngineParts) -> None:
         self._parts = parts
         self._stop = threading.Event()
         self._wake = threading.Event()
-        self._hints: Queue[str] = Queue()
+        self._hints = Hints()
         self._downloads = DownloadQueue(parts.downloads_per_user)
         self._threads: list[threading.Thread] = []
         self._event_metrics = EventMetrics(parts.store, parts.observe)
@@ -159,10 +191,67 @@ class Engine:
         )
         self._outages = Outages()
         self._adopter = Adopter(parts.store, parts.clock, parts.limits.user_time_s)
+        self._calls = parts.calls or ThreadPoolExecutor(parts.dispatch_threads, "edgeyard-call")
+        self._forecast_took_s = 0.0
+        self._steps: Mapping[Step, Callable[[float], object]] = {
+            Step.CYCLE: self._cycle,
+            Step.DISPATCH: self._dispatch,
+            Step.WATCH: self._watch,
+            Step.REPAIR: self._repair_hinted,
+            Step.FULL_REPAIR: lambda _: self._hints.put(_ALL),
+            Step.CLAIM: self._claim,
+            Step.FETCH: self._fetch_next,
+            Step.NOTIFY: lambda _: parts.notifier.run(),
+            Step.FORECAST: self._forecast,
+            Step.SCHEDULES: self._fire_due,
+            Step.QUARANTINE: self._check_quarantines,
+            Step.GARBAGE: lambda _: parts.collect_garbage(),
+            Step.SAVE_TIME: lambda _: parts.save_time(),
+        }
 
-    def start(self) -> None:
-        """Repair what the last process left behind, then start all threads."""
-        self._load_past()
+    @property
+    def intervals_s(self) -> Mapping[Step, float]:
+        """Seconds between two turns of the steps that are taken whether or not there is news."""
+        return {
+            Step.CYCLE: TICK_S,
+            Step.WATCH: TICK_S,
+            Step.NOTIFY: TICK_S,
+            Step.FORECAST: max(FORECAST_S, self._forecast_took_s / FORECAST_SHARE),
+            Step.FULL_REPAIR: self._parts.full_repair_s,
+            Step.SCHEDULES: TICK_S,
+            Step.QUARANTINE: TICK_S,
+            Step.GARBAGE: GARBAGE_INTERVAL_S,
+            Step.SAVE_TIME: SAVE_TIME_INTERVAL_S,
+        }
+
+    def step(self, step: Step, wait_s: float = 0.0) -> None:
+        """Take one turn of one of the engine's threads, on this one; failures are logged.
+
+        Args:
+            step: What to do.
+            wait_s: Maximum wait for something to do, where the step waits for work.
+        """
+        self._guarded(step.value, lambda: self._steps[step](wait_s))
+
+    def steps_with_work(self) -> tuple[Step, ...]:
+        """Return the steps that have something to do before their interval is over."""
+        parts = self._parts
+        work = {
+            Step.DISPATCH: bool(parts.dispatcher.in_flight),
+            Step.REPAIR: bool(self._hints),
+            Step.CYCLE: self._wake.is_set(),
+            Step.CLAIM: parts.claims.is_due(),
+            Step.FETCH: self._downloads.has_next(),
+        }
+        return tuple(step for step, wanted in work.items() if wanted)
+
+    def begin(self) -> None:
+        """Do what `start` does before the threads run; afterwards the caller takes the steps."""
+        self._guarded("past", self._parts.cycle.load_past)
+        self._repair_first()
+        self.wake()
+
+    def _repair_first(self) -> None:
         try:
             self._repair(None, after_restart=True)
         except LeadershipLost:
@@ -171,24 +260,24 @@ class Engine:
             logger.warning(
                 "the first repair failed", extra={"event": "repair.failed", "reason": str(error)}
             )
+
+    def start(self) -> None:
+        """Repair what the last process left behind, then start all threads."""
+        self._load_past()
+        self._repair_first()
         loops: list[tuple[str, Callable[[], None]]] = [
             ("cycle", self._cycle_loop),
             ("watch", self._watch_loop),
             ("repair", self._repair_loop),
-            ("notify", self._notify_loop),
+            ("notify", partial(self._timer_loop, Step.NOTIFY)),
             ("forecast", self._forecast_loop),
             ("dispatch", self._dispatch_loop),
         ]
-        loops += [(f"claim-{n}", self._claim_loop) for n in range(self._parts.claim_threads)]
-        loops += [(f"fetch-{n}", self._fetch_loop) for n in range(self._parts.fetch_threads)]
-        timers: list[tuple[str, float, Callable[[], object]]] = [
-            ("full-repair", self._parts.full_repair_s, lambda: self._hints.put(_ALL)),
-            ("fire", TICK_S, self._fire_due),
-            ("watch-over", TICK_S, self._check_quarantines),
-            ("garbage", GARBAGE_INTERVAL_S, self._parts.collect_garbage),
-            ("save-time", SAVE_TIME_INTERVAL_S, self._parts.save_time),
-        ]
-        loops += [(timer[0], partial(self._timer_loop, *timer)) for timer in timers]
+        working = partial(self._working_loop, Step.CLAIM)
+        loops += [(f"claim-{n}", working) for n in range(self._parts.claim_threads)]
+        working = partial(self._working_loop, Step.FETCH)
+        loops += [(f"fetch-{n}", working) for n in range(self._parts.fetch_threads)]
+        loops += [(step.value, partial(self._timer_loop, step)) for step in _TIMERS]
         for name, loop in loops:
             thread = threading.Thread(target=loop, name=f"edgeyard-{name}")
             self._threads.append(thread)
@@ -334,11 +423,14 @@ class Engine:
         throttle = Throttle()
         while not self._stop.is_set():
             self._wake.wait(TICK_S)
-            self._wake.clear()
             if self._stop.is_set():
                 return
             with throttle.turn(self._stop.wait):
-                self._guarded("cycle", self._turn)
+                self.step(Step.CYCLE)
+
+    def _cycle(self, wait_s: float) -> None:
+        self._wake.clear()
+        self._turn()
 
     def _turn(self) -> None:
         parts = self._parts
@@ -349,7 +441,8 @@ class Engine:
         outcome = parts.cycle.place()
         if outcome.placed:
             parts.dispatcher.put(*outcome.placed)
-            parts.dispatcher.await_done(MAX_DISPATCH_WAIT_S)
+            if self._threads:  # otherwise nobody dispatches meanwhile
+                parts.dispatcher.await_done(MAX_DISPATCH_WAIT_S)
         outcome = parts.cycle.explain(outcome)
         for job_id in outcome.preempted:
             self._hints.put(job_id)
@@ -366,46 +459,49 @@ class Engine:
     def _forecast_loop(self) -> None:
         import scipy.special  # noqa: F401  takes a moment: not when the first benchmarks wait
 
-        took: list[float] = [0.0]
+        self._timer_loop(Step.FORECAST)
 
-        def forecast() -> None:
-            took[0] = self._parts.forecaster.run()
-
-        while not self._stop.wait(max(FORECAST_S, took[0] / FORECAST_SHARE)):
-            self._guarded("forecast", forecast)
+    def _forecast(self, wait_s: float) -> None:
+        self._forecast_took_s = self._parts.forecaster.run()
 
     def _dispatch_loop(self) -> None:
-        turn = self._parts.dispatcher.turn
-        with ThreadPoolExecutor(self._parts.dispatch_threads, "edgeyard-call") as calls:
-            while not self._stop.is_set():
-                self._guarded("dispatch", lambda: turn(calls))
+        while not self._stop.is_set():
+            self.step(Step.DISPATCH, NOTED_S)
+        self._calls.shutdown()
         self._guarded("dispatch", self._parts.dispatcher.note)  # calls that were under way
 
-    def _timer_loop(self, name: str, interval_s: float, step: Callable[[], object]) -> None:
+    def _dispatch(self, wait_s: float) -> None:
+        self._parts.dispatcher.turn(self._calls, wait_s)
+
+    def _timer_loop(self, step: Step) -> None:
         """Do something now and then, by the monotonic clock: the machine's may be set."""
-        while not self._stop.wait(interval_s):
-            self._guarded(name, step)
+        while not self._stop.wait(self.intervals_s[step]):
+            self.step(step)
+
+    def _working_loop(self, step: Step) -> None:
+        while not self._stop.is_set():
+            self.step(step, IDLE_WAIT_S)
 
     def _watch_loop(self) -> None:
         while not self._stop.is_set():
-            self._guarded("watch", self._watch)
+            self.step(Step.WATCH)
             self._stop.wait(TICK_S)
 
-    def _watch(self) -> None:
+    def _watch(self, wait_s: float) -> None:
         for job_id in self._parts.cluster.events(self._stop):
             self._hints.put(job_id)
 
     def _repair_loop(self) -> None:
         throttle = Throttle()
-        while (hint := self._next(self._hints)) is not None:
-            hints = {hint}
-            while not self._hints.empty():
-                hints.add(self._hints.get_nowait())
-            with throttle.turn(self._stop.wait):
-                self._guarded(
-                    "repair",
-                    lambda found=hints: self._repair(None if _ALL in found else found),  # type: ignore[misc]
-                )
+        while not self._stop.is_set():
+            if self._hints.wait(IDLE_WAIT_S):
+                with throttle.turn(self._stop.wait):
+                    self.step(Step.REPAIR)
+
+    def _repair_hinted(self, wait_s: float) -> None:
+        hints = self._hints.take()
+        if hints:
+            self._repair(None if _ALL in hints else set(hints))
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)
@@ -422,20 +518,15 @@ class Engine:
         if job_ids is None or self._parts.reconciler.moved:
             self.wake()  # boards may be free, or others
 
-    def _claim_loop(self) -> None:
-        while not self._stop.is_set():
-            self._guarded("claim", self._claim)
-
-    def _claim(self) -> None:
-        job_id = self._parts.claims.turn(0.5, self._stop.is_set)
+    def _claim(self, wait_s: float) -> None:
+        job_id = self._parts.claims.turn(wait_s, self._stop.is_set)
         if job_id is not None:
             self._hints.put(job_id)
 
-    def _fetch_loop(self) -> None:
-        while not self._stop.is_set():
-            download = self._downloads.next(0.5)
-            if download is not None:
-                self._guarded("fetch", lambda wanted=download: self._fetch(wanted))  # type: ignore[misc]
+    def _fetch_next(self, wait_s: float) -> None:
+        download = self._downloads.next(wait_s)
+        if download is not None:
+            self._fetch(download)
 
     def _fetch(self, download: Download) -> None:
         parts = self._parts
@@ -459,27 +550,14 @@ class Engine:
         """Remove content that no benchmark needs any more."""
         release(self._parts.store, self._parts.files, {sha256: self._parts.clock.now()})
 
-    def _notify_loop(self) -> None:
-        while not self._stop.wait(TICK_S):
-            self._guarded("notify", self._parts.notifier.run)
-
-    def _fire_due(self) -> None:
+    def _fire_due(self, wait_s: float) -> None:
         parts = self._parts
         if fire_due(parts.store, parts.clock, parts.quotas(), parts.max_pending_total()):
             self.wake()
 
-    def _check_quarantines(self) -> None:
+    def _check_quarantines(self, wait_s: float) -> None:
         if self._quarantines.run():
             self.wake()
-
-    def _next(self, source: Queue[str]) -> str | None:
-        """The next item, or None when the engine stops."""
-        while not self._stop.is_set():
-            try:
-                return source.get(timeout=0.5)
-            except Empty:
-                continue
-        return None
 
     def _guarded(self, what: str, step: Callable[[], object]) -> None:
         try:

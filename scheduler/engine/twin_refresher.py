@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 from edgeyard.errors import ClusterUnreachable
 from edgeyard.scheduler.engine.outages import Outages
@@ -17,14 +17,20 @@ MAX_PREFETCH_AGE_S = 2.0
 class TwinRefresher:
     """Keeps the twin up to date. Safe on any thread."""
 
-    def __init__(self, twin: Twin, nodes: NodeSource, clock: Clock) -> None:
-        """Ask nothing before the first call."""
+    def __init__(
+        self, twin: Twin, nodes: NodeSource, clock: Clock, executor: Executor | None = None
+    ) -> None:
+        """Ask nothing before the first call.
+
+        Args:
+            executor: Asks for `prefetch`; None: a thread of its own.
+        """
         self.twin = twin
         self._nodes = nodes
         self._clock = clock
         self._asking = threading.Lock()
         self._lock = threading.Lock()
-        self._threads = ThreadPoolExecutor(1, "edgeyard-refresh")
+        self._threads = executor or ThreadPoolExecutor(1, "edgeyard-refresh")
         self._prefetched: tuple[Future[None], float] | None = None
         self._outages = Outages()
 
