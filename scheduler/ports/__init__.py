@@ -26,6 +26,7 @@ from edgeyard.scheduler.ports.leadership import Leadership
 from edgeyard.scheduler.ports.log import Log
 from edgeyard.scheduler.ports.outbound import UrlFetcher, WebhookPost
 from edgeyard.scheduler.ports.policies import Policies, Scoring
+from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.store import Store, UnitOfWork
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
 from edgeyard.scheduler.ports.webhooks import Webhooks
@@ -54,8 +55,10 @@ __all__ = [
     "Policies",
     "Registrations",
     "Reservations",
+    "Scenarios",
     "Schedules",
     "Scoring",
+    "Simulations",
     "Store",
     "UnitOfWork",
     "UrlFetcher",

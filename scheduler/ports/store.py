@@ -18,6 +18,7 @@ from edgeyard.scheduler.ports.cycles import Cycles
 from edgeyard.scheduler.ports.leadership import Leadership
 from edgeyard.scheduler.ports.log import Log
 from edgeyard.scheduler.ports.policies import Policies, Scoring
+from edgeyard.scheduler.ports.scenarios import Scenarios, Simulations
 from edgeyard.scheduler.ports.submissions import Campaigns, Schedules
 from edgeyard.scheduler.ports.webhooks import Webhooks
 
@@ -42,6 +43,8 @@ class UnitOfWork(Protocol):
     scoring: Scoring
     leadership: Leadership
     usage: UsageCounts
+    scenarios: Scenarios
+    simulations: Simulations
 
 
 _Result = TypeVar("_Result")

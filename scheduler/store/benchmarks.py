@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -30,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from edgeyard.errors import ConcurrentUpdate, Conflict, InvalidInput, NotFound
+from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
 from edgeyard.scheduler.model import wire
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
@@ -42,6 +39,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.ports import BenchmarkFilter, Benchmarks
 from edgeyard.scheduler.store import tables
+from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
 from edgeyard.scheduler.store.progress import ProgressBuffer
 from edgeyard.scheduler.store.rows import Row, benchmark_of, benchmark_row, file_of, file_row
 from edgeyard.scheduler.store.tables import (
@@ -268,7 +266,7 @@ class SqlBenchmarks(Benchmarks):
     def page(
         self, which: BenchmarkFilter, *, limit: int, cursor: str | None, skip: int = 0
     ) -> tuple[Sequence[Benchmark], str | None]:
-        after = None if cursor is None else _read_cursor(cursor)
+        after = None if cursor is None else read_cursor(cursor)
         keys = _page_keys(which, limit + 1, after, skip)
         if keys is None:
             return [], None
@@ -279,7 +277,9 @@ class SqlBenchmarks(Benchmarks):
             )
         )
         shown = self._with_files(rows[:limit])
-        return shown, _cursor(shown[-1]) if len(rows) > limit and shown else None
+        if not shown or len(rows) <= limit:
+            return shown, None
+        return shown, cursor_of(shown[-1].submit_time, shown[-1].benchmark_id)
 
     def delete(self, benchmark_id: str, at: datetime) -> None:
         if not self._tx.insert(deleted_benchmarks, {"benchmark_id": benchmark_id, "at": at}):
@@ -404,23 +404,3 @@ def _page_keys(
         .limit(limit)
         .offset(skip)
     )
-
-
-def _cursor(benchmark: Benchmark) -> str:
-    time = wire.time_to_json(benchmark.submit_time)
-    key = json.dumps([time, benchmark.benchmark_id], separators=(",", ":"))
-    return base64.urlsafe_b64encode(key.encode()).decode().rstrip("=")
-
-
-def _read_cursor(cursor: str) -> tuple[datetime, str]:
-    try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        time, benchmark_id = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        wire.check_json(benchmark_id)
-        if not isinstance(benchmark_id, str):
-            raise ValueError("no id")
-        return wire.time_from_json(time), benchmark_id
-    except (ValueError, TypeError, RecursionError, binascii.Error, InvalidInput):
-        raise InvalidInput.at(
-            "/cursor", "not a cursor of ours", "the next_cursor of an earlier page"
-        ) from None

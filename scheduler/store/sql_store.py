@@ -51,6 +51,7 @@ from edgeyard.scheduler.store.policies import SqlPolicies
 from edgeyard.scheduler.store.progress import ProgressBuffer, Tick, write_ticks
 from edgeyard.scheduler.store.prune import RULES, Rule, doomed, limit_of
 from edgeyard.scheduler.store.reservations import SqlReservations
+from edgeyard.scheduler.store.scenarios import SqlScenarios, SqlSimulations
 from edgeyard.scheduler.store.scoring import SqlScoring
 from edgeyard.scheduler.store.submissions import SqlCampaigns, SqlSchedules
 from edgeyard.scheduler.store.transaction import Row, Transaction, translated
@@ -112,6 +113,8 @@ class SqlUnitOfWork(UnitOfWork):
         self.scoring = SqlScoring(tx)
         self.leadership = SqlLeadership(tx)
         self.usage = SqlUsage(tx)
+        self.scenarios = SqlScenarios(tx)
+        self.simulations = SqlSimulations(tx)
 
 
 class SqlStore(Store):

@@ -760,3 +760,57 @@ leadership = Table(
     Column("at", UtcTime),
     Column("database_us", BigInteger),  # the database's own clock at the renewal; SQLite has none
 )
+
+scenarios = Table(
+    "scenarios",
+    metadata,
+    Column("sha256", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("world", Text, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("duration_s", Float, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("jobs", BigInteger),
+    Column("source", Text, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+)
+Index("ix_scenarios_created_at", scenarios.c.created_at, scenarios.c.sha256)
+Index("ix_scenarios_name", scenarios.c.name, scenarios.c.created_at)
+
+# beside the narrow rows that are listed
+scenario_bodies = Table(
+    "scenario_bodies",
+    metadata,
+    Column("sha256", Text, ForeignKey("scenarios.sha256"), primary_key=True, nullable=False),
+    Column("json_zstd", LargeBinary, nullable=False),
+)
+
+scenario_tags = Table(
+    "scenario_tags",
+    metadata,
+    Column("sha256", Text, ForeignKey("scenarios.sha256"), primary_key=True, nullable=False),
+    Column("tag", Text, primary_key=True),
+)
+Index("ix_scenario_tags_tag", scenario_tags.c.tag)
+
+simulations = Table(
+    "simulations",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("scenario", Text, ForeignKey("scenarios.sha256"), nullable=False),
+    Column("scenario_name", Text, nullable=False),
+    Column("policy", Text, nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("metrics", Text, nullable=False),
+    Column("columns_file", Text),
+    Column("wall_s", Float),
+    Column("created_at", UtcTime, nullable=False),
+    Column("by_user_id", Text, nullable=False),
+)
+Index("ix_simulations_created_at", simulations.c.created_at, simulations.c.run_id)
+Index("ix_simulations_scenario", simulations.c.scenario, simulations.c.created_at)
