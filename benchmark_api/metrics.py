@@ -12,7 +12,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import EdgeyardError
 from edgeyard.scheduler.model.benchmark import (
-    RETRIED,
+    RETRYABLE,
     TERMINAL,
     BenchmarkType,
     FailureCategory,
@@ -67,7 +67,7 @@ class Metrics:
         build.labels(__version__).set(1)
         for benchmark_type in BenchmarkType:
             self.submitted.labels(benchmark_type.value)
-        for category in RETRIED:
+        for category in RETRYABLE:
             retries.labels(category.value)
         for status in TERMINAL:
             for cause in ("", *(each.value for each in FailureCategory)):

@@ -244,8 +244,10 @@ def _file(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8")
         tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput.at("", f"{path}: {error}") from error
+    except OSError as error:
+        raise InvalidInput.at("POLICY", f"can't be read: {error}") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput.at("POLICY", f"{path} is not a TOML file: {error}") from error
     return text
 
 

@@ -165,8 +165,12 @@ def _flag(name: str, annotation: object) -> str:
     return long[0] if long else f"--{name.replace('_', '-')}"
 
 
+_MISSING = re.compile(r"^is (required|missing)$|\bneeds an? ")
+"""Reasons of a field that has no value."""
+
+
 def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, object]) -> str:
-    """Return the flag that set a refused field, or the field's name where no flag did.
+    """Return the flag that set a refused field or would set a missing one, or else its name.
 
     Args:
         error: Its pointer is a JSON pointer (RFC 6901) into the request, or a flag already.
@@ -183,6 +187,10 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
         set_by_name = name in stems and value not in (None, [], ())
         if set_by_name or any(str(each).startswith(f"{field}=") for each in pairs):
             return flags.get(name, path)
+    if _MISSING.search(error.reason):
+        for name in given:
+            if name in stems and name in flags:
+                return flags[name]
     return re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
 
 

@@ -286,6 +286,15 @@ _KINDS = {
 """What would do, by the first word of pydantic's error types such as ``int_parsing``."""
 
 
+_BEYOND_BOUNDS = {
+    "less_than": "is too large",
+    "less_than_equal": "is too large",
+    "greater_than": "is too small",
+    "greater_than_equal": "is too small",
+}
+"""Reasons by pydantic's error types; what is accepted names the bound."""
+
+
 def _field_error(
     error: ErrorDetails,
     known: Mapping[str, FieldInfo],
@@ -302,7 +311,8 @@ def _field_error(
         return FieldError(place, "is required", _missing(location, known))
     if location in _LISTS_GO_ELSEWHERE and isinstance(error["input"], list) and not prefix:
         return FieldError(place, "is a list", "one name; POST /v1/campaigns takes lists")
-    reason = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    beyond = _BEYOND_BOUNDS.get(error["type"])
+    reason = beyond or error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return FieldError(place, reason[:300], _accepted(error, location, known))
 
 

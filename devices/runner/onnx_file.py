@@ -27,11 +27,13 @@ MAX_NODES = 200_000
 MAX_TENSORS = 200_000
 MAX_DIMENSIONS = 16
 MAX_GRAPH_DEPTH = 16
+"""Graphs within graphs (If, Loop, Scan)."""
+
 MAX_FIELDS = 10_000_000
 """More fields take longer to look through than a run may say nothing."""
 
 MAX_OPSET_BYTES = 2**16
-"""Graphs within graphs (If, Loop, Scan)."""
+"""Of one entry that names an operator set and its version."""
 
 MAX_SPARSE_ELEMENTS = 2**28
 """onnxruntime writes sparse initialisers out in full: 1 GiB of float32."""

@@ -24,7 +24,7 @@ from enum import StrEnum
 
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
-    RETRIED,
+    RETRYABLE,
     Benchmark,
     Failure,
     FailureCategory,
@@ -206,7 +206,7 @@ def budget_of(failure: Failure, attempt: Attempt) -> RetryBudget:
 
 def is_retryable(failure: Failure) -> bool:
     """Return whether another try may end differently; others would fail the same way."""
-    return failure.category in RETRIED
+    return failure.category in RETRYABLE
 
 
 def _was_taken_back(attempt: Attempt) -> bool:

@@ -190,7 +190,7 @@ def parse_policy(text: str, *, source: str = "policy") -> Policy:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{source}: {error}"]) from error
+        raise ConfigError([f"{source}: is not a TOML file: {error}"]) from error
     problems: list[str] = []
     policy = _policy(_Table(data, "", problems))
     if problems:

@@ -80,7 +80,7 @@ def parse_manifest(text: str, source: str = "manifest") -> Manifest:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{source}: {error}"]) from error
+        raise ConfigError([f"{source}: is not a TOML file: {error}"]) from error
     reader = _Reader(data)
     found = reader.manifest()
     if reader.problems:

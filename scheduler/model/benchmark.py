@@ -104,7 +104,7 @@ class FailureCategory(StrEnum):
     UNKNOWN = "unknown"
 
 
-RETRIED = frozenset(
+RETRYABLE = frozenset(
     {
         FailureCategory.BOARD_FAULT,
         FailureCategory.THERMAL,

@@ -180,6 +180,23 @@ def test_an_error_names_the_flag_that_was_typed(
     assert (result.exit_code, result.stderr) == (1, f"edgeyard: {shown}no\n")
 
 
+@pytest.mark.parametrize(
+    ("pointer", "reason", "shown"),
+    [
+        ("/target", "is required", "--target: is required"),
+        ("/dataset", "TYPE2 needs a dataset", "--dataset: TYPE2 needs a dataset"),
+        ("/target", "no family x is known", "target: no family x is known"),
+    ],
+)
+def test_an_error_names_the_flag_of_a_missing_field(
+    server: FakeServer, pointer: str, reason: str, shown: str
+) -> None:
+    errors = [{"pointer": pointer, "reason": reason}]
+    server.on("POST", "/v1/benchmarks", Answer(problem(422, "invalid_input", "", errors), 422))
+    result = run("submit", "-m", "m")
+    assert (result.exit_code, result.stderr) == (1, f"edgeyard: {shown}\n")
+
+
 def test_a_missing_token_comes_with_what_to_do(server: FakeServer) -> None:
     server.on("GET", "/v1/benchmarks", Answer(problem(401, "not_authenticated", "no token"), 401))
     result = run("list")

@@ -20,7 +20,7 @@ from edgeyard.scheduler.engine.retry import (
     past_decisions,
 )
 from edgeyard.scheduler.model.attempt import Attempt
-from edgeyard.scheduler.model.benchmark import RETRIED, Failure, FailureCategory
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
 from tests.builders import records as make
 
 BOARD, OTHER = "rpi4b-0001-0001", "rpi4b-0001-0002"
@@ -49,6 +49,9 @@ def failure_of(category: FailureCategory) -> Failure:
     return Failure(category=category, sentence="why")
 
 
+MAY_END_DIFFERENTLY = {"board_fault", "thermal", "network", "cluster", "upload", "preempted"}
+
+
 @pytest.mark.parametrize("category", list(FailureCategory))
 def test_only_failures_that_may_end_differently_use_a_retry(category: FailureCategory) -> None:
     failure = failure_of(category)
@@ -59,7 +62,7 @@ def test_only_failures_that_may_end_differently_use_a_retry(category: FailureCat
         make.a_description(max_retries=1),
         RetryHistory(counted=int(counts)),
     )
-    assert found.retry is (category in RETRIED or category is FailureCategory.PREEMPTED)
+    assert found.retry is (category in MAY_END_DIFFERENTLY)
     expected = RetryBudget.RETRIES if counts else RetryBudget.PREEMPTIONS
     assert found.budget is expected
 
