@@ -24,7 +24,9 @@ from edgeyard.plugins.queue_policies.earliest_deadline import EarliestDeadline
 from edgeyard.plugins.queue_policies.fair_share import FairShare
 from edgeyard.plugins.queue_policies.fifo import Fifo
 from edgeyard.plugins.queue_policies.priority_age import PriorityAge
+from edgeyard.plugins.queue_policies.seeded_random import SeededRandomOrder
 from edgeyard.plugins.queue_policies.shortest_first import ShortestFirst
+from edgeyard.plugins.queue_policies.tetris import TetrisOrder
 from edgeyard.plugins.queue_policies.unicep import Unicep
 from edgeyard.plugins.queue_policies.wfp3 import Wfp3
 from edgeyard.plugins.scorers.assignment import AssignmentScorer
@@ -51,7 +53,9 @@ BUILT_IN: Mapping[Kind, Mapping[str, Factory]] = {
         "fair_share": FairShare,
         "fifo": Fifo,
         "priority_age": PriorityAge,
+        "random": SeededRandomOrder,
         "shortest_first": ShortestFirst,
+        "tetris": TetrisOrder,
         "unicep": Unicep,
         "wfp3": Wfp3,
     },

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.metrics import Schedule
     from edgeyard.scheduler.sim.traces.swf import Log
 
-_ALIASES = {"fcfs": "fifo", "sjf": "shortest_first"}
+_ALIASES = {"fcfs": "fifo", "sjf": "shortest_first", "edf": "earliest_deadline"}
 _LONG_LOG_JOBS = 20_000
 _COLUMNS = (
     Column(title="PER JOB", of=field("figure"), whole=True),
@@ -147,7 +147,7 @@ def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:
     try:
         return make(_ALIASES.get(name, name))
     except ConfigError as error:
-        aliases = " (also: fcfs, sjf)" if name not in _ALIASES else ""
+        aliases = " (also: fcfs, sjf, edf)" if name not in _ALIASES else ""
         raise InvalidInput.at("--queue", f"{'; '.join(error.problems)}{aliases}") from error
 
 

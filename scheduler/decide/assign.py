@@ -13,7 +13,8 @@ begins (`edgeyard.scheduler.prediction.timeline`). Those whose reservation is du
 
 A benchmark for which no board is free is passed over: it never holds up the next one. When the
 queue is through, no board is left idle that a waiting benchmark could have used, but one that has
-just failed it.
+just failed it. Only a policy with a mapping heuristic (`edgeyard.scheduler.decide.mapping`) may
+hold a benchmark back for a busy board.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.scheduler.decide.ledgers import Ledgers
+from edgeyard.scheduler.decide.mapping import Hold, Mapper, hold_reason
 from edgeyard.scheduler.decide.reservations import (
     own_reservation_reason,
     reserved_board_reason,
@@ -57,6 +59,7 @@ class Assignment:
     job_of_board: NDArray[np.intp]
     blocked_by: NDArray[np.intp]
     withheld: Mapping[int, WaitReason] = field(default_factory=dict)
+    holds: Mapping[int, Hold] = field(default_factory=dict)
 
 
 def assign(
@@ -69,6 +72,8 @@ def assign(
     ledgers: Ledgers,
     timeline: Timeline,
     max_joint_jobs: int = 0,
+    mapper: Mapper | None = None,
+    guarded: NDArray[np.bool_] | None = None,
 ) -> Assignment:
     """Give boards out.
 
@@ -82,6 +87,9 @@ def assign(
         ledgers: What users may still have; they are asked and updated in the order of the queue.
         timeline: Which boards are reserved for whom, and who might not be over in time.
         max_joint_jobs: Queues of up to so many get their boards jointly, if no boards share cores.
+        mapper: Chooses the boards of all that neither have waited for the policy's ``guard_s`` nor
+            have a reservation that is due; None: the policy has no mapping.
+        guarded: Shape (jobs,): have waited for so long; needed with ``mapper``.
     """
     boards = batch.shape[1]
     board_of_job = [NOBODY] * len(pending)
@@ -92,6 +100,10 @@ def assign(
     if timeline.due_boards:
         due = np.isin(queue, list(timeline.due_boards))
         queue = np.concatenate((queue[due], queue[~due]))
+    mapped_queue = queue[:0]
+    if mapper is not None and guarded is not None:
+        first = guarded[queue] | np.isin(queue, list(timeline.due_boards))
+        queue, mapped_queue = queue[first], queue[~first]
     asking = np.bincount(rows[queue], minlength=batch.shape[0])
     open_pairs, open_scores = timeline.in_time(pairs, scores)
     choices = _Choices(open_pairs, open_scores, batch.board_order, asking)
@@ -105,6 +117,28 @@ def assign(
     planned: dict[int, int] = {}
     if conflicts is None and 1 < len(queue) <= max_joint_jobs:
         planned = _jointly(batch, pending, queue, open_pairs, open_scores)
+
+    def give(job: int, board: int) -> None:
+        board_of_job[job] = board
+        choices.take(board)
+        if conflicts is not None:
+            others = np.flatnonzero(conflicts[board] | conflicts[:, board])
+            others = others[others != board]
+            choices.free[others] = False
+            blocked_by[others] = np.where(blocked_by[others] == NOBODY, board, blocked_by[others])
+
+    def withhold(job: int, row: int, rests: Sequence[int]) -> None:
+        """State why one gets nothing although a board is free."""
+        if rests and (rested := choices.best(row)) != NOBODY:
+            withheld[job] = _retried_later(batch, pending[job], rested)
+        elif timeline.next_starts:
+            own_later = own_reservation_reason(timeline, job)
+            reserved = NOBODY if own_later else _reserved_board(row, pairs, timeline, choices)
+            if own_later is not None:
+                withheld[job] = own_later
+            elif reserved != NOBODY:
+                withheld[job] = reserved_board_reason(timeline, reserved)
+
     for job, row in zip(queue.tolist(), rows[queue].tolist(), strict=True):
         own = reserved_for.get(job, NOBODY)
         rests = resting.get(job, ())
@@ -112,16 +146,7 @@ def assign(
         at_own = pairs.at(row, own) if may_own else None
         board = choices.best(row, tried.get(job, ()), rests)
         if at_own is None and board == NOBODY:
-            if rests and (rested := choices.best(row)) != NOBODY:
-                withheld[job] = _retried_later(batch, pending[job], rested)
-                continue
-            if timeline.next_starts:
-                own_later = own_reservation_reason(timeline, job)
-                reserved = NOBODY if own_later else _reserved_board(row, pairs, timeline, choices)
-                if own_later is not None:
-                    withheld[job] = own_later
-                elif reserved != NOBODY:
-                    withheld[job] = reserved_board_reason(timeline, reserved)
+            withhold(job, row, rests)
             continue
         if bounded and (stopped := ledgers.refusal(job)) is not None:
             withheld[job] = stopped
@@ -134,13 +159,23 @@ def assign(
                 board = own
         if bounded:
             ledgers.place(job)
-        board_of_job[job] = board
-        choices.take(board)
-        if conflicts is not None:
-            others = np.flatnonzero(conflicts[board] | conflicts[:, board])
-            others = others[others != board]
-            choices.free[others] = False
-            blocked_by[others] = np.where(blocked_by[others] == NOBODY, board, blocked_by[others])
+        give(job, board)
+    holds: Mapping[int, Hold] = {}
+    if mapper is not None and len(mapped_queue):
+        so_far = {job: board_of_job[job] for job in queue.tolist() if board_of_job[job] != NOBODY}
+        mapped = mapper.map(
+            mapped_queue, open_pairs, open_scores, choices.free.copy(), so_far, ledgers
+        )
+        for job, board in mapped.boards.items():
+            give(job, board)
+        holds = mapped.holds
+        withheld.update(mapped.refused)
+        withheld.update({job: hold_reason(batch, hold) for job, hold in holds.items()})
+        for job, row in zip(mapped_queue.tolist(), rows[mapped_queue].tolist(), strict=True):
+            if board_of_job[job] == NOBODY and job not in withheld:
+                rests = resting.get(job, ())
+                if choices.best(row, tried.get(job, ()), rests) == NOBODY:
+                    withhold(job, row, rests)
     given = np.array(board_of_job, dtype=np.intp)
     job_of_board = np.full(boards, NOBODY, dtype=np.intp)
     placed = np.flatnonzero(given != NOBODY)
@@ -150,6 +185,7 @@ def assign(
         job_of_board=job_of_board,
         blocked_by=blocked_by,
         withheld=withheld,
+        holds=holds,
     )
 
 

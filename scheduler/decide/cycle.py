@@ -19,6 +19,7 @@ from edgeyard.scheduler.decide.decisions import Decisions
 from edgeyard.scheduler.decide.explain import Explainer
 from edgeyard.scheduler.decide.feasibility import feasibility
 from edgeyard.scheduler.decide.ledgers import Ledgers, open_ledgers
+from edgeyard.scheduler.decide.mapping import Mapper
 from edgeyard.scheduler.decide.pins import PinVerdict
 from edgeyard.scheduler.decide.preempt import preempt
 from edgeyard.scheduler.decide.priority import ages_s, priorities, slacks_s
@@ -198,11 +199,17 @@ def decide(
         ledgers,
         timeline,
         policy.max_joint_jobs,
+        mapper=None
+        if policy.mapping is None
+        else Mapper(batch, pending, given.holders, policy, fits, timeline),
+        guarded=queue.guarded,
     )
+    unplaced = ready & (assignment.board_of_job == NOBODY)
+    unplaced[list(assignment.holds)] = False  # a board is free, and it waits for a better one
     preempted = preempt(
         batch,
         pending,
-        _may_stop_others(pending, order, ready & (assignment.board_of_job == NOBODY), ledgers),
+        _may_stop_others(pending, order, unplaced, ledgers),
         points.values,
         given.holders if policy.max_preemptions else (),
         policy,

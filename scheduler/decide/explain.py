@@ -76,6 +76,8 @@ class Explainer:
         if own != NOBODY and decided.feasibility.fits[row, own]:
             mine = self._verdict(row, own)  # reserved for this one
             shared = (*shared[:own], mine, *shared[own + 1 :])
+        if job in decided.assignment.holds:
+            shared = self._held_back(job, shared)
         taken = decided.assignment.job_of_board
         blocked = decided.assignment.blocked_by
         used = decided.feasibility.fits[row] & ((taken != NOBODY) | (blocked != NOBODY))
@@ -98,6 +100,20 @@ class Explainer:
                     "which goes to a benchmark that comes first",
                 )
         return tuple(verdicts)
+
+    def _held_back(self, job: int, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+        """Return the verdicts of one that a mapping holds back: free boards are not good enough."""
+        reason = self._decided.assignment.withheld[job]
+        return tuple(
+            replace(
+                each,
+                reason=reason.reason,
+                sentence=f"{each.target_uid} fits and is free, but the benchmark {reason.sentence}",
+            )
+            if each.reason is None
+            else each
+            for each in verdicts
+        )
 
     def _before(self, other: int, job: int) -> bool:
         rank = self._decided.rank

@@ -230,6 +230,9 @@ class Queue:
         submit_times_s: Submission on the clock of the world, seconds: Unix time in the lab, the
             log's own clock in a replay.
         processors: int64, how many each takes: one board in the lab.
+        needs: Shape (jobs, resources): what each needs of a resource, as a share of what there is;
+            None in the lab, where each takes one board.
+        free: Shape (resources,): which share of each resource is free now; None in the lab.
         guard_s: Who has waited so long is overtaken by nobody any more: of those, the older comes
             first, whatever the policy. It bounds how long anybody starves.
         estimate: Gives ``run_times_s``; asked once, if at all.
@@ -251,6 +254,8 @@ class Queue:
     guard_s: float
     estimate: Callable[[], NDArray[np.float64]]
     turn_size: int | None = None
+    needs: NDArray[np.float64] | None = None
+    free: NDArray[np.float64] | None = None
 
     @cached_property
     def run_times_s(self) -> NDArray[np.float64]:

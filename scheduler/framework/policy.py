@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from edgeyard.errors import ConfigError
+from edgeyard.scheduler.framework.baselines import BASELINES, baseline_text
 from edgeyard.scheduler.model.benchmark import BenchmarkType, Binding
 
 _T = TypeVar("_T")
@@ -47,6 +48,16 @@ class PriorityMode(StrEnum):
 
     COMPUTED = "computed"  # by the formula
     FIFO = "fifo"  # one constant for all: order of submission
+
+
+class MappingHeuristic(StrEnum):
+    """Which board a benchmark gets, or waits for; see `edgeyard.scheduler.decide.mapping`."""
+
+    MET = "met"
+    MCT = "mct"
+    MIN_MIN = "min_min"
+    MAX_MIN = "max_min"
+    SUFFERAGE = "sufferage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +122,8 @@ class Policy:
         spare_measuring: Nobody is preempted while it measures, unless its description allows it.
         max_joint_jobs: Queues of up to so many benchmarks get their boards all at once, see
             `edgeyard.scheduler.decide.assign`; 0: always one after the other.
+        mapping: Heuristic that chooses boards by expected completion times and may hold a
+            benchmark back for a busy board; None: a free board is never left to wait for another.
         hold_quantile: Of predicted run times: for so long a board counts as taken when a reserved
             start is near; 1: for as long as the run may take.
         cool_down_s: How long a board rests after a run before it measures again.
@@ -143,6 +156,7 @@ class Policy:
     min_run_s: float = _MIN_RUN_S
     spare_measuring: bool = True
     max_joint_jobs: int = 0
+    mapping: MappingHeuristic | None = None
     hold_quantile: float = 1.0
     cool_down_s: float = 0.0
     reservation_lead_s: float = _RESERVATION_LEAD_S
@@ -164,18 +178,20 @@ def load_policy(name_or_path: str) -> Policy:
 
 
 def read_policy(name_or_path: str) -> str:
-    """The TOML of a policy that Edgeyard brings, by name, or of a file.
+    """The TOML of a policy that Edgeyard brings, by name, of a baseline, or of a file.
 
     Raises:
         ConfigError: There is no such policy.
     """
     known = built_in_policies()
+    if name_or_path in BASELINES:
+        return baseline_text(name_or_path, read_policy("default"))
     path = _BUILT_IN / f"{name_or_path}.toml" if name_or_path in known else Path(name_or_path)
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(
-            [f"policy {name_or_path}: no such file, and none of {', '.join(known)}"]
+            [f"policy {name_or_path}: no such file, and none of {', '.join((*known, *BASELINES))}"]
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError([f"policy {name_or_path}: {error}"]) from error
@@ -344,6 +360,13 @@ def _policy(table: _Table) -> Policy:
     spare_measuring = preemption.flag("spare_measuring", default=True)
     margin, preempting, max_preemptions = _preemption(preemption, priority.types)
     assignment = table.table("assignment") if table.has("assignment") else _Table({}, "", [])
+    mapping = None
+    if assignment.has("mapping"):
+        named = assignment.one_of("mapping", ("none", *(each.value for each in MappingHeuristic)))
+        mapping = None if named == "none" else MappingHeuristic(named)
+    max_joint_jobs = assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0)
+    if mapping is not None and max_joint_jobs:
+        assignment.wrong("max_joint_jobs", f"must be 0 with mapping = {mapping.value!r}")
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
     fresh_age_s = table.number("fresh_age_s", 0.0)
     twin_max_age_s = table.number("twin_max_age_s", 0.0)
@@ -374,7 +397,8 @@ def _policy(table: _Table) -> Policy:
         guard_s=_queue(table.table("queue")) if table.has("queue") else _GUARD_S,
         min_run_s=min_run_s,
         spare_measuring=spare_measuring,
-        max_joint_jobs=assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0),
+        max_joint_jobs=max_joint_jobs,
+        mapping=mapping,
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
         reservation_lead_s=assignment.number(

@@ -63,6 +63,7 @@ class WaitingReason(StrEnum):
     PRIORITY = "priority"  # others come before it
     FETCHING = "fetching"  # its files are being downloaded
     BOARD_BUSY = "board_busy"
+    FASTER_BOARD = "faster_board"  # a mapping heuristic holds it back for a board that is busy
     NO_SUCH_FAMILY = "no_such_family"
     ENGINE_MISSING = "engine_missing"
     TYPE_UNSUPPORTED = "type_unsupported"

@@ -224,6 +224,29 @@ def reserved_board(target_uid: str, start: datetime) -> WaitReason:
     )
 
 
+def held_for_board(
+    target_uid: str, free_at: datetime, sooner_s: float, free_uid: str
+) -> WaitReason:
+    """Return the reason of a benchmark that a mapping heuristic holds back for a busy board.
+
+    Args:
+        target_uid: The board that it waits for.
+        free_at: When that is expected to come free for it.
+        sooner_s: By how many seconds it is expected to end sooner there than on the free board;
+            0 or less: it is the quicker board, but it would end no sooner there.
+        free_uid: A board that is free now.
+    """
+    minute = (free_at.astimezone(UTC) + timedelta(seconds=30)).replace(second=0, microsecond=0)
+    if sooner_s > 0:
+        compared = f"ends {_about_s(sooner_s)} sooner there than on {free_uid}, which is free"
+    else:
+        compared = f"runs in less time there than on {free_uid}, which is free"
+    return WaitReason(
+        reason=WaitingReason.FASTER_BOARD,
+        sentence=f"waits for {target_uid}, expected free at {minute:%Y-%m-%dT%H:%MZ}: {compared}",
+    )
+
+
 # --- of the cluster ------------------------------------------------------------------------------
 
 
@@ -293,6 +316,12 @@ def coarse(count: int) -> int:
 
 def _about(count: int) -> str:
     return str(count) if count < _COARSE[0] else f"at least {coarse(count):,}"
+
+
+def _about_s(seconds: float) -> str:
+    """Return a duration that does not change with every second that passes."""
+    coarse_s = max((step for step in _COARSE_AGES_S if step <= seconds), default=0)
+    return f"at least {_duration(coarse_s)}" if coarse_s else f"up to {_COARSE_AGES_S[0]} s"
 
 
 def _moment(at: datetime) -> str:

@@ -377,6 +377,21 @@ def _places_of_users(
     return places
 
 
+def expected_left_s(batch: Batch, holders: Sequence[BoardHolder]) -> Floats:
+    """Return the median of how much longer each run lasts, seconds, shape (holders,)."""
+    return _ends(batch, holders, 1, np.random.default_rng(0))[:, 0]
+
+
+def expected_run_times(batch: Batch, rows: NDArray[np.intp], boards: NDArray[np.intp]) -> Floats:
+    """Return the median run time of each pair, seconds, shape (pairs,); never NaN.
+
+    Where nothing is known of a run, its bound says what to expect, as in forecasts.
+    """
+    bounds = batch.time_limits_s[rows]
+    law = _or_unknown(run_time_parts(batch, rows, boards), bounds)
+    return np.asarray(np.minimum(np.exp(law.location), bounds), dtype=np.float64)
+
+
 def _ends(
     batch: Batch, holders: Sequence[BoardHolder], samples: int, rng: np.random.Generator
 ) -> Floats:

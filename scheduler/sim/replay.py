@@ -141,7 +141,7 @@ class _Run:
         commit: bool,
     ) -> None:
         self.machine, self._events = world.empty_machine(jobs, processors)
-        self._jobs = jobs
+        self._jobs, self._processors = jobs, processors
         self._policy = policy
         self._mode = _NUMBERS[backfilling]
         self._commit = commit
@@ -206,6 +206,8 @@ class _Run:
             shares=np.ones(count),
             submit_times_s=self._jobs.submit[rows],
             processors=self._jobs.procs[rows],
+            needs=self._jobs.procs[rows, None] / self._processors,
+            free=self.machine.counts[[world.FREE]] / self._processors,
             guard_s=inf,
             estimate=lambda: self._jobs.requested[rows],
         )

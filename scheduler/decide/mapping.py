@@ -1,0 +1,376 @@
+"""Mapping heuristics of heterogeneous computing: a benchmark may wait for a busy, faster board.
+
+All of them compare expected *completion times*: when a board is expected to come free (now, or when
+the runs that hold it, or a board that shares its cores, are expected to have ended and it has
+cooled down), plus the expected run time there. Both come from the predictions that forecasts use.
+Each cycle maps the queue anew. A benchmark whose board is free starts, if it is the first that is
+mapped to it; the others wait, although another board may be free.
+
+- `met`, minimum execution time: first to last, each goes to the board that runs it in the least
+  time, busy or not; of equal ones to the one where it ends first.
+- `mct`, minimum completion time: first to last, each goes to the board where it ends first.
+- `min_min`: of all benchmarks' earliest ends the earliest is taken first, again and again.
+- `max_min`: of all benchmarks' earliest ends the latest is taken first.
+- `sufferage`: in rounds; a board goes to the benchmark that would lose most by its second best.
+
+Source: Maheswaran, Ali, Siegel, Hensgen, Freund, "Dynamic Mapping of a Class of Independent Tasks
+onto Heterogeneous Computing Systems", JPDC 59, 1999; Braun et al., "A Comparison of Eleven Static
+Heuristics ...", JPDC 61, 2001. Ties, which these leave open, go by score, then by the seeded order
+of the boards; between benchmarks by the queue.
+
+Not mapped are those whose reservation is due and those that have waited for the policy's
+``guard_s``: they come first and take a free board as without a mapping, so that nobody is held back
+for ever. Nobody is held back for a board with a reservation or a lease to come, nor for one that is
+busy with something unknown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.scheduler.decide.ledgers import Ledgers
+from edgeyard.scheduler.framework.batch import NOBODY, Batch, Pairs
+from edgeyard.scheduler.framework.policy import MappingHeuristic, Policy
+from edgeyard.scheduler.model import waiting_reasons
+from edgeyard.scheduler.model.benchmark import WaitReason
+from edgeyard.scheduler.model.decision import BoardHolder, PendingBenchmark
+from edgeyard.scheduler.prediction.simulated_lab import expected_left_s, expected_run_times
+from edgeyard.scheduler.prediction.timeline import (
+    Occupancy,
+    Timeline,
+    conflict_group,
+    leases_of,
+)
+
+Floats = NDArray[np.float64]
+
+MAX_MAPPED = 2_000
+"""Benchmarks that a cycle maps: of each class the first ones, equally many of each.
+
+The others wait for a later cycle.
+"""
+
+_SAME_S = 1e-9
+"""Ends that differ by less are equal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A benchmark that is held back although a board is free.
+
+    Attributes:
+        board: Row of the board that it waits for.
+        free_at: When that is expected to come free for it.
+        free_board: Row of a board that is free, the one where it would end first.
+        sooner_s: By how much sooner it is expected to end on ``board``, seconds.
+    """
+
+    board: int
+    free_at: datetime
+    free_board: int
+    sooner_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mapped:
+    """What a mapping leads to now; by rows of benchmarks.
+
+    Attributes:
+        boards: Rows of the boards on which benchmarks start now.
+        holds: Who is held back although a board is free.
+        refused: Who may have no more, and why.
+    """
+
+    boards: dict[int, int]
+    holds: dict[int, Hold]
+    refused: dict[int, WaitReason]
+
+
+def hold_reason(batch: Batch, hold: Hold) -> WaitReason:
+    """Return why a benchmark waits that is held back."""
+    uids = batch.snapshot.uids
+    return waiting_reasons.held_for_board(
+        uids[hold.board], hold.free_at, hold.sooner_s, uids[hold.free_board]
+    )
+
+
+class Mapper:
+    """Maps the benchmarks of one cycle to boards."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        pending: Sequence[PendingBenchmark],
+        holders: Sequence[BoardHolder],
+        policy: Policy,
+        fits: Callable[[Batch], NDArray[np.bool_]],
+        timeline: Timeline,
+    ) -> None:
+        """Take what the mapping depends on; nothing is computed yet.
+
+        Args:
+            batch: The batch.
+            pending: The benchmarks, in the batch's order.
+            holders: Live attempts that have a board.
+            policy: Its ``mapping`` is not None.
+            fits: Returns what the filters let pass, shape (classes, boards); called with a batch
+                whose boards are free of the holders.
+            timeline: Its reservations and leases close boards to those that wait.
+        """
+        self._batch, self._pending, self._holders = batch, pending, holders
+        self._policy, self._timeline, self._fits = policy, timeline, fits
+
+    def map(
+        self,
+        queue: NDArray[np.intp],
+        pairs: Pairs,
+        scores: NDArray[np.float32],
+        free: NDArray[np.bool_],
+        given: dict[int, int],
+        ledgers: Ledgers,
+    ) -> Mapped:
+        """Map the queue.
+
+        Args:
+            queue: Rows of benchmarks, first to last.
+            pairs: Which class may start on which board now.
+            scores: Shape (pairs,).
+            free: Shape (boards,): not given out in this cycle, nor next to such a board.
+            given: By row of the benchmark, boards that were given out in this cycle.
+            ledgers: What users may still have; they are asked in the order of the mapping.
+        """
+        mapped = Mapped(boards={}, holds={}, refused={})
+        if not len(queue) or not len(pairs):
+            return mapped
+        rows, boards, closed = self._candidates(pairs)
+        expected_s = expected_run_times(self._batch, rows, boards)
+        run = _Mapping(self, queue, pairs, scores, rows, boards, expected_s, mapped, ledgers)
+        run.start[:, ~free] = False
+        run.ready_s[closed] = np.inf
+        for job, board in given.items():
+            row = int(self._batch.class_of_job[job])
+            its_s = expected_run_times(self._batch, np.array([row]), np.array([board]))
+            run.occupy(board, float(its_s[0]) + self._policy.cool_down_s)
+        run.run(self._policy.mapping)
+        return mapped
+
+    def _candidates(
+        self, pairs: Pairs
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+        """Return classes and boards of the pairs that count, and which boards nobody waits for."""
+        possible = np.zeros(self._batch.shape, dtype=np.bool_)
+        taken = self._occupancy.taken
+        waits = taken & np.isfinite(self._free_s)
+        if self._timeline.next_starts or leases_of(self._batch):
+            waits &= ~self._timeline.slots.cut
+        if waits.any():
+            possible[:, waits] = self._fits(self._occupancy.emptied())[:, waits]
+        possible[pairs.rows, pairs.boards] = True
+        rows, boards = np.nonzero(possible)
+        return rows, boards, taken & ~waits
+
+    @cached_property
+    def _occupancy(self) -> Occupancy:
+        return Occupancy(self._batch, self._holders, self._policy.cool_down_s)
+
+    @cached_property
+    def _free_s(self) -> Floats:
+        return self._occupancy.free_s(expected_left_s(self._batch, self._holders))
+
+    def groups_of(
+        self, queue: NDArray[np.intp]
+    ) -> list[tuple[int, list[int], list[int], list[int]]]:
+        """Return the benchmarks in groups that differ in nothing that counts here.
+
+        Returns:
+            Of each group its class, the boards that its benchmarks use only if there is no other,
+            those that they don't use, and their rows, first to last. At most `MAX_MAPPED`
+            benchmarks in all, but at least one of each group.
+        """
+        batch, now = self._batch, self._batch.now
+        found: dict[tuple[int, frozenset[str], frozenset[str]], list[int]] = {}
+        for job, row in zip(queue.tolist(), batch.class_of_job[queue].tolist(), strict=True):
+            each = self._pending[job]
+            rests = frozenset(each.resting_uids(now)) if each.resting else frozenset()
+            key = row, frozenset(each.tried_uids), rests
+            found.setdefault(key, []).append(job)
+        limit = max(MAX_MAPPED // max(len(found), 1), 1)
+        row_of_uid = batch.row_of_uid
+        return [
+            (
+                row,
+                [row_of_uid[uid] for uid in tried if uid in row_of_uid],
+                [row_of_uid[uid] for uid in rests if uid in row_of_uid],
+                jobs[:limit],
+            )
+            for (row, tried, rests), jobs in found.items()
+        ]
+
+
+class _Mapping:
+    """A mapping under way; rows are groups of benchmarks.
+
+    Attributes:
+        run_s: Shape (groups, boards): expected run times; inf where it can't run.
+        ready_s: Shape (boards,): when each board is expected to be free, seconds from now.
+        start: Shape (groups, boards): could start there now.
+    """
+
+    def __init__(
+        self,
+        mapper: Mapper,
+        queue: NDArray[np.intp],
+        pairs: Pairs,
+        scores: NDArray[np.float32],
+        rows: NDArray[np.intp],
+        boards: NDArray[np.intp],
+        expected_s: Floats,
+        mapped: Mapped,
+        ledgers: Ledgers,
+    ) -> None:
+        batch = mapper._batch
+        classes, count = batch.shape
+        by_class = np.full((classes, count), np.inf)
+        by_class[rows, boards] = expected_s
+        now = np.zeros((classes, count), dtype=np.bool_)
+        now[pairs.rows, pairs.boards] = True
+        place = np.empty(count)
+        place[batch.board_order] = np.linspace(0.0, 0.5, count)
+        ties = np.broadcast_to(place, (classes, count)).copy()
+        ties[pairs.rows, pairs.boards] -= scores
+        groups = mapper.groups_of(queue)
+        of_group = np.array([row for row, *_ in groups], dtype=np.intp)
+        self.run_s = by_class[of_group]
+        self.start = now[of_group]
+        for group, (_, tried, rests, _) in enumerate(groups):
+            self.run_s[group, rests] = np.inf
+            others = self.run_s[group].copy()
+            others[tried] = np.inf
+            if np.isfinite(others).any():
+                self.run_s[group] = others
+        self.start &= np.isfinite(self.run_s)
+        self._ties = ties[of_group]
+        self._jobs = [deque(jobs) for *_, jobs in groups]
+        self._place = {job: number for number, job in enumerate(queue.tolist())}
+        self.ready_s = mapper._free_s.copy()
+        self._mapper, self._mapped, self._ledgers = mapper, mapped, ledgers
+        self._cool_down_s = mapper._policy.cool_down_s
+
+    def occupy(self, board: int, until_s: float) -> None:
+        """Note that a board, and those that share its cores, are taken until then."""
+        for near in conflict_group(self._mapper._batch, board):
+            self.ready_s[near] = max(float(self.ready_s[near]), until_s)
+            self.start[:, near] = False
+
+    def run(self, heuristic: MappingHeuristic | None) -> None:
+        """Map until no benchmark could start any more."""
+        if heuristic is MappingHeuristic.SUFFERAGE:
+            self._by_sufferage()
+        elif heuristic in (MappingHeuristic.MIN_MIN, MappingHeuristic.MAX_MIN):
+            self._by_ends(latest=heuristic is MappingHeuristic.MAX_MIN)
+        else:
+            self._in_turn(by_run_time=heuristic is MappingHeuristic.MET)
+
+    def _in_turn(self, *, by_run_time: bool) -> None:
+        """Map one after the other, in the queue's order."""
+        group_of = {job: group for group, jobs in enumerate(self._jobs) for job in jobs}
+        for job in sorted(group_of, key=self._place.__getitem__):
+            if not self.start.any():
+                return
+            group = group_of[job]
+            board = self._best(group, by_run_time=by_run_time)
+            if board != NOBODY:
+                self._map(group, board)
+
+    def _by_ends(self, *, latest: bool) -> None:
+        """Map the benchmark whose earliest end is the earliest of all, or the latest."""
+        best = [self._best(group) for group in range(len(self._jobs))]
+        open_ = {group for group, board in enumerate(best) if board != NOBODY}
+        sign = -1.0 if latest else 1.0
+        while open_ and self.start[list(open_)].any():
+            group = min(
+                open_,
+                key=lambda each: (
+                    sign * round(self._end_s(each, best[each]), 6),
+                    self._place[self._jobs[each][0]],
+                ),
+            )
+            board = best[group]
+            self._map(group, board)
+            if not self._jobs[group]:
+                open_.discard(group)
+            changed = set(conflict_group(self._mapper._batch, board))
+            for each in open_:
+                if best[each] in changed:
+                    best[each] = self._best(each)
+
+    def _by_sufferage(self) -> None:
+        """Map in rounds: of those that want the same board, who would lose most gets it."""
+        open_ = {group for group in range(len(self._jobs)) if self._best(group) != NOBODY}
+        while open_ and self.start[list(open_)].any():
+            wants: dict[int, tuple[float, int, int]] = {}
+            for group in open_:
+                board = self._best(group)
+                ends = self.ready_s + self.run_s[group]
+                ends[board] = np.inf
+                loss_s = float(ends.min()) - self._end_s(group, board)
+                claim = (-round(loss_s, 6), self._place[self._jobs[group][0]], group)
+                wants[board] = min(claim, wants.get(board, claim))
+            for board, (_, _, group) in sorted(wants.items(), key=lambda each: each[1]):
+                self._map(group, board)
+                if not self._jobs[group]:
+                    open_.discard(group)
+
+    def _end_s(self, group: int, board: int) -> float:
+        return float(self.ready_s[board] + self.run_s[group, board])
+
+    def _best(self, group: int, *, by_run_time: bool = False) -> int:
+        """Return the board where the group's next benchmark ends first, or runs shortest."""
+        run_s = self.run_s[group]
+        ends = self.ready_s + run_s
+        if by_run_time:
+            reachable = np.isfinite(ends)
+            shortest = np.where(reachable, run_s, np.inf)
+            ends = np.where(shortest <= shortest.min() + _SAME_S, ends, np.inf)
+        least = ends.min()
+        if not np.isfinite(least):
+            return NOBODY
+        same = np.flatnonzero(ends <= least + _SAME_S)
+        return int(same[0] if len(same) == 1 else same[self._ties[group, same].argmin()])
+
+    def _map(self, group: int, board: int) -> None:
+        """Map the group's next benchmark to a board."""
+        job = self._jobs[group].popleft()
+        if self.start[group, board]:
+            refusal = self._ledgers.refusal(job) if self._ledgers else None
+            if refusal is not None:
+                self._mapped.refused[job] = refusal
+                return
+            if self._ledgers:
+                self._ledgers.place(job)
+            self._mapped.boards[job] = board
+        else:
+            self._hold(job, group, board)
+        self.occupy(board, self._end_s(group, board) + self._cool_down_s)
+
+    def _hold(self, job: int, group: int, board: int) -> None:
+        """Note that a benchmark waits for a board, if one is free on which it could start."""
+        free = np.flatnonzero(self.start[group])
+        if not len(free):
+            return
+        ends = self.ready_s[free] + self.run_s[group, free]
+        other = int(free[ends.argmin()])
+        batch = self._mapper._batch
+        self._mapped.holds[job] = Hold(
+            board=board,
+            free_at=batch.now + timedelta(seconds=float(self.ready_s[board])),
+            free_board=other,
+            sooner_s=self._end_s(group, other) - self._end_s(group, board),
+        )

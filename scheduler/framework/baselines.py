@@ -1,0 +1,73 @@
+"""Policies that others are compared with: the policy ``default`` with another order or choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """How a baseline differs from the policy ``default``.
+
+    Attributes:
+        queue_policy: Its order.
+        scorer: Chooses the board.
+        mapping: Its mapping heuristic; with one the scorer only breaks ties.
+        what: In a line.
+    """
+
+    queue_policy: str = "fifo"
+    scorer: str = "least_loaded"
+    mapping: str = "none"
+    what: str
+
+
+BASELINES: Mapping[str, Baseline] = {
+    "fcfs": Baseline(what="First come, first served."),
+    "sjf": Baseline(queue_policy="shortest_first", what="The shortest predicted run first."),
+    "edf": Baseline(queue_policy="earliest_deadline", what="The earliest deadline first."),
+    "random": Baseline(
+        queue_policy="random", scorer="random", what="A random order, and random boards."
+    ),
+    "tetris": Baseline(
+        queue_policy="tetris", scorer="tetris", what="Alignment of needs with what is free."
+    ),
+    "wfp3": Baseline(queue_policy="wfp3", what="WFP3: waiting time over run time, cubed."),
+    "unicep": Baseline(queue_policy="unicep", what="UNICEP: waiting time relative to size."),
+    "f1": Baseline(queue_policy="f1", what="F1 of Carastan-Santos and de Camargo."),
+    "f2": Baseline(queue_policy="f2", what="F2 of Carastan-Santos and de Camargo."),
+    "f3": Baseline(queue_policy="f3", what="F3 of Carastan-Santos and de Camargo."),
+    "f4": Baseline(queue_policy="f4", what="F4 of Carastan-Santos and de Camargo."),
+    "fastest": Baseline(
+        scorer="fastest", what="First come, first served, on the fastest free one."
+    ),
+    "met": Baseline(mapping="met", what="Minimum execution time."),
+    "mct": Baseline(mapping="mct", what="Minimum completion time."),
+    "min_min": Baseline(mapping="min_min", what="The earliest of the earliest ends first."),
+    "max_min": Baseline(mapping="max_min", what="The latest of the earliest ends first."),
+    "sufferage": Baseline(mapping="sufferage", what="Who would lose most by its second best."),
+}
+
+
+def baseline_text(name: str, default: str) -> str:
+    """Return the TOML of a baseline.
+
+    Args:
+        name: One of `BASELINES`.
+        default: The TOML of the policy ``default``.
+    """
+    own = BASELINES[name]
+    head = f"# A baseline: {own.what}"
+    changes = {
+        "name = ": f'name = "{name}"',
+        "queue_policy = ": f'queue_policy = "{own.queue_policy}"',
+        "mapping = ": f'mapping = "{own.mapping}"',
+        'name = "least_loaded"': f'name = "{own.scorer}"',
+        "fallback = ": f'fallback = "{own.scorer}"',
+    }
+    lines = default.splitlines()
+    for start, line in changes.items():
+        place = next(number for number, each in enumerate(lines) if each.startswith(start))
+        lines[place] = line
+    return "\n".join([head, *lines[1:]]) + "\n"
