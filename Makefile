@@ -18,7 +18,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "Installing the locked packages into $(VENV) (a minute on a fresh machine) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@test -x $(UV) || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	@touch $@
 
