@@ -17,8 +17,8 @@ from starlette.concurrency import run_in_threadpool
 from edgeyard.benchmark_api.rate_limits import RateLimits
 from edgeyard.errors import Forbidden, NotAuthenticated, NotFound
 from edgeyard.scheduler.model.attempt import Attempt
+from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.users import ApiToken, Role, User
-from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import Clock, Store
 
 TOKEN_PREFIX = "ey_"

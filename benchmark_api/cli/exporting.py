@@ -152,7 +152,7 @@ def _write(path: Path, schema: pyarrow.Schema, rows: Iterable[Row]) -> int:
 
 
 def _benchmarks(store: Store, since: datetime | None, until: datetime | None) -> Iterator[Row]:
-    from edgeyard.scheduler.model import wire
+    from edgeyard.scheduler.model import strict_json, wire
     from edgeyard.scheduler.ports import BenchmarkFilter
 
     cursor = None
@@ -171,7 +171,7 @@ def _benchmarks(store: Store, since: datetime | None, until: datetime | None) ->
                     "ended_at": each.ended_at,
                     "target_uid": each.target_uid,
                     "campaign_id": each.campaign_id,
-                    "description": wire.dumps(wire.description_to_json(each.description)),
+                    "description": strict_json.dumps(wire.description_to_json(each.description)),
                 }
         if cursor is None:
             return

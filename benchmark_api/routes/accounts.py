@@ -35,9 +35,9 @@ from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.charging import PROBER
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.quotas import QUOTA_NAMES, quotas_of
+from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.users import ApiToken, Login, Role, User
 from edgeyard.scheduler.model.webhooks import Webhook
-from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = Router(prefix="/v1", tags=["accounts"])

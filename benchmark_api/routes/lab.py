@@ -25,9 +25,7 @@ from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.boards import BoardOverride
 from edgeyard.scheduler.model.event import Event
-from edgeyard.scheduler.model.wire import (
-    time_from_json,
-)
+from edgeyard.scheduler.model.strict_json import time_from_json
 from edgeyard.scheduler.ports import UnitOfWork
 from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView

@@ -18,7 +18,7 @@ from edgeyard.scheduler.engine.quarantine import lift_quarantine, quarantine_boa
 from edgeyard.scheduler.model.accounts import Quarantine
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.knowledge import Lease
-from edgeyard.scheduler.model.wire import time_to_json
+from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = Router(prefix="/v1", tags=["lab"])

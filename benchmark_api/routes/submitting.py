@@ -41,9 +41,7 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.model.users import User
-from edgeyard.scheduler.model.wire import (
-    description_to_json,
-)
+from edgeyard.scheduler.model.wire import description_to_json
 from edgeyard.scheduler.ports import FileStore, UnitOfWork
 
 router = Router(prefix="/v1/benchmarks", tags=["benchmarks"])

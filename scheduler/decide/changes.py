@@ -28,7 +28,7 @@ from edgeyard.scheduler.model.benchmark import WaitingReason
 from edgeyard.scheduler.model.decision import BoardHolder, CycleInput, PendingBenchmark, Snapshot
 from edgeyard.scheduler.model.forecast import Forecast
 from edgeyard.scheduler.model.knowledge import Entitlement
-from edgeyard.scheduler.model.wire import time_to_json
+from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.prediction.calibration import IntervalScale
 from edgeyard.scheduler.prediction.estimates import run_times
 from edgeyard.scheduler.prediction.forecast import forecast_of

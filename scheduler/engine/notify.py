@@ -21,8 +21,8 @@ from edgeyard.failpoints import failpoint
 from edgeyard.scheduler.engine.metrics import Observe
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
+from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.model.webhooks import Delivery, Webhook
-from edgeyard.scheduler.model.wire import time_to_json
 from edgeyard.scheduler.ports import Clock, Store, UnitOfWork, WebhookPost
 
 logger = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from edgeyard.errors import ConcurrentUpdate, Conflict, NotFound
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json, wire
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import (
     ALLOWED_MOVES,
@@ -153,7 +153,7 @@ class SqlBenchmarks(Benchmarks):
 
     def add(self, benchmark: Benchmark) -> None:
         benchmark_id = benchmark.benchmark_id
-        body = wire.dumps(wire.description_to_json(benchmark.description))
+        body = strict_json.dumps(wire.description_to_json(benchmark.description))
         if not self._tx.insert(benchmarks, benchmark_row(benchmark)):
             raise Conflict(f"benchmark {benchmark_id} is already there")
         self._tx.insert_all(tables.descriptions, [{"benchmark_id": benchmark_id, "body": body}])

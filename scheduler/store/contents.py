@@ -8,7 +8,7 @@ from typing import Any, cast
 from sqlalchemy import Text, bindparam, delete, exists, or_, select, text, update
 
 from edgeyard.errors import Conflict, NotFound
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.files import DownloadGrant, Report, ResultFile, UserFile
 from edgeyard.scheduler.ports import Files
@@ -204,7 +204,7 @@ class SqlFiles(Files):
         return [ResultFile(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query)]
 
     def add_report(self, report: Report) -> None:
-        body = wire.dumps(report.report, "/report")
+        body = strict_json.dumps(report.report, "/report")
         row = {**flat_row(report), "report": body}
         if self._tx.insert(reports, row):
             return
@@ -214,7 +214,7 @@ class SqlFiles(Files):
                 reports.c.attempt == report.attempt,
             )
         )
-        if wire.loads(cast(str, stored)) != wire.loads(body):
+        if strict_json.loads(cast(str, stored)) != strict_json.loads(body):
             raise Conflict(
                 f"attempt {report.attempt} of benchmark {report.benchmark_id} has another report"
             )
@@ -225,7 +225,7 @@ class SqlFiles(Files):
             .where(
                 reports.c.benchmark_id == report.benchmark_id, reports.c.attempt == report.attempt
             )
-            .values(report=wire.dumps(report.report, "/report"))
+            .values(report=strict_json.dumps(report.report, "/report"))
         )
 
     def reports(self, benchmark_id: str) -> Sequence[Report]:

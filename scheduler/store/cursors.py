@@ -8,12 +8,12 @@ import json
 from datetime import datetime
 
 from edgeyard.errors import InvalidInput
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json
 
 
 def cursor_of(time: datetime, key: str) -> str:
     """Return the cursor of the page after the row with this time and id."""
-    text = json.dumps([wire.time_to_json(time), key], separators=(",", ":"))
+    text = json.dumps([strict_json.time_to_json(time), key], separators=(",", ":"))
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
@@ -26,10 +26,10 @@ def read_cursor(cursor: str) -> tuple[datetime, str]:
     try:
         padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
         time, key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-        wire.check_json(key)
+        strict_json.check_json(key)
         if not isinstance(key, str):
             raise ValueError("no id")
-        return wire.time_from_json(time), key
+        return strict_json.time_from_json(time), key
     except (ValueError, TypeError, RecursionError, binascii.Error, InvalidInput):
         raise InvalidInput.at(
             "/cursor", "not a cursor of ours", "the next_cursor of an earlier page"

@@ -9,7 +9,7 @@ from typing import cast
 from sqlalchemy import bindparam, delete, select
 
 from edgeyard.errors import Conflict
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.ports import Log
 from edgeyard.scheduler.store.rows import event_of, event_row
@@ -59,7 +59,7 @@ class SqlLog(Log):
             "user_id": user_id,
             "key": key,
             "body_sha256": body_sha256,
-            "answer": wire.dumps(answer, "/answer"),
+            "answer": strict_json.dumps(answer, "/answer"),
             "at": now,
         }
         if not self._tx.insert(remembered, row):
@@ -75,4 +75,4 @@ class SqlLog(Log):
         )
         if row is None:
             return None
-        return cast(str, row["body_sha256"]), wire.loads(cast(str, row["answer"]))
+        return cast(str, row["body_sha256"]), strict_json.loads(cast(str, row["answer"]))

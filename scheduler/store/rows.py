@@ -9,7 +9,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, cast
 
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json, wire
 from edgeyard.scheduler.model.attempt import Attempt, AttemptState, Outcome
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
@@ -112,7 +112,7 @@ def benchmark_of(row: Row, files: Sequence[BenchmarkFile]) -> Benchmark:
 
 @lru_cache(maxsize=_DESCRIPTIONS)
 def _description(body: str) -> JobDescription:
-    return wire.description_from_json(wire.loads(body))
+    return wire.description_from_json(strict_json.loads(body))
 
 
 def file_row(benchmark_id: str, file: BenchmarkFile) -> dict[str, object]:
@@ -133,7 +133,7 @@ def attempt_row(attempt: Attempt) -> dict[str, object]:
     for name in _FAILURES:
         del row[name]
         row |= _failure_columns(name, getattr(attempt, name))
-    return {**row, "allowed_uids": wire.dumps(attempt.allowed_uids)}
+    return {**row, "allowed_uids": strict_json.dumps(attempt.allowed_uids)}
 
 
 def attempt_of(row: Row) -> Attempt:
@@ -144,7 +144,7 @@ def attempt_of(row: Row) -> Attempt:
         del r[f"{name}_category"], r[f"{name}_sentence"]
     r["state"] = AttemptState(r["state"])
     r["binding"] = Binding(r["binding"])
-    r["allowed_uids"] = tuple(wire.loads(r["allowed_uids"]))
+    r["allowed_uids"] = tuple(strict_json.loads(r["allowed_uids"]))
     return Attempt(**r)
 
 
@@ -210,28 +210,28 @@ def event_row(event: Event) -> dict[str, object]:
         "kind": event.kind,
         "benchmark_id": event.benchmark_id,
         "user_id": event.user_id,
-        "data": wire.dumps(event.data, "/data"),
+        "data": strict_json.dumps(event.data, "/data"),
     }
 
 
 def event_of(row: Row) -> Event:
     """Return the event of a row."""
     r = cast("dict[str, Any]", dict(row))
-    return Event(**(r | {"data": wire.loads(r["data"])}))
+    return Event(**(r | {"data": strict_json.loads(r["data"])}))
 
 
 def schedule_row(schedule: CronSchedule) -> dict[str, object]:
     """Return the columns of ``schedules``."""
     return {
         **flat_row(schedule),
-        "description": wire.dumps(schedule.description, "/description"),
+        "description": strict_json.dumps(schedule.description, "/description"),
     }
 
 
 def schedule_of(row: Row) -> CronSchedule:
     """Return the schedule of a row."""
     r = cast("dict[str, Any]", dict(row))
-    return CronSchedule(**(r | {"description": wire.loads(r["description"])}))
+    return CronSchedule(**(r | {"description": strict_json.loads(r["description"])}))
 
 
 def report_of(row: Row) -> Report:
@@ -239,7 +239,7 @@ def report_of(row: Row) -> Report:
     return Report(
         benchmark_id=cast(str, row["benchmark_id"]),
         attempt=cast(int, row["attempt"]),
-        report=cast("Mapping[str, object]", wire.loads(cast(str, row["report"]))),
+        report=cast("Mapping[str, object]", strict_json.loads(cast(str, row["report"]))),
         received_at=cast(datetime, row["received_at"]),
     )
 

@@ -11,7 +11,7 @@ import zstandard
 from sqlalchemy import Column, Select, bindparam, delete, func, literal, select, tuple_
 
 from edgeyard.errors import Conflict, InvalidInput, NotFound
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.scenarios import (
     MAX_TAGS,
     MIN_HASH_DIGITS,
@@ -185,7 +185,7 @@ class SqlSimulations(Simulations):
     def save_run(self, run: StoredSimulation) -> None:
         if self._tx.row(select(scenarios.c.sha256).where(_OF_HASH), {"of": run.scenario}) is None:
             raise NotFound("scenario", run.scenario)
-        metrics = wire.dumps(run.metrics, "/metrics")
+        metrics = strict_json.dumps(run.metrics, "/metrics")
         before = self._row(run.run_id)
         self._tx.replace(simulations, {**flat_row(run), "metrics": metrics})
         if before is not None:
@@ -233,6 +233,6 @@ class SqlSimulations(Simulations):
 
 def _simulation(row: Row) -> StoredSimulation:
     values: dict[str, Any] = dict(row)
-    values["metrics"] = wire.loads(values["metrics"])
+    values["metrics"] = strict_json.loads(values["metrics"])
     values["state"] = SimulationState(values["state"])
     return StoredSimulation(**values)

@@ -42,7 +42,7 @@ from edgeyard.errors import (
     QuotaExceeded,
     Unavailable,
 )
-from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model import strict_json
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.store.tables import (
     benchmarks,
@@ -446,4 +446,4 @@ def _check(values: Row | Sequence[Row]) -> None:
     for row in [values] if isinstance(values, Mapping) else values:
         for name, value in row.items():
             if isinstance(value, (str, int, float)):
-                wire.check_json(value, f"/{name}")
+                strict_json.check_json(value, f"/{name}")

@@ -9,7 +9,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board
 from edgeyard.scheduler.model.registration import Registration
-from edgeyard.scheduler.model.wire import JsonObject
+from edgeyard.scheduler.model.strict_json import JsonObject
 
 _ENGINES: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "ort": ("ONNX Runtime", "Runs ONNX models, and trains their last dense layer.", (".onnx",)),

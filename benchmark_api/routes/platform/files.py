@@ -23,7 +23,7 @@ from edgeyard.benchmark_api.schemas.fields import MAX_NAME_BYTES, MAX_URL, is_ur
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine.housekeeping import release as remove_content
 from edgeyard.scheduler.model.files import UserFile
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json
+from edgeyard.scheduler.model.strict_json import JsonObject, time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
 datasets = Router(prefix="/api/benchmarks/datasets", tags=["platform"])

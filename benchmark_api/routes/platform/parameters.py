@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from edgeyard.errors import FieldError
-from edgeyard.scheduler.model.wire import JsonObject
+from edgeyard.scheduler.model.strict_json import JsonObject
 
 TYPES = ("string", "integer", "number", "boolean", "object", "array", "enum")
 _PYTHON: Mapping[str, tuple[type, ...]] = {

@@ -27,7 +27,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.errors import Conflict, Forbidden, InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.model.registration import Registration, RegistrationKind
-from edgeyard.scheduler.model.wire import time_to_json
+from edgeyard.scheduler.model.strict_json import time_to_json
 from edgeyard.scheduler.ports import UnitOfWork
 
 router = Router(prefix="/api/targets", tags=["platform"])

@@ -21,7 +21,7 @@ from edgeyard.devices.runner import training
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.files import Report
-from edgeyard.scheduler.model.wire import JsonObject, time_to_json
+from edgeyard.scheduler.model.strict_json import JsonObject, time_to_json
 
 STATUSES: Mapping[Status, str] = {
     Status.PENDING: "queued",
