@@ -32,6 +32,7 @@ from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys, WebhookSender
 from edgeyard.devices.inventory import Inventory, default_embedded_inventory
+from edgeyard.devices.machine import machine_attributes
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.devices.runner.sandbox.plan import plan_for
@@ -384,8 +385,12 @@ def build_cluster(
     """
     if settings.cluster == "embedded":
         boards = tuple(board for board in inventory.boards if board.local is not None)
+        described = [
+            replace(board, attributes={**machine_attributes(board), **board.attributes})
+            for board in boards
+        ]
         local = LocalCluster(
-            boards, settings.data_dir / "embedded", now=clock.now, sandbox=settings.sandbox
+            described, settings.data_dir / "embedded", now=clock.now, sandbox=settings.sandbox
         )
         return local, check_round_trip
 

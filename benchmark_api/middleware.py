@@ -65,9 +65,10 @@ class RequestMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                own = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *_SECURITY,
+                    *(header for header in _SECURITY if header[0] not in own),
                     (b"x-request-id", request_id.encode("ascii")),
                 ]
             await send(message)

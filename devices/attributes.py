@@ -7,6 +7,9 @@
 ``engine.<name>.version``            where the host states it
 ``memory.ram``, ``memory.storage``   bytes
 ``target_uid``                       ``rpi4b-0001-0001``
+``cpu.arch``, ``cpu.model``          ``aarch64``, ``Cortex-A72``, where its host is the board
+``cpu.cores``                        that a benchmark may use, where its host is the board
+``os.name``, ``os.kernel``           where its host is the board
 ``dynamic.progress``                 0-100; 0 when idle; missing when the board reports none
 ``dynamic.status``                   ``idle``, ``busy`` or ``unhealthy``
 ``dynamic.last_error``               why it was last found unhealthy, in words; missing before that
@@ -29,6 +32,38 @@ from edgeyard.devices.model import (
     BoardEngine,
 )
 from edgeyard.errors import ConfigError
+
+SIZES_IN_BYTES = frozenset({"memory.ram", "memory.storage"})
+"""Attributes that are whole numbers of bytes; people may write their values with a unit."""
+
+MEANINGS: Mapping[str, str] = {
+    "family": "kind of board",
+    "engines": "engines, joined by commas",
+    "memory.ram": "memory that a benchmark may use, bytes",
+    "memory.storage": "storage that a benchmark may use, bytes",
+    "target_uid": "id of the board",
+    "cpu.arch": "architecture of the processor",
+    "cpu.model": "model of the processor",
+    "cpu.cores": "cores that a benchmark may use",
+    "os.name": "operating system",
+    "os.kernel": "version of the kernel",
+    "dynamic.progress": "progress of its task, %",
+    "dynamic.status": "idle, busy or unhealthy",
+    "dynamic.last_error": "why it was last found unhealthy",
+    "dynamic.temperature_c": "temperature of its hottest zone, °C",
+    "dynamic.power_w": "power that it draws, W",
+}
+"""What the attributes of the vocabulary mean, for people; see `meaning`."""
+
+
+def meaning(name: str) -> str:
+    """Return what an attribute means; "" if its host defines it."""
+    parts = name.split(".")
+    if len(parts) == 3 and parts[0] == "engine":
+        known = {"version": "version of {}", "supported_types": "benchmark types of {}"}
+        return known.get(parts[2], "").format(parts[1])
+    return MEANINGS.get(name, "")
+
 
 PROGRESS = "dynamic.progress"
 """Of the task that a board runs. A board that comes free shows its last one for a moment."""

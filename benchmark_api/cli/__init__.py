@@ -6,7 +6,8 @@ are used, so that ``edgeyard --help`` loads none of them.
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from typing import Annotated, Any
 
 import typer
 
@@ -28,7 +29,7 @@ from edgeyard.benchmark_api.cli import (
     testbed,
     watching,
 )
-from edgeyard.benchmark_api.cli.program import Program, echo
+from edgeyard.benchmark_api.cli.program import Program, echo, shared_parameters
 
 app = typer.Typer(
     name="edgeyard",
@@ -46,20 +47,30 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def _root(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
+def _root(*, context: typer.Context, **given: Any) -> None:
     """Benchmarks of models on edge boards.
 
     Data goes to stdout, messages to stderr. Exit status: 0 done, 1 usage or API error, 2 nothing
     can be placed, 3 a benchmark failed, 4 the time-out has passed, 5 cancelled, 130 Ctrl-C.
     """
+    given.pop("version")
+    context.obj = given
+
+
+_VERSION = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+]
+_ROOT_PARAMETERS = [
+    inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
+    inspect.Parameter(
+        "version", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_VERSION
+    ),
+    *shared_parameters(),
+]
+_root.__annotations__ = {one.name: one.annotation for one in _ROOT_PARAMETERS}
+_root.__signature__ = inspect.Signature(_ROOT_PARAMETERS)  # type: ignore[attr-defined]
+app.callback()(_root)
 
 
 _MODULES = (

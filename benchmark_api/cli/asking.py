@@ -60,12 +60,12 @@ def parameters(values: Sequence[str]) -> dict[str, object]:
         name, sign, text = value.partition("=")
         if not sign or not name.strip():
             raise InvalidInput.at("--parameter", f"cannot read {value!r}", "NAME=VALUE")
-        found[name.strip()] = _json_or_text(text)
+        found[name.strip()] = _json_or_text(value, text)
     return found
 
 
 def constraints(values: Sequence[str]) -> list[Mapping[str, object]]:
-    """``memory.ram >= 4294967296``: attribute, operator, value."""
+    """``memory.ram >= 4 GiB``: attribute, operator, value."""
     return [_constraint(value) for value in values]
 
 
@@ -126,10 +126,15 @@ def _number(text: str) -> float:
     return int(number) if number.is_integer() else number
 
 
-def _json_or_text(text: str) -> object:
+def _json_or_text(flag: str, text: str) -> object:
+    """Return JSON, or the text itself unless it begins as an object, a list or a string of JSON."""
     try:
         return json.loads(text)
-    except ValueError:
+    except ValueError as error:
+        if text.lstrip()[:1] in ("{", "[", '"'):
+            raise InvalidInput.at(
+                "--parameter", f"{flag!r} is not JSON: {error}", "valid JSON, or plain text"
+            ) from None
         return text
 
 

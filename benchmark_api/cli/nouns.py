@@ -53,7 +53,11 @@ def _engines(row: Row) -> str:
     engines = row.get("engines")
     if not isinstance(engines, list):
         return ""
-    return ", ".join(plain(one.get("name")) for one in engines if isinstance(one, dict))
+    return ", ".join(
+        f"{plain(one.get('name'))} {plain(one.get('version'))}".strip()
+        for one in engines
+        if isinstance(one, dict)
+    )
 
 
 def _board_note(row: Row) -> str:
@@ -116,6 +120,33 @@ def boards_show(session: Session, target_uid: BoardId) -> None:
         emit_one(session.output, board, *board_picture(board))
     else:
         emit_one(session.output, board)
+
+
+_ATTRIBUTE_COLUMNS = (
+    Column(title="ATTRIBUTE", of=field("name"), whole=True),
+    Column(title="BOARDS", of=field("boards"), right=True, whole=True),
+    Column(title="VALUES", of=lambda row: _values(row)),
+    Column(title="MEANING", of=field("meaning"), from_width=100),
+)
+
+
+def _values(row: Row) -> str:
+    values = row.get("values")
+    shown = [plain(each) for each in values] if isinstance(values, list) else []
+    if row.get("name") in ("memory.ram", "memory.storage") and isinstance(values, list):
+        shown = [size(each) for each in values]
+    more = row.get("more_values")
+    return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def boards_attributes(
+    session: Session,
+    family: Annotated[str | None, typer.Option(help="Only boards of this family.")] = None,
+) -> None:
+    """List the attributes that --constraint may name, with the values that boards have."""
+    items = _record(session.client.api.get("/v1/attributes", {"family": family})).get("items")
+    rows = items if isinstance(items, list) else []
+    emit(session.output, rows, _ATTRIBUTE_COLUMNS, "no board has reported any attribute")
 
 
 _FINDING_COLUMNS = (
@@ -215,10 +246,12 @@ def files_download(
     session: Session,
     file_id: FileId,
     path: Annotated[Path | None, typer.Argument(help="File or folder; - is stdout.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
 ) -> None:
     """Download an uploaded file.
 
-    The default is its own name in the current folder.
+    The default is its own name in the current folder. An existing file is replaced with --force
+    only.
     """
     where = _path("files", file_id, "/content")
     if path == Path("-"):
@@ -230,6 +263,8 @@ def files_download(
     if target.is_dir():
         name = plain(_record(session.client.api.get(_path("files", file_id))).get("name"))
         target /= Path(name).name or "download"
+    if target.exists() and not force:
+        raise InvalidInput.at("PATH", f"{target} exists", "another path, or --force")
     session.report(f"downloaded {session.client.download(where, target)}")
 
 
@@ -657,6 +692,7 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
         {
             "list": boards_list,
             "show": boards_show,
+            "attributes": boards_attributes,
             "check": boards_check,
             "drain": boards_drain,
             "resume": boards_resume,

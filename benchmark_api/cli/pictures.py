@@ -23,6 +23,7 @@ from edgeyard.benchmark_api.cli.output import (
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.progress import state_line
+from edgeyard.devices.attributes import meaning
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -380,6 +381,7 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
         "memory": size(board.get("ram_bytes")),
         "storage": size(board.get("storage_bytes")),
         "emulated": "yes, as a part of a larger machine" if board.get("emulated") else "",
+        **_machine(board.get("attributes")),
         "runs": plain(board.get("benchmark_id")),
         "progress": plain(board.get("progress")),
     }
@@ -388,6 +390,26 @@ def board_picture(board: Mapping[str, object]) -> Iterator[RenderableType]:
     if isinstance(engines, list) and engines:
         yield Text()
         yield table(engines, _ENGINE_COLUMNS, console().width)
+
+
+_MACHINE = {
+    "processor": "cpu.model",
+    "architecture": "cpu.arch",
+    "cores": "cpu.cores",
+    "operating system": "os.name",
+    "kernel": "os.kernel",
+}
+
+
+def _machine(attributes: object) -> dict[str, str]:
+    """Return what the board is, and the attributes that its host adds, by name."""
+    found = attributes if isinstance(attributes, Mapping) else {}
+    own = {
+        name: plain(value)
+        for name, value in found.items()
+        if not meaning(name) and isinstance(name, str)
+    }
+    return {title: plain(found.get(name)) for title, name in _MACHINE.items()} | own
 
 
 def clock_difference(offset_s: object) -> str:

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from edgeyard.benchmark_api.printing import printable
 from edgeyard.errors import ConfigError, EdgeyardError, FieldError, InvalidInput
@@ -76,43 +76,33 @@ class Session:
             self._client.close()
 
 
-_SHARED: dict[str, tuple[object, object]] = {
-    "output": (
-        Annotated[
-            Output,
-            typer.Option("-o", "--output", help="Form of the data on stdout."),
-        ],
-        Output.TABLE,
-    ),
-    "as_json": (
-        Annotated[bool, typer.Option("--json", help="Short for -o json.")],
-        False,
-    ),
-    "profile": (
-        Annotated[
-            str | None,
-            typer.Option(metavar="NAME", help="Use the server and token of this profile."),
-        ],
-        None,
-    ),
-    "url": (
-        Annotated[
-            str | None,
-            typer.Option(metavar="URL", help="URL of the server."),
-        ],
-        None,
-    ),
-    "token": (
-        Annotated[
-            str | None,
-            typer.Option(
-                metavar="TOKEN",
-                help="Token; EDGEYARD_TOKEN or a profile hides it from other users.",
-            ),
-        ],
-        None,
-    ),
+_SHARED: Mapping[str, object] = {
+    "output": Annotated[
+        Output | None,
+        typer.Option("-o", "--output", help="Form of the data on stdout.  [default: table]"),
+    ],
+    "as_json": Annotated[bool, typer.Option("--json", help="Short for -o json.")],
+    "profile": Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Use the server and token of this profile."),
+    ],
+    "url": Annotated[str | None, typer.Option(metavar="URL", help="URL of the server.")],
+    "token": Annotated[
+        str | None,
+        typer.Option(
+            metavar="TOKEN",
+            help="Token; EDGEYARD_TOKEN or a profile hides it from other users.",
+        ),
+    ],
 }
+
+
+def shared_parameters() -> list[inspect.Parameter]:
+    """Return the options that every verb takes, after its name or before it."""
+    return [
+        inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for key, kind in _SHARED.items()
+    ]
 
 
 def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[..., None]], None]:
@@ -122,20 +112,29 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
         hints = get_type_hints(function, include_extras=True)
         own = list(inspect.signature(function).parameters.values())[1:]
         flags = {one.name: _flag(one.name, hints[one.name]) for one in own}
+        for one in own:
+            _name_values(one.name, hints[one.name])
+        context_parameter = inspect.Parameter(
+            "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+        )
         parameters = [
-            parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)
-            for parameter in own
-        ] + [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for key, (kind, default) in _SHARED.items()
+            context_parameter,
+            *(
+                parameter.replace(annotation=hints[parameter.name], kind=parameter.KEYWORD_ONLY)
+                for parameter in own
+            ),
+            *shared_parameters(),
         ]
 
         @functools.wraps(function)
         def run(**given: Any) -> None:
-            output = Output.JSON if given.pop("as_json") else given.pop("output")
-            given.pop("output", None)
-            where = (given.pop("url"), given.pop("token"), given.pop("profile"))
-            session = Session(*where, output)
+            before = given.pop("context").find_root().obj or {}
+            after = {key: given.pop(key) for key in _SHARED}
+            output = _output(after) or _output(before) or Output.TABLE
+            url, token, profile = (
+                after[key] or before.get(key) for key in ("url", "token", "profile")
+            )
+            session = Session(url, token, profile, output)
             try:
                 function(session, **given)
             except EdgeyardError as error:
@@ -150,9 +149,22 @@ def verb(app: typer.Typer, name: str, **settings: Any) -> Callable[[Callable[...
         del run.__wrapped__  # typer would read the bare function's signature
         run.__annotations__ = {one.name: one.annotation for one in parameters}
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        app.command(name, **settings)(run)
+        app.command(name, cls=_Verb, **settings)(run)
 
     return register
+
+
+def _output(given: Mapping[str, Any]) -> Output | None:
+    return Output.JSON if given.get("as_json") else given.get("output")
+
+
+def _name_values(name: str, annotation: object) -> None:
+    """Name the values of a repeatable option after it: ``--tag TAG``, not ``<list[str]>``."""
+    (info,) = getattr(annotation, "__metadata__", (None,))
+    if isinstance(info, typer.models.OptionInfo) and info.metavar is None:
+        (kind,) = get_args(annotation)[:1]
+        if any(get_origin(each) is list for each in (kind, *get_args(kind))):
+            info.metavar = _flag(name, annotation).lstrip("-").upper().replace("-", "_")
 
 
 def _flag(name: str, annotation: object) -> str:
@@ -192,6 +204,14 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
             if name in stems and name in flags:
                 return flags[name]
     return re.sub(r"/(\d+)(?=/|$)", r"[\1]", path).replace("/", ".")
+
+
+class _Verb(TyperCommand):
+    """A command whose help names arguments without their Python types."""
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help page."""
+        return re.sub(r" *<list\[\w+\]>", "", super().get_help(ctx))
 
 
 class Program(TyperGroup):

@@ -80,7 +80,7 @@ def submit(
     storage: Annotated[str | None, _option("Minimum storage of the board, e.g. '500 MB'.")] = None,
     constraints: Annotated[
         Texts | None,
-        _option("Further condition, e.g. 'memory.ram >= 4294967296'.", "--constraint"),
+        _option("Further condition, e.g. 'memory.ram >= 4 GiB'.", "--constraint"),
     ] = None,
     binding: Annotated[
         str | None, _option("Binding to the board: loose, filtered or strict.")

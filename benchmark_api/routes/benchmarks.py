@@ -20,6 +20,7 @@ from edgeyard.scheduler.engine import lifecycle
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.benchmark import (
     Benchmark,
+    BenchmarkType,
     Status,
 )
 from edgeyard.scheduler.ports import BenchmarkFilter, UnitOfWork
@@ -39,7 +40,7 @@ def list_benchmarks(
     user_id: str | None = None,
     target: str | None = None,
     runtime: str | None = None,
-    benchmark_type: str | None = None,
+    benchmark_type: BenchmarkType | None = None,
     campaign_id: str | None = None,
     target_uid: str | None = None,
     model: str | None = None,
@@ -54,7 +55,7 @@ def list_benchmarks(
         status=frozenset(status) if status else None,
         family=target,
         engine=runtime,
-        benchmark_type=benchmark_type,
+        benchmark_type=benchmark_type.value if benchmark_type else None,
         campaign_id=campaign_id,
         target_uid=target_uid,
         model=model,

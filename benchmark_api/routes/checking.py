@@ -11,6 +11,7 @@ from functools import cached_property
 from edgeyard.benchmark_api.auth import Caller
 from edgeyard.benchmark_api.fetch import own_path
 from edgeyard.benchmark_api.routes.offers import Offer
+from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas.description import (
     JobDescriptionIn,
     name_from_url,
@@ -75,6 +76,7 @@ def check(
     )
     found = [
         *offer.problems(description),
+        *_parameter_problems(description),
         *_account_problems(description, caller),
         *_time_problems(description, now),
         *_run_problems(description, now, services.settings.default_user_time_s),
@@ -318,6 +320,19 @@ def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
                 pointer, f"two files are named {file.name!r}", "a name of its own for each file"
             )
         seen.add(file.name)
+
+
+def _parameter_problems(asked: JobDescription) -> list[FieldError]:
+    kind = asked.benchmark_type
+    unread = (f"describes how a dataset is read, and {kind.value} reads none", "TYPE2, or none")
+    if kind is BenchmarkType.TYPE3:
+        unread = (f"has no effect in {kind.value}", "odt_config describes the training")
+    return parameters.problems(
+        asked.runtime,
+        asked.parameters,
+        no_dataset=None if kind is BenchmarkType.TYPE2 else unread,
+        others=(parameters.RAW,),
+    )
 
 
 def _account_problems(asked: JobDescription, caller: Caller) -> list[FieldError]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import html
+import importlib.resources
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
-from starlette.concurrency import run_in_threadpool
 
 from edgeyard import __version__
 from edgeyard.benchmark_api import metrics
@@ -21,7 +18,7 @@ from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.answers import JsonObject
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.sizes import size_text
-from edgeyard.errors import EdgeyardError
+from edgeyard.errors import EdgeyardError, NotFound
 from edgeyard.scheduler.clock import TOLERANCE_S
 
 router = Router(tags=["service"])
@@ -165,27 +162,37 @@ def figures(caller: AnyCaller, context: Ctx) -> Response:
 
 
 @router.get("/docs", include_in_schema=False)
-async def reference(request: Request) -> Response:
-    """Every route on one page: no script, and nothing is loaded from elsewhere."""
-    return HTMLResponse(await run_in_threadpool(_page, request.app.openapi()))
+def reference() -> Response:
+    """Swagger UI of the API; nothing is loaded from elsewhere."""
+    return HTMLResponse(_PAGE, headers={"Content-Security-Policy": _PAGE_POLICY})
 
 
-def _page(api: Mapping[str, Any]) -> str:
-    rows = []
-    for path, methods in api["paths"].items():
-        for method, operation in methods.items():
-            rows.append(
-                f"<tr><td><code>{method.upper()}</code></td>"
-                f"<td><code>{html.escape(path)}</code></td>"
-                f"<td>{html.escape(str(operation.get('description') or ''))}</td></tr>"
-            )
-    return (
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        "<meta name=viewport content='width=device-width'><title>Edgeyard API</title>"
-        "<style>body{font:16px/1.5 system-ui;margin:2rem auto;max-width:70rem;padding:0 1rem;"
-        "color-scheme:light dark}table{border-collapse:collapse}td{padding:.3rem .8rem;"
-        "border-top:1px solid #8884;vertical-align:top}</style>"
-        f"<h1>Edgeyard API {html.escape(__version__)}</h1>"
-        "<p>Send your token as <code>Authorization: Bearer …</code>. Shapes of bodies and answers: "
-        "<a href=openapi.json>openapi.json</a>.</p><table>" + "".join(rows) + "</table>"
-    )
+@router.get("/docs/{name}", include_in_schema=False)
+def reference_part(name: str) -> Response:
+    """A script or style sheet of Swagger UI."""
+    if name == "start.js":
+        return Response(_START, media_type="text/javascript")
+    if name not in _PARTS:
+        raise NotFound("file", name)
+    path = importlib.resources.files("fastapi_offline") / "static" / name
+    headers = {"Cache-Control": "public, max-age=86400"}
+    return Response(path.read_bytes(), media_type=_PARTS[name], headers=headers)
+
+
+_PARTS = {"swagger-ui-bundle.js": "text/javascript", "swagger-ui.css": "text/css"}
+_START = """\
+SwaggerUIBundle({
+  url: "openapi.json", dom_id: "#page", deepLinking: true, docExpansion: "none", filter: true,
+  validatorUrl: null, persistAuthorization: false,
+});
+"""
+_PAGE = (
+    "<!doctype html><html lang=en><meta charset=utf-8>"
+    "<meta name=viewport content='width=device-width'><title>Edgeyard API</title>"
+    "<link rel=stylesheet href=docs/swagger-ui.css><div id=page></div>"
+    "<script src=docs/swagger-ui-bundle.js></script><script src=docs/start.js></script>"
+)
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+)

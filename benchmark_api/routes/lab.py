@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated
 
+import msgspec
 from fastapi import Query
 from fastapi.responses import Response
 
@@ -19,8 +21,9 @@ from edgeyard.benchmark_api.routes.documented import accepts
 from edgeyard.benchmark_api.schemas import answers as shapes
 from edgeyard.benchmark_api.schemas.requests import DrainIn, parse
 from edgeyard.benchmark_api.services import Services
+from edgeyard.devices.attributes import attributes_of, meaning
 from edgeyard.devices.inventory import Family, known_families
-from edgeyard.devices.model import Board
+from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import NotFound, Unavailable
 from edgeyard.scheduler.model.benchmark import Benchmark, Status
 from edgeyard.scheduler.model.boards import BoardOverride
@@ -31,6 +34,9 @@ from edgeyard.scheduler.twin.comparison import Finding
 from edgeyard.scheduler.twin.twin import BoardView
 
 router = Router(prefix="/v1", tags=["lab"])
+
+MAX_VALUES = 20
+"""Of an attribute, as `attributes` lists them."""
 
 
 @router.get("/boards")
@@ -54,9 +60,39 @@ def boards(caller: Submitter, context: Ctx) -> Answer[shapes.Boards]:
 
 
 @router.get("/boards/{target_uid}")
-def board(target_uid: str, caller: Submitter, context: Ctx) -> Answer[shapes.Board]:
-    """One board."""
-    return Answer(shown_board(target_uid, caller, context))
+def board(target_uid: str, caller: Submitter, context: Ctx) -> Answer[shapes.DescribedBoard]:
+    """One board with its attributes."""
+    shown = shown_board(target_uid, caller, context)
+    found = _attributes(context.services, shown.family)[target_uid]
+    return Answer(
+        shapes.DescribedBoard(
+            **msgspec.structs.asdict(shown), attributes=dict(sorted(found.items()))
+        )
+    )
+
+
+@router.get("/attributes")
+def attributes(
+    caller: Submitter, context: Ctx, family: str | None = None
+) -> Answer[shapes.Attributes]:
+    """Attributes of the lab's boards, which constraints may name, with their values."""
+    counts: dict[str, Counter[AttributeValue]] = {}
+    for board_attributes in _attributes(context.services, family).values():
+        for name, value in board_attributes.items():
+            counts.setdefault(name, Counter())[value] += 1
+    items = []
+    for name, found in sorted(counts.items()):
+        values = sorted(found, key=lambda value: (str(type(value)), value))
+        items.append(
+            shapes.Attribute(
+                name=name,
+                meaning=meaning(name),
+                boards=found.total(),
+                values=values[:MAX_VALUES],
+                more_values=max(0, len(values) - MAX_VALUES),
+            )
+        )
+    return Answer(shapes.Attributes(items=items))
 
 
 @router.post(
@@ -242,6 +278,18 @@ def shown_board(target_uid: str, caller: Caller, context: Context) -> shapes.Boa
             mine = _visible_holders(context, caller, [view])
             return _board(view, mine, _Reservations(context, caller))
     raise NotFound("board", target_uid)
+
+
+def _attributes(services: Services, family: str | None) -> dict[str, Mapping[str, AttributeValue]]:
+    """Return the attributes of each board of a family; None: of all boards."""
+    joined = services.joined()
+    return {
+        view.board.target_uid: joined[view.board.target_uid].attributes
+        if view.board.target_uid in joined
+        else attributes_of(view.board)
+        for view in services.engine.boards()
+        if family in (None, view.board.family)
+    }
 
 
 class _Reservations:

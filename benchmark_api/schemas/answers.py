@@ -538,6 +538,28 @@ class Board(Struct, frozen=True, kw_only=True):
     leases: list[Lease]
 
 
+class DescribedBoard(Board, frozen=True, kw_only=True):
+    """A board with all its attributes, by name."""
+
+    attributes: JsonObject
+
+
+class Attribute(Struct, frozen=True, kw_only=True):
+    """An attribute that boards of the lab have; ``values`` are the first of them, in order."""
+
+    name: str
+    meaning: str
+    boards: int
+    values: list[str | int | float | bool]
+    more_values: int
+
+
+class Attributes(Struct, frozen=True, kw_only=True):
+    """All attributes that constraints may name, by name."""
+
+    items: list[Attribute]
+
+
 class Boards(Struct, frozen=True, kw_only=True):
     """All boards; ``age_s`` is null before the cluster's first answer.
 

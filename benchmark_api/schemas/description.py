@@ -28,8 +28,11 @@ from edgeyard.benchmark_api.schemas.fields import (
     is_url,
     refusal,
 )
+from edgeyard.devices.attributes import SIZES_IN_BYTES
 from edgeyard.devices.constraints import OPERATORS
 from edgeyard.devices.runner import training
+from edgeyard.devices.sizes import ACCEPTED as SIZES
+from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import FieldError, InvalidInput, RunFailed
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
@@ -49,6 +52,8 @@ MAX_PATTERNS = 4
 MAX_ELEMENTS = 2**28
 """Of one input tensor: 1 GiB of float32."""
 
+_ORDERS = ("=", "!=", "<", "<=", ">", ">=")
+
 _STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
 Number = Annotated[float, Field(strict=False, allow_inf_nan=False, ge=-1e300, le=1e300)]
@@ -59,14 +64,39 @@ class ConstraintIn(BaseModel):
 
     model_config = _STRICT
 
-    attribute: AttributeName
-    operator: Literal[OPERATORS]  # type: ignore[valid-type]
-    value: Text | int | float | bool = ""
+    attribute: AttributeName = Field(
+        description="Attribute of the board, e.g. memory.ram; `edgeyard boards attributes` lists "
+        "those of the lab."
+    )
+    operator: Literal[OPERATORS] = Field(  # type: ignore[valid-type]
+        description="How the board's value is compared with the stated one."
+    )
+    value: Text | int | float | bool = Field(
+        "",
+        description="Stated value; a size of memory may have a unit, e.g. 4 GiB; none for is_set "
+        "and is_not_set.",
+    )
+
+    @property
+    def is_size(self) -> bool:
+        """Whether the value is compared with a number of bytes."""
+        return self.attribute in SIZES_IN_BYTES and self.operator in _ORDERS
+
+    @model_validator(mode="after")
+    def _is_comparable(self) -> Self:
+        if self.is_size:
+            try:
+                parse_size(str(self.value))
+            except ValueError:
+                raise refusal(f"{self.value!r} is not a size", SIZES) from None
+        return self
 
     def checked(self) -> Constraint:
-        """As the core knows it: the value is text."""
+        """Return it as the core knows it: the value is text, sizes of memory are bytes."""
         value = self.value
         text = str(value).lower() if isinstance(value, bool) else str(value)
+        if self.is_size:
+            text = str(parse_size(text))
         return Constraint(attribute=self.attribute, operator=self.operator, value=text)
 
 
@@ -100,7 +130,7 @@ class JobDescriptionIn(BaseModel):
         extra="forbid", strict=True, protected_namespaces=(), title="Edgeyard job description"
     )
 
-    version: Literal[1] = Field(1, description="Of this format.")
+    version: Literal[1] = Field(1, description="Version of this format.")
     benchmark_id: BenchmarkId | None = Field(
         None, description="Id of the benchmark; made by the server where it is absent."
     )
@@ -115,20 +145,22 @@ class JobDescriptionIn(BaseModel):
     dataset: FileNameOrUrl | None = Field(
         None, description="Name of an uploaded dataset, or a URL."
     )
-    dataset_urls: list[Url] = Field([], max_length=MAX_DATASETS, description="Datasets' URLs.")
+    dataset_urls: list[Url] = Field(
+        [], max_length=MAX_DATASETS, description="URLs that the datasets are downloaded from."
+    )
     odt_config: FileNameOrUrl | dict[str, object] | None = Field(
         None, description="On-device training: uploaded file, URL, or the configuration itself."
     )
     target: Family | None = Field(None, description="Family of boards, e.g. rpi4b.")
     target_uid: TargetUid | None = Field(None, description="One board, e.g. rpi4b-0001-0001.")
     ram: Size = Field(0, description="Memory that the board must have: bytes, or e.g. 4 GiB.")
-    storage: Size = Field(0, description="Storage that the board must have.")
+    storage: Size = Field(0, description="Storage that the board must have: bytes, or e.g. 500 MB.")
     user_id: str | None = Field(None, description="Ignored: the token names the user.")
     user_priority: int | None = Field(
         None, ge=1, le=10, description="1 to 10, bounded by the account; default 5 or that bound."
     )
     user_budget: Annotated[float, Field(strict=False, ge=0, le=1e12)] | None = Field(
-        None, description="Bounded by the account."
+        None, description="Maximum credits that one attempt may cost, bounded by the account."
     )
     user_time: Duration | None = Field(
         None, description="Bound on the run time of one attempt: seconds, or e.g. 15 min."
@@ -163,9 +195,14 @@ class JobDescriptionIn(BaseModel):
         None, description="Crontab of five fields, UTC: each firing is a benchmark of its own."
     )
     version_tag: Text = Field("", description="Tag of the engine's image.")
-    constraints: list[ConstraintIn] = Field([], max_length=32)
+    constraints: list[ConstraintIn] = Field(
+        [], max_length=32, description="Further conditions on the board; all must hold."
+    )
     binding: Literal["loose", "filtered", "strict"] | None = Field(
-        None, description="How much of the choice is left to the cluster; default: the policy's."
+        None,
+        description="How much of the choice of the board is left to the cluster: loose (family, "
+        "engine and type), filtered (one of the boards that the scheduler allows) or strict (the "
+        "board that it chose); default: the policy's.",
     )
     if_unavailable: Literal["reschedule", "notify"] = Field(
         "reschedule",
@@ -173,8 +210,13 @@ class JobDescriptionIn(BaseModel):
         "start_time, for longer than the server's pin_grace_s: reschedule lets any other board "
         "that fits run it, notify sends its owner an event and the benchmark keeps waiting.",
     )
-    tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field([], max_length=20)
-    parameters: dict[Text, object] = Field({}, description="Of the engine, e.g. threads.")
+    tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field(
+        [], max_length=20, description="Labels to find the benchmark by."
+    )
+    parameters: dict[Text, object] = Field(
+        {},
+        description="Parameters of the engine, e.g. threads; unknown ones are refused.",
+    )
     input: dict[Text, InputSpec] = Field(
         {}, max_length=64, description="By input name: shape, value range, integers."
     )

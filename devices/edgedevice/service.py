@@ -18,6 +18,7 @@ from edgeyard.devices.edgedevice.proto import base_pb2, device_pb2, values_pb2
 from edgeyard.devices.edgedevice.publishing import PublishedBoard
 from edgeyard.devices.edgedevice.watch import HostBoards, Watch
 from edgeyard.devices.inventory import sandbox_of
+from edgeyard.devices.machine import machine_attributes
 from edgeyard.devices.model import AttributeValue, Board
 from edgeyard.errors import ConfigError
 
@@ -192,6 +193,8 @@ def _fingerprint(picture: HostBoards) -> device_pb2.FingerprintResponse:
 def _group(uid: str, shown: PublishedBoard) -> device_pb2.DeviceGroup:
     board = shown.board
     attributes: Dict[str, AttributeValue] = dict(attributes_of(board))
+    if board.ssh is None:
+        attributes = {**machine_attributes(board), **attributes}
     # a whole number: what is compared with "90" should not depend on how floats are written
     attributes["dynamic.progress"] = shown.percent
     if shown.last_error:

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edgeyard.benchmark_api.routes.platform import parameters
+from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.runner.engines import litert, ort
 from edgeyard.scheduler.engine.housekeeping import collect_garbage

@@ -92,6 +92,39 @@ def test_help_loads_nothing_that_takes_long() -> None:
     assert fits(done.stdout)
 
 
+def test_the_server_may_be_named_before_the_command(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDGEYARD_URL", "http://127.0.0.1:1")
+    server.on("GET", "/v1/benchmarks", {"items": [], "next_cursor": None, "total": None})
+    done = run("--url", server.url, "--token", "ey_other", "--json", "list")
+    assert (done.exit_code, done.stdout) == (0, "[]\n")
+    assert server.asked[0].headers["authorization"] == "Bearer ey_other"
+    assert run("--json", "--url", server.url, "list", "-o", "csv").stdout == ""
+    assert "[]" not in run("--url", "http://127.0.0.1:1", "list", "--url", server.url).stdout
+
+
+def test_help_names_the_values_of_repeatable_options() -> None:
+    for words in (["submit"], ["list"], ["results"]):
+        assert "<list[" not in run(*words, "--help").stdout
+
+
+def test_the_attributes_of_boards_are_listed(server: FakeServer) -> None:
+    item = {
+        "name": "memory.ram",
+        "meaning": "memory",
+        "boards": 3,
+        "values": [4 * 2**30],
+        "more_values": 2,
+    }
+    server.on("GET", "/v1/attributes", {"items": [item]})
+    listed = run("boards", "attributes", "--family", "rpi4b")
+    assert "memory.ram" in listed.stdout
+    assert "4 GiB and 2 more" in listed.stdout
+    assert server.asked[0].query == {"family": ["rpi4b"]}
+    assert json.loads(run("boards", "attributes", "--json").stdout) == [item]
+
+
 def test_the_version_is_reported() -> None:
     assert run("--version").stdout == f"edgeyard {__version__}\n"
 
@@ -114,6 +147,7 @@ def test_the_version_is_reported() -> None:
         (["submit", "--input", "x"], "--input: cannot read 'x'"),
         (["submit", "--constraint", "ram more"], "--constraint: cannot read"),
         (["submit", "--odt-config", "{"], "--odt-config: is not JSON"),
+        (["submit", "--parameter", 'preprocessing={"a":'], "--parameter: 'preprocessing="),
         (["submit", "nowhere.yaml"], "can't read nowhere.yaml"),
     ],
 )
@@ -1027,6 +1061,13 @@ def test_files_go_up_and_down_and_away(server: FakeServer) -> None:
     assert run("files", "download", "file-1").exit_code == 0
     assert Path("evil.onnx").read_bytes() == b"model"
     assert run("files", "download", "file-1", "-").stdout == "model"
+    again = run("files", "download", "file-1", "evil.onnx")
+    assert again.exit_code == 1
+    assert "evil.onnx exists" in again.stderr
+    assert "--force" in again.stderr
+    Path("evil.onnx").write_bytes(b"old")
+    assert run("files", "download", "file-1", "--force").exit_code == 0
+    assert Path("evil.onnx").read_bytes() == b"model"
     server.on("DELETE", "/v1/files/file-1", Answer(b"", 204))
     assert run("files", "delete", "file-1").exit_code == 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from edgeyard.benchmark_api.routes.platform import parameters
+from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.services import Services
 from edgeyard.devices.inventory import known_families
 from edgeyard.devices.model import Board

@@ -18,7 +18,8 @@ from edgeyard.benchmark_api.problems import ProblemAnswer, client_problem
 from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
 from edgeyard.benchmark_api.routes.documented import accepts
-from edgeyard.benchmark_api.routes.platform import catalogue, parameters, translation
+from edgeyard.benchmark_api.routes.platform import catalogue, translation
+from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.answers import JsonObject
 from edgeyard.benchmark_api.schemas.fields import EngineName, Family, LongText, Text, pattern

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from edgeyard.benchmark_api.routes import views
 from edgeyard.benchmark_api.routes.checking import UPLOADED_OR_URL
 from edgeyard.benchmark_api.routes.offers import Offer
-from edgeyard.benchmark_api.routes.platform import parameters
+from edgeyard.benchmark_api.schemas import parameters
 from edgeyard.benchmark_api.schemas import platform as shapes
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.devices.runner import training
@@ -110,7 +110,10 @@ def description_of(
         tree["constraints"] = [constraint]
     given = _json(fields.get("parameters"), "/parameters", dict)
     values: Mapping[str, object] = given if isinstance(given, dict) else {}
-    if wrong := parameters.problems(engine, values, dataset=benchmark_type == "TYPE2"):
+    no_dataset = ("describes how a dataset is read, and there is none", "dataset_name with it")
+    if wrong := parameters.problems(
+        engine, values, no_dataset=None if benchmark_type == "TYPE2" else no_dataset
+    ):
         raise InvalidInput(wrong)
     tree["parameters"] = dict(values)
     return tree

@@ -1,7 +1,8 @@
-"""What the built-in engines take as ``parameters``, with types that the client shows and checks."""
+"""What the built-in engines accept as ``parameters``: names, types and ranges."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -138,28 +139,51 @@ BUILT_IN: Sequence[Parameter] = (
 )
 
 
+RAW = Parameter(
+    key="raw",
+    display_name="Raw rows",
+    description="With a dataset: its rows are raw, and the model's raw outputs are returned.",
+    type="boolean",
+    default="false",
+    of_dataset=True,
+)
+"""Not offered to the platform's client, which sets it by the kind of the dataset."""
+
+
 def of_engine(engine: str) -> list[Parameter]:
     """Parameters that a built-in engine takes; none of an engine that is not built in."""
     return [each for each in BUILT_IN if engine in each.engines]
 
 
-def problems(engine: str, values: Mapping[str, object], *, dataset: bool) -> list[FieldError]:
-    """What is wrong with parameters for an engine; nothing is known of engines of plugins.
+def problems(
+    engine: str,
+    values: Mapping[str, object],
+    *,
+    no_dataset: tuple[str, str] | None,
+    others: Sequence[Parameter] = (),
+) -> list[FieldError]:
+    """Return what is wrong with parameters; the parameters of plugins' engines are not known.
 
     Args:
-        engine: Its name.
+        engine: Name of the engine.
         values: By key, as submitted.
-        dataset: The submission names a dataset.
+        no_dataset: If parameters that describe how a dataset is read have no effect: why, and
+            what would be accepted.
+        others: Parameters of all built-in engines besides `BUILT_IN`.
     """
     known = {each.key: each for each in of_engine(engine)}
+    if known:
+        known |= {each.key: each for each in others}
     found = []
     for key, value in values.items() if known else ():
         if key not in known:
             reason = f"engine {engine} has no such parameter"
-            found.append(FieldError(f"/parameters/{key}", reason, ", ".join(known)))
-        elif known[key].of_dataset and not dataset:
-            reason = "says how a dataset is read, and there is none"
-            found.append(FieldError(f"/parameters/{key}", reason, "dataset_name with it"))
-        elif accepted := known[key].problem(value):
-            found.append(FieldError(f"/parameters/{key}", "has a wrong value", accepted))
+            accepted = ", ".join(known)
+            if close := difflib.get_close_matches(key, known, n=1):
+                accepted = f"{accepted}; did you mean {close[0]}?"
+            found.append(FieldError(f"/parameters/{key}", reason, accepted))
+        elif known[key].of_dataset and no_dataset is not None:
+            found.append(FieldError(f"/parameters/{key}", *no_dataset))
+        elif accepted_values := known[key].problem(value):
+            found.append(FieldError(f"/parameters/{key}", "has a wrong value", accepted_values))
     return found
