@@ -5,6 +5,7 @@ All functions take columns; times are seconds. None of them changes its argument
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,18 @@ Floats = NDArray[np.float64]
 
 SLOWDOWN_THRESHOLD_S = 10.0
 """Shorter runs count as this long in the bounded slowdown."""
+
+MIN_RUN_S = 1e-3
+"""Shorter runs, which only clocks of low resolution show, count as this long in the slowdown."""
+
+COMPLETED = "completed"
+"""The status of jobs that led to a result."""
+
+JOB_FIGURES = ("wait_s", "turnaround_s", "slowdown", "bounded_slowdown")
+"""Names of the figures that each job has."""
+
+MAX_NAMED = 20
+"""Further jobs that never ended are counted, not named."""
 
 RESAMPLES = 2000
 _CELLS = 4_000_000
@@ -163,7 +176,9 @@ def mean_interval(
     return Interval(float(values.mean()), float(low), float(high))
 
 
-def compare(first: Floats, second: Floats, *, seed: int = 0, block: int = 1) -> Comparison:
+def compare(
+    first: Floats, second: Floats, *, seed: int = 0, block: int = 1, resamples: int = RESAMPLES
+) -> Comparison:
     """Compare two policies pairwise: job by job, or seed by seed, on common random numbers.
 
     Args:
@@ -171,14 +186,245 @@ def compare(first: Floats, second: Floats, *, seed: int = 0, block: int = 1) -> 
         second: The same figure of the same jobs (or runs) under the second.
         seed: Of the resampling.
         block: As of `mean_interval`.
+        resamples: As of `mean_interval`.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} values can't be paired with {len(second)}")
     difference = np.asarray(first - second, dtype=np.float64)
     below = float(second.mean())
     return Comparison(
-        difference=mean_interval(difference, seed=seed, block=block),
+        difference=mean_interval(difference, seed=seed, block=block, resamples=resamples),
         ratio=float(first.mean()) / below if below else float("nan"),
         lower=float((difference < 0).mean()),
         higher=float((difference > 0).mean()),
+    )
+
+
+def time_means(time_s: Floats, values: NDArray[np.generic], edges: Floats) -> Floats:
+    """Return the means between edges of a series whose values hold until the next time.
+
+    Args:
+        time_s: Ascending; before the first the value is 0.
+        values: Shape as ``time_s``.
+        edges: Shape (means + 1,), ascending, seconds.
+    """
+    if not len(time_s):
+        return np.zeros(len(edges) - 1)
+    height = values.astype(np.float64)
+    integral = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(time_s))])
+    row = np.searchsorted(time_s, edges, side="right") - 1
+    known = np.maximum(row, 0)
+    area = np.where(row < 0, 0.0, integral[known] + height[known] * (edges - time_s[known]))
+    return np.asarray(np.diff(area) / np.diff(edges), dtype=np.float64)
+
+
+def time_mean(time_s: Floats, values: NDArray[np.generic], from_s: float, to_s: float) -> float:
+    """Return the mean of such a series between two times; NaN: there is none, or no time."""
+    if not len(time_s) or not from_s < to_s:
+        return float("nan")
+    return float(time_means(time_s, values, np.array([from_s, to_s]))[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class JobOutcomes:
+    """The jobs of one run, simulated or real; shape (jobs,) each, times on one clock in seconds.
+
+    Attributes:
+        job: Ids as text.
+        user: Names as text.
+        submit_s: When the job was submitted.
+        start_s: When its last attempt started; NaN: it never did.
+        end_s: When it ended, however it did; NaN: it had not by ``until_s``.
+        status: Words such as ``completed``, ``failed`` or ``pending``.
+        attempts: How often it started.
+        preemptions: How often it was preempted.
+        deadline_s: NaN: none.
+        until_s: When the run, or what is known of it, ends.
+    """
+
+    job: NDArray[np.object_]
+    user: NDArray[np.object_]
+    submit_s: Floats
+    start_s: Floats
+    end_s: Floats
+    status: NDArray[np.object_]
+    attempts: NDArray[np.int64]
+    preemptions: NDArray[np.int64]
+    deadline_s: Floats
+    until_s: float
+
+    @property
+    def completed(self) -> NDArray[np.bool_]:
+        """Whether the job ended with a result."""
+        return np.asarray(self.status == COMPLETED, dtype=np.bool_)
+
+    @property
+    def unended(self) -> NDArray[np.bool_]:
+        """Whether the job had not ended when the run did."""
+        return np.isnan(self.end_s)
+
+    def figure(self, name: str) -> JobFigure:
+        """Return a figure of each job.
+
+        Jobs that never ended are not left out of waiting and turnaround: they count with the time
+        that passed until the run ended, a lower bound. A slowdown needs a run time, so only
+        completed jobs have one; the turnaround of jobs that failed, expired or were cancelled is
+        no completion time, and is left out too. `JobFigure` counts both.
+
+        Args:
+            name: ``wait_s``, ``turnaround_s``, ``slowdown`` or ``bounded_slowdown``.
+        """
+        started = ~np.isnan(self.start_s)
+        stopped = np.where(self.unended, self.until_s, self.end_s)
+        if name == "wait_s":
+            values = np.where(started, self.start_s, stopped) - self.submit_s
+            return JobFigure(np.maximum(values, 0.0), ~started)
+        turnaround = stopped - self.submit_s
+        if name == "turnaround_s":
+            values = np.where(self.completed | self.unended, turnaround, np.nan)
+            return JobFigure(values, self.unended)
+        least_s = {"slowdown": MIN_RUN_S, "bounded_slowdown": SLOWDOWN_THRESHOLD_S}[name]
+        known = self.completed & started
+        run = np.maximum(self.end_s - self.start_s, least_s)
+        values = np.where(known, np.maximum(turnaround / run, 1.0), np.nan)
+        return JobFigure(values, np.zeros(len(values), dtype=np.bool_))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobFigure:
+    """One figure of each job.
+
+    Attributes:
+        values: Shape (jobs,); NaN: the job has none.
+        at_least: Shape (jobs,): the value is a lower bound, because the job did not get that far.
+    """
+
+    values: Floats
+    at_least: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """A figure over the jobs of a run; all numbers are NaN if no job has it.
+
+    Attributes:
+        jobs: How many it is made of.
+        at_least: How many of these count with a lower bound.
+    """
+
+    jobs: int
+    at_least: int
+    interval: Interval
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunMetrics:
+    """What a run is judged by.
+
+    Attributes:
+        jobs: All that were submitted.
+        statuses: How many ended (or did not) in each status.
+        unended: Ids of jobs that had not ended, at most `MAX_NAMED`; ``statuses`` counts all.
+        figures: Distributions of `JOB_FIGURES` by name.
+        makespan_s: From the first submission to the last end, or to the end of the run if a job
+            had not ended.
+        utilisation: Mean share of the boards (or processors) in use, of those that were online,
+            from the first submission to the last end; NaN: unknown.
+        deadlines: Jobs that had one.
+        deadline_misses: Jobs that did not complete by then, counted once it had passed.
+        fairness: Jain's index of the users' mean bounded slowdowns.
+        preemptions: Of all jobs.
+        failed_attempts: Attempts that failed or were lost.
+        overloaded: Mean number of overloaded nodes over time; NaN: the world has none.
+        energy_j: Of all runs; NaN: unknown.
+    """
+
+    jobs: int
+    statuses: Mapping[str, int]
+    unended: tuple[str, ...]
+    figures: Mapping[str, Distribution]
+    makespan_s: float
+    utilisation: float
+    deadlines: int
+    deadline_misses: int
+    fairness: float
+    preemptions: int
+    failed_attempts: int
+    overloaded: float
+    energy_j: float
+
+
+def measure(
+    jobs: JobOutcomes,
+    *,
+    utilisation: float = float("nan"),
+    failed_attempts: int | None = None,
+    overloaded: float = float("nan"),
+    energy_j: float = float("nan"),
+    resamples: int = RESAMPLES,
+) -> RunMetrics:
+    """Return the metrics of a run.
+
+    Args:
+        jobs: Its jobs, in the order of their submission.
+        utilisation: See `RunMetrics`.
+        failed_attempts: See `RunMetrics`; None: all that led neither to a result nor to a
+            preemption, and had ended.
+        overloaded: See `RunMetrics`.
+        energy_j: See `RunMetrics`.
+        resamples: Of the bootstrap.
+    """
+    ended = jobs.end_s[~jobs.unended]
+    last = jobs.until_s if jobs.unended.any() else float(ended.max(initial=0.0))
+    makespan = last - float(jobs.submit_s.min()) if len(jobs.job) else 0.0
+    has_deadline = ~np.isnan(jobs.deadline_s)
+    by_then = np.where(jobs.unended, jobs.until_s, jobs.end_s)
+    missed = has_deadline & np.where(
+        jobs.completed, by_then > jobs.deadline_s, jobs.deadline_s <= jobs.until_s
+    )
+    slowdown = jobs.figure("bounded_slowdown").values
+    known = ~np.isnan(slowdown)
+    _, user = np.unique(jobs.user[known].astype(str), return_inverse=True)
+    running = jobs.unended & ~np.isnan(jobs.start_s) & (jobs.status == "running")
+    failed = np.maximum(jobs.attempts - jobs.preemptions - jobs.completed - running, 0)
+    names, counts = np.unique(jobs.status.astype(str), return_counts=True)
+    return RunMetrics(
+        jobs=len(jobs.job),
+        statuses=dict(zip(names.tolist(), counts.tolist(), strict=True)),
+        unended=tuple(str(each) for each in jobs.job[jobs.unended][:MAX_NAMED]),
+        figures={name: distribution(jobs.figure(name), resamples) for name in JOB_FIGURES},
+        makespan_s=makespan,
+        utilisation=utilisation,
+        deadlines=int(has_deadline.sum()),
+        deadline_misses=int(missed.sum()),
+        fairness=fairness(user, slowdown[known]) if known.any() else float("nan"),
+        preemptions=int(jobs.preemptions.sum()),
+        failed_attempts=int(failed.sum()) if failed_attempts is None else failed_attempts,
+        overloaded=overloaded,
+        energy_j=energy_j,
+    )
+
+
+def distribution(figure: JobFigure, resamples: int = RESAMPLES) -> Distribution:
+    """Return mean, interval and percentiles of a figure; blocks of √n jobs are resampled."""
+    known = ~np.isnan(figure.values)
+    values = figure.values[known]
+    if not len(values):
+        nan = float("nan")
+        return Distribution(
+            jobs=0, at_least=0, interval=Interval(nan, nan, nan), p50=nan, p90=nan, p99=nan, max=nan
+        )
+    p50, p90, p99 = percentiles(values).tolist()
+    return Distribution(
+        jobs=len(values),
+        at_least=int(figure.at_least[known].sum()),
+        interval=mean_interval(values, block=round(len(values) ** 0.5), resamples=resamples),
+        p50=p50,
+        p90=p90,
+        p99=p99,
+        max=float(values.max()),
     )
