@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli import sim_reports
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.errors import ConfigError, InvalidInput
@@ -88,6 +90,10 @@ def replay(
             metavar="FILE.csv", help="Write job,submit,start,end,procs in seconds of the log."
         ),
     ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.npz", help="Write the whole run, for edgeyard sim report."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Replay the log of another cluster on an empty machine.
@@ -98,15 +104,20 @@ def replay(
     """
     from edgeyard.plugins.builtin import registry
     from edgeyard.scheduler.sim.kernel.compiled import COMPILED
-    from edgeyard.scheduler.sim.replay import Backfilling
+    from edgeyard.scheduler.sim.replay import Backfilling, simulated_run
     from edgeyard.scheduler.sim.replay import replay as replayed
+    from edgeyard.scheduler.sim.runs import save_run
     from edgeyard.scheduler.sim.traces.swf import no_processors, read_swf
 
     policy = _policy(queue, registry().queue_policy)
     if starts is not None and not starts.absolute().parent.is_dir():
         raise InvalidInput.at("--starts", f"there is no folder {starts.absolute().parent}")
-    if starts is not None and starts.exists() and log.exists() and starts.samefile(log):
-        raise InvalidInput.at("--starts", "is the log itself", "another file")
+    for flag, path in (("--starts", starts), ("--out", out)):
+        if path is not None and path.exists() and log.exists() and path.samefile(log):
+            raise InvalidInput.at(flag, "is the log itself", "another file")
+    if out is not None and not out.absolute().parent.is_dir():
+        raise InvalidInput.at("--out", f"there is no folder {out.absolute().parent}")
+    began = time.monotonic()
     with _progress() as advanced:
         whole = read_swf(log, lambda share: advanced("reading", share))
         part = whole.part(skip, count)
@@ -125,6 +136,20 @@ def replay(
             advanced=lambda share: advanced("replaying", share),
         )
     schedule = found.schedule
+    if out is not None:
+        part_name = "" if len(part) == len(whole) else f" ({len(part)} jobs from {skip})"
+        how = "" if backfill is Backfill.NONE else f"+{backfill.value}"
+        save_run(
+            simulated_run(
+                part,
+                found,
+                scenario=f"{log.name}{part_name}",
+                policy=f"{queue}{how}{'+commit' if commit else ''}",
+                processors=processors,
+                wall_s=time.monotonic() - began,
+            ),
+            out,
+        )
     if starts is not None:
         _write_starts(starts, part, schedule)
     if as_json:
@@ -258,4 +283,5 @@ def add_to(app: typer.Typer) -> None:
         rich_markup_mode=None,
     )
     group.command("replay")(replay)
+    sim_reports.add_to(group)
     app.add_typer(group, name="sim")

@@ -344,5 +344,5 @@ def _common(
         return rows, rows
     row_of = {each: row for row, each in enumerate(second.tolist())}
     found = [(row, row_of[each]) for row, each in enumerate(first.tolist()) if each in row_of]
-    rows = np.array(found, dtype=np.int64).reshape(-1, 2)
-    return rows[:, 0], rows[:, 1]
+    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]

@@ -7,6 +7,7 @@ wait then. Both go through the same functions of `edgeyard.scheduler.sim.process
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,20 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard import __version__
 from edgeyard.errors import ConfigError
 from edgeyard.scheduler.framework.batch import Queue
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.sim import processors as world
 from edgeyard.scheduler.sim.metrics import Schedule
+from edgeyard.scheduler.sim.runs import (
+    COMPLETED,
+    JobColumns,
+    OccupancyColumns,
+    RunMeta,
+    SeriesColumns,
+    SimulatedRun,
+)
 from edgeyard.scheduler.sim.traces.swf import Log, refuse_large_jobs
 
 USAGE_HALF_LIFE_S = 7 * 86400.0
@@ -230,3 +240,79 @@ class _Run:
                 ]
             )
         return ranks.astype(np.intp, copy=False)
+
+
+def simulated_run(
+    log: Log,
+    found: Replay,
+    *,
+    scenario: str,
+    policy: str,
+    processors: int,
+    wall_s: float = 0.0,
+) -> SimulatedRun:
+    """Return a replay as a run, for the reports that all simulations share.
+
+    Runs of the same jobs on the same number of processors have the same scenario hash, so that
+    they are compared job by job.
+
+    Args:
+        log: The jobs that were replayed.
+        found: What the replay led to.
+        scenario: What the part of the log is called.
+        policy: What the order and the backfilling are called.
+        processors: Of the machine.
+        wall_s: Real seconds that it took.
+    """
+    order = np.lexsort((log.job, log.submit))
+    schedule, count = found.schedule, len(log)
+    digest = hashlib.sha256(f"{processors}\n".encode())
+    for column in (log.job, log.submit, log.run, log.requested, log.procs, log.user):
+        digest.update(np.ascontiguousarray(column[order]).tobytes())
+    times = np.concatenate([schedule.submit, schedule.start, schedule.end])
+    one, none = np.ones(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    moments, row = np.unique(times, return_inverse=True)
+
+    def after(*changes: NDArray[np.int64]) -> NDArray[np.int64]:
+        change = np.bincount(row, weights=np.concatenate(changes), minlength=len(moments))
+        return np.cumsum(change).astype(np.int64)
+
+    empty = np.zeros(0, dtype=np.int64)
+    return SimulatedRun(
+        meta=RunMeta(
+            scenario=scenario,
+            scenario_hash=digest.hexdigest(),
+            world="nodes",
+            policy=policy,
+            seed=0,
+            version=__version__,
+            wall_s=wall_s,
+            events=found.events,
+            figures={"processors": float(processors)},
+        ),
+        jobs=JobColumns(
+            job=log.job[order].astype(np.str_),
+            user=log.user[order].astype(np.str_),
+            submit_s=schedule.submit[order],
+            start_s=schedule.start[order],
+            end_s=schedule.end[order],
+            board=none,
+            status=np.full(count, COMPLETED, dtype=np.int64),
+            attempts=one,
+            preemptions=none,
+            deadline_s=np.full(count, np.nan),
+            procs=schedule.procs[order],
+        ),
+        occupancy=OccupancyColumns(
+            board=empty, job=empty, from_s=np.zeros(0), to_s=np.zeros(0), how=empty
+        ),
+        series=SeriesColumns(
+            time_s=moments,
+            pending=after(one, -one, none),
+            running=after(none, one, -one),
+            busy_share=after(none, schedule.procs, -schedule.procs) / processors,
+            overloaded=np.zeros(len(moments), dtype=np.int64),
+        ),
+        boards=("machine",),
+        families=("",),
+    )

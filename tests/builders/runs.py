@@ -88,7 +88,7 @@ def simulated_run(
             procs=np.ones(len(jobs), dtype=np.int64),
         ),
         occupancy=OccupancyColumns(
-            board=np.array([jobs[row].board for row in ran], dtype=np.int64),
+            board=np.array([each.board for each in jobs], dtype=np.int64)[ran],
             job=ran.astype(np.int64),
             from_s=start[ran],
             to_s=stop[ran],

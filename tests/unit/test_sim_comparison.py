@@ -31,7 +31,8 @@ def test_jobs_that_never_ended_count_with_a_lower_bound_and_are_named() -> None:
     assert turnaround.interval.mean == pytest.approx((20 + 40 + 90 + 80) / 4)
     assert (turnaround.jobs, turnaround.at_least) == (4, 2)  # not the failed and the cancelled one
     slowdown = found.figures["bounded_slowdown"]
-    assert (slowdown.jobs, slowdown.interval.mean) == (2, pytest.approx(1.5))
+    assert slowdown.jobs == 2
+    assert slowdown.interval.mean == pytest.approx(1.5)
     assert found.unended == ("d", "e")
     assert found.statuses == {
         "cancelled": 1,

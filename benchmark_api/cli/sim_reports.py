@@ -1,0 +1,333 @@
+"""``sim report``, ``sim list`` and ``sim show``: what simulations led to."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import Column, Row, console, emit_json, field, show, table
+from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.benchmark_api.cli.sim_documents import Part, Report
+    from edgeyard.scheduler.sim.comparison import PairedComparison, PolicySummary
+    from edgeyard.scheduler.sim.runs import SimulatedRun
+
+_MAX_PAIRS_SHOWN = 6
+"""Of more pairs of policies the terminal shows those with the first policy."""
+
+
+class Form(StrEnum):
+    """Values of ``--format``."""
+
+    PNG = "png"
+    SVG = "svg"
+
+
+class Rows(StrEnum):
+    """Values of ``--rows``."""
+
+    RUNS = "runs"
+    JOBS = "jobs"
+
+
+Html = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write one HTML page that loads nothing.")
+]
+CsvFile = Annotated[Path | None, typer.Option("--csv", metavar="FILE", help="Write CSV.")]
+Parquet = Annotated[Path | None, typer.Option(metavar="FILE", help="Write Parquet.")]
+RowsOf = Annotated[
+    Rows, typer.Option("--rows", help="Rows of CSV and Parquet: one for each run or each job.")
+]
+PlotDir = Annotated[
+    Path | None,
+    typer.Option("--plot", metavar="DIR", help="Write plots; the folder is created."),
+]
+FormOf = Annotated[Form, typer.Option("--format", help="Of the plots.")]
+Baseline = Annotated[
+    str | None,
+    typer.Option(metavar="POLICY", help="Compare each policy with this one; default: all pairs."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN…", help="Files of runs, or folders with such files."),
+    ],
+    html: Html = None,
+    csv: CsvFile = None,
+    parquet: Parquet = None,
+    rows: RowsOf = Rows.RUNS,
+    plot: PlotDir = None,
+    form: FormOf = Form.PNG,
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Of the page.")
+    ] = "Comparison of scheduling policies",
+    baseline: Baseline = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare simulated runs, and write tables, plots and a page.
+
+    Runs come from sim run --out, sim sweep --out and sim replay --out. Policies are compared
+    within a scenario, on the same seeds and jobs.
+    """
+    with progress() as advanced:
+        found = make_from(runs, baseline, advanced)
+        advanced("writing", 0.0)
+        written = write(
+            found, html=html, csv=csv, parquet=parquet, rows=rows, plot=plot, form=form, title=title
+        )
+    if as_json:
+        from edgeyard.benchmark_api.cli.sim_documents import report_json
+
+        emit_json({**report_json(found), "files": [str(path) for path in written]})
+    else:
+        show_report(found)
+    for path in written:
+        echo(f"written: {path}", err=True)
+
+
+def make_from(
+    references: Sequence[str],
+    baseline: str | None,
+    advanced: Callable[[str, float], None] = lambda stage, share: None,
+) -> Report:
+    """Read runs and make a report of them."""
+    from edgeyard.benchmark_api.cli.sim_documents import make_report
+
+    files = run_files(references)
+    runs: list[SimulatedRun] = []
+    from edgeyard.scheduler.sim.runs import load_run
+
+    for count, path in enumerate(files):
+        advanced("reading", count / len(files))
+        runs.append(load_run(path))
+    made = make_report(runs, baseline=baseline, advanced=lambda share: advanced("measuring", share))
+    if made.replaced:
+        echo(
+            f"edgeyard: {made.replaced} of the runs are left out: later ones have the same "
+            "scenario, policy and seed",
+            err=True,
+        )
+    return made
+
+
+def run_files(references: Sequence[str]) -> list[Path]:
+    """Return the files that paths of files and folders mean, each once.
+
+    Raises:
+        InvalidInput: There is no such file, or a folder has no run.
+    """
+    files: dict[Path, None] = {}
+    for each in references:
+        path = Path(each)
+        if path.is_dir():
+            inside = sorted(path.rglob("*.npz"))
+            if not inside:
+                raise InvalidInput.at(each, "has no file of a run (*.npz)")
+            files.update(dict.fromkeys(one.resolve() for one in inside))
+        elif path.exists():
+            files[path.resolve()] = None
+        else:
+            raise InvalidInput.at(
+                each,
+                "there is no such file or folder",
+                "a file that sim run --out, sim sweep --out or sim replay --out has written",
+            )
+    return list(files)
+
+
+def write(
+    made: Report,
+    *,
+    html: Path | None,
+    csv: Path | None,
+    parquet: Path | None,
+    rows: Rows,
+    plot: Path | None,
+    form: Form,
+    title: str,
+) -> list[Path]:
+    """Write the documents that were asked for; return their paths."""
+    from edgeyard.benchmark_api.cli import sim_documents as documents
+
+    written: list[Path] = []
+    if csv is not None or parquet is not None:
+        by_run = rows is Rows.RUNS
+        if csv is not None:
+            documents.write_csv(
+                csv,
+                documents.run_rows(made)
+                if by_run
+                else documents.columns_as_rows(documents.job_columns(made)),
+            )
+            written.append(csv)
+        if parquet is not None:
+            documents.write_parquet(
+                parquet,
+                documents.rows_as_columns(documents.run_rows(made))
+                if by_run
+                else documents.job_columns(made),
+            )
+            written.append(parquet)
+    if plot is not None:
+        written.extend(_write_plots(made, plot, form))
+    if html is not None:
+        page = documents.html(made, title).encode()
+        documents.write_whole(html, "--html", lambda file: file.write(page))
+        written.append(html)
+    return written
+
+
+def _write_plots(made: Report, folder: Path, form: Form) -> list[Path]:
+    from edgeyard.benchmark_api.cli.sim_documents import part_plots
+    from edgeyard.benchmark_api.cli.sim_plots import file_name, save
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput.at("--plot", f"{folder} can't be created: {error}") from error
+    several = len(made.parts) > 1
+    written = []
+    for place, part in enumerate(made.parts):
+        prefix = f"{place + 1}-{file_name(part.label)}-" if several else ""
+        for each in part_plots(part, several=several):
+            written.append(save(each, folder, prefix, form.value))
+    return written
+
+
+def show_report(made: Report) -> None:
+    """Print the tables of a report."""
+    for place, part in enumerate(made.parts):
+        if place or len(made.parts) > 1:
+            show("" if place else part.label, *([part.label] if place else []))
+        show_part(part)
+
+
+def show_part(part: Part) -> None:
+    """Print the tables of one scenario."""
+    from edgeyard.benchmark_api.cli import sim_documents as documents
+
+    width = console().width
+    show(table([_policy_row(each) for each in part.summaries], _POLICY_COLUMNS, width))
+    if part.comparisons:
+        pairs = list(dict.fromkeys((each.first, each.second) for each in part.comparisons))
+        first = part.summaries[0].policy
+        cut = len(pairs) > _MAX_PAIRS_SHOWN and any(first in pair for pair in pairs)
+        shown = [
+            each
+            for each in part.comparisons
+            if (not cut or first in (each.first, each.second)) and each.figure in _COMPARED
+        ]
+        show("", table([_comparison_row(each) for each in shown], _COMPARISON_COLUMNS, width))
+        if cut:
+            echo(
+                f"edgeyard: only comparisons with {first} are shown; --json and --html have all "
+                f"{len(pairs)} pairs",
+                err=True,
+            )
+    sentences = documents.findings(part)
+    for run, figures in zip(part.runs, part.measured, strict=True):
+        if sentence := documents.unended_sentence(run, figures):
+            sentences.append(sentence)
+    if sentences:
+        show("", *sentences)
+
+
+_COMPARED = ("wait_s", "turnaround_s", "bounded_slowdown", "utilisation", "deadline_misses")
+
+_POLICY_COLUMNS = (
+    Column(title="POLICY", of=field("policy"), whole=True),
+    Column(title="SEEDS", of=field("seeds"), right=True, whole=True, from_width=80),
+    Column(title="JOBS", of=field("jobs"), right=True, whole=True),
+    Column(title="COMPLETED", of=field("completed"), right=True, whole=True),
+    Column(title="NOT ENDED", of=field("unended"), right=True, whole=True, always=False),
+    Column(title="WAIT, s", of=field("wait_s"), right=True, whole=True),
+    Column(title="95 %", of=field("wait_s_interval"), right=True, whole=True, from_width=130),
+    Column(title="TURNAROUND, s", of=field("turnaround_s"), right=True, whole=True, from_width=100),
+    Column(title="BOUNDED SLOWDOWN", of=field("bounded_slowdown"), right=True, whole=True),
+    Column(
+        title="95 %", of=field("bounded_slowdown_interval"), right=True, whole=True, from_width=110
+    ),
+    Column(title="UTILISATION", of=field("utilisation"), right=True, whole=True, from_width=100),
+    Column(title="MAKESPAN, s", of=field("makespan_s"), right=True, whole=True, from_width=150),
+    Column(title="MISSED", of=field("deadline_misses"), right=True, whole=True, always=False),
+    Column(title="FAIRNESS", of=field("fairness"), right=True, whole=True, from_width=120),
+)
+_COMPARISON_COLUMNS = (
+    Column(title="FIRST", of=field("first"), whole=True),
+    Column(title="SECOND", of=field("second"), whole=True),
+    Column(title="FIGURE", of=field("figure"), whole=True),
+    Column(title="DIFFERENCE", of=field("difference"), right=True, whole=True),
+    Column(title="95 % INTERVAL", of=field("interval"), right=True, whole=True),
+    Column(title="PAIRS", of=field("pairs"), right=True, whole=True, from_width=110),
+    Column(title="UNPAIRED", of=field("unpaired"), right=True, whole=True, always=False),
+    Column(title="FIRST IS", of=field("finding"), whole=True, from_width=90),
+)
+
+
+def _policy_row(summary: PolicySummary) -> Row:
+    from edgeyard.benchmark_api.cli.sim_documents import interval_text, number
+
+    row: dict[str, object] = {
+        "policy": summary.policy,
+        "seeds": summary.seeds,
+        "jobs": f"{summary.jobs:,}",
+        "completed": f"{summary.completed:,}",
+        "unended": f"{summary.unended:,}" if summary.unended else "",
+    }
+    for name, interval in summary.figures.items():
+        bound = "≥ " if summary.at_least.get(name) else ""
+        row[name] = f"{bound}{number(interval.mean)}"
+        row[f"{name}_interval"] = interval_text(interval)
+    if summary.figures["deadline_misses"].mean == 0:
+        row["deadline_misses"] = ""
+    return row
+
+
+def _comparison_row(each: PairedComparison) -> Row:
+    from edgeyard.benchmark_api.cli.sim_documents import TITLES, finding, interval_text, signed
+
+    return {
+        "first": each.first,
+        "second": each.second,
+        "figure": TITLES[each.figure],
+        "difference": signed(each.result.difference.mean),
+        "interval": interval_text(each.result.difference),
+        "pairs": f"{each.pairs:,}",
+        "unpaired": f"{each.unpaired:,}" if each.unpaired else "",
+        "finding": finding(each)[0],
+    }
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str, float], None]]:
+    """Yield a function that shows the progress of a stage; it does nothing without a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda stage, share: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task("reading", total=1.0)
+
+        def advanced(stage: str, share: float) -> None:
+            bars.update(task, description=stage, completed=share)
+
+        yield advanced
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands to the group ``sim``."""
+    group.command("report")(report)
