@@ -49,7 +49,7 @@ PREFIX = "EDGEYARD_"
 _NOT_OURS = frozenset(
     {
         *("CONFIG", "URL", "TOKEN", "TOKEN_FILE", "PROFILE"),
-        *("FAILPOINT", "BOARD", "UPLOAD_TOKEN"),
+        *("FAILPOINT", "BOARD", "UPLOAD_TOKEN", "SCENARIO_DB"),
     }
 )
 """Variables of the client, the runner and the tests, which the server leaves alone."""
@@ -92,6 +92,7 @@ RELOADED_SETTINGS = ENGINE_SETTINGS | frozenset(
         *("nomad_tls_server_name", "nomad_ui_url", "nomad_connections", "nomad_timeout_s"),
         *("inventory", "nomad_token", "log_level", "log_format", "allow_hosts", "webhook_hosts"),
         *("model_limit_bytes", "dataset_limit_bytes", "result_limit_bytes", "body_limit_bytes"),
+        "scenario_limit_bytes",
         *("campaign_limit", "default_queue_timeout_s", "trusted_network"),
         *("user_max_bytes", "user_max_files", "user_max_pending", "user_max_live"),
         *("user_max_schedules", "user_max_tokens", "run_max_files", "run_max_bytes"),
@@ -212,6 +213,9 @@ class Settings(BaseSettings):
     body_limit_bytes: Size = Field(
         2**20, ge=1024, le=64 * 2**20, description="Largest JSON or YAML body, bytes."
     )
+    scenario_limit_bytes: Size = Field(
+        16 * 2**20, ge=1024, le=2**30, description="Largest scenario of simulations, bytes of JSON."
+    )
     campaign_limit: int = Field(
         1000, ge=1, le=100_000, description="Most benchmarks of one campaign."
     )
@@ -220,9 +224,9 @@ class Settings(BaseSettings):
     user_max_bytes: Size = Field(
         2 * 2**30,
         ge=0,
-        description="Bytes that are stored for one user: uploads, what was fetched from URLs, and "
-        "results; each content counts once for each user who has it. Past it uploads and "
-        "submissions are refused with 507.",
+        description="Bytes that are stored for one user: uploads, what was fetched from URLs, "
+        "results, scenarios and simulations; each content counts once for each user who has it. "
+        "Past it uploads and submissions are refused with 507.",
     )
     user_max_files: int = Field(1000, ge=0, description="Uploaded files of one user; past it: 507.")
     user_max_pending: int = Field(

@@ -22,6 +22,7 @@ from edgeyard.benchmark_api.cli import (
     rendering,
     replaying,
     results,
+    scenarios,
     scorers,
     server,
     simulating,
@@ -76,6 +77,7 @@ app.callback()(_root)
 _MODULES = (
     *(submitting, watching, benchmarks, results, nouns, policies, scorers),
     *(rendering, checkup, server, pruning, replaying, exporting, testbed, simulating),
+    scenarios,
 )
 for _module in _MODULES:
     _module.add_to(app)

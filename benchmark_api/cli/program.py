@@ -66,6 +66,12 @@ class Session:
             self._client = Client(url, token, profile)
         return self._client
 
+    @property
+    def names_server(self) -> bool:
+        """Whether the command line names a server, by its URL or by a profile."""
+        url, _, profile = self._where
+        return url is not None or profile is not None
+
     def report(self, sentence: str) -> None:
         """Print a message on stderr."""
         echo(sentence, err=True)

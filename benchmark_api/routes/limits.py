@@ -46,6 +46,7 @@ _SERVER = {
     "dataset_limit_bytes": _Kind("bytes", 413),
     "result_limit_bytes": _Kind("bytes", 413),
     "body_limit_bytes": _Kind("bytes", 413),
+    "scenario_limit_bytes": _Kind("bytes", 413),
     "reserve_bytes": _Kind("bytes", 507),
     "ballast_bytes": _Kind("bytes", 507),
     "user_requests_per_minute": _Kind("requests a minute", 429),

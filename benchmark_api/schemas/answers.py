@@ -961,6 +961,55 @@ class Schedules(Struct, frozen=True, kw_only=True):
     items: list[Schedule]
 
 
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A stored scenario without its content; ``jobs`` is null where it describes arrivals."""
+
+    sha256: str
+    name: str
+    world: Literal["boards", "nodes"]
+    seed: int
+    duration_s: float
+    description: str
+    jobs: int | None
+    tags: list[str]
+    source: str
+    size_bytes: int
+    created_at: datetime
+    by_user_id: str
+
+
+class ScenarioPage(Struct, frozen=True, kw_only=True):
+    """Scenarios, newest first; ``next_cursor`` is null after the last."""
+
+    items: list[Scenario]
+    next_cursor: str | None
+
+
+class Simulation(Struct, frozen=True, kw_only=True):
+    """A stored simulation; ``columns_file`` is on the machine that ran it."""
+
+    run_id: str
+    kind: str
+    state: Literal["running", "completed", "cancelled", "failed"]
+    scenario: str
+    scenario_name: str
+    policy: str
+    seed: int
+    version: str
+    metrics: JsonObject
+    columns_file: str | None
+    wall_s: float | None
+    created_at: datetime
+    by_user_id: str
+
+
+class SimulationPage(Struct, frozen=True, kw_only=True):
+    """Simulations, newest first; ``next_cursor`` is null after the last."""
+
+    items: list[Simulation]
+    next_cursor: str | None
+
+
 class FieldProblem(Struct, frozen=True, kw_only=True):
     """One wrong field."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -30,6 +30,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     pattern,
 )
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.scenarios import MAX_TAGS, TAG
 
 _STRICT = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
 
@@ -275,6 +276,51 @@ class ProgressIn(BaseModel):
     progress: Annotated[float, Field(ge=0, le=100)]
     phase: Text = ""
     message: str = ""
+
+
+Tag = Annotated[
+    str,
+    StringConstraints(strict=True),
+    pattern(TAG, "a tag", "1 to 64 letters, digits, '.', '_', ':', '/' and '-'"),
+]
+Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+RunId = Annotated[
+    str,
+    StringConstraints(strict=True),
+    pattern(
+        re.compile(r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,99}$"),
+        "an id of a simulation",
+        "1 to 100 letters, digits, '.', '_', ':' and '-'",
+    ),
+]
+
+
+class TagsIn(BaseModel):
+    """Changes of the tags of a scenario."""
+
+    model_config = _STRICT
+
+    add: Tags = []
+    remove: Tags = []
+
+
+class SimulationIn(BaseModel):
+    """A simulation that ran elsewhere."""
+
+    model_config = _STRICT
+
+    run_id: RunId = Field("", description="That of the path; may be left out.")
+    kind: Text = Field("sim", description="The program: sim, ste or another.")
+    state: Literal["running", "completed", "cancelled", "failed"] = "completed"
+    scenario: Text = Field(description="Hash or name of a stored scenario.")
+    policy: Text
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    version: Text = Field("", description="Of Edgeyard.")
+    metrics: dict[str, Any] = {}
+    columns_file: LongText | None = Field(
+        None, description="File with the columns of each job, on the machine that ran it."
+    )
+    wall_s: Annotated[float, Field(strict=False, ge=0, le=1e12)] | None = None
 
 
 _Shape = TypeVar("_Shape", bound=BaseModel)

@@ -29,6 +29,8 @@ from edgeyard.benchmark_api.schemas.answers import (
     ResultFile,
     ResultRow,
     ResultRows,
+    Scenario,
+    Simulation,
     SubmissionAnswer,
     UserFile,
     as_json,
@@ -457,6 +459,119 @@ class Client:
         frame[numbers] = frame[numbers].apply(pandas.to_numeric)
         frame["ended_at"] = pandas.to_datetime(frame["ended_at"], utc=True)
         return frame.set_index("benchmark_id")
+
+    # --- scenarios ------------------------------------------------------------------------------
+
+    def add_scenario(
+        self, scenario: Mapping[str, object], *, tags: Sequence[str] = (), source: str = ""
+    ) -> Scenario:
+        """Store a scenario, and return it as stored; one that is there already gets the tags.
+
+        Args:
+            scenario: Its content, as `edgeyard scenarios export --form json` prints it.
+            tags: Tags to add.
+            source: Where it comes from, in words.
+        """
+        params = {"tag": [*tags], "source": source or None}
+        response = self.api.request(
+            "POST",
+            "/v1/scenarios",
+            params=params,
+            make_body=lambda: {"json": scenario},
+            idempotent=True,
+        )
+        return read_answer(response.json(), Scenario)
+
+    def scenario(self, reference: str) -> Scenario:
+        """Return a scenario without its content.
+
+        Args:
+            reference: Its name (the newest of that name), its hash, or 6 or more first digits.
+        """
+        return read_answer(self.api.get(f"/v1/scenarios/{part(reference)}"), Scenario)
+
+    def scenario_content(self, reference: str) -> Mapping[str, object]:
+        """Return the content of a scenario."""
+        answer = self.api.get(f"/v1/scenarios/{part(reference)}/content")
+        return read_answer(answer, dict[str, object])
+
+    def scenarios(
+        self,
+        *,
+        name: str | None = None,
+        world: str | None = None,
+        tags: Sequence[str] = (),
+        page_size: int = PAGE,
+    ) -> Iterator[Scenario]:
+        """Yield stored scenarios, newest first; pages are fetched as they are needed.
+
+        Args:
+            name: Only those with this name.
+            world: Only those of this world: boards or nodes.
+            tags: Only those that have all of these tags.
+            page_size: Scenarios of one request, 1-1000.
+        """
+        params = {
+            "name": name,
+            "world": world,
+            "tag": [*tags],
+            "limit": min(page_size, 1000),
+        }
+        for item in self.api.pages("/v1/scenarios", params):
+            yield read_answer(item, Scenario)
+
+    def tag_scenario(
+        self, reference: str, *, add: Sequence[str] = (), remove: Sequence[str] = ()
+    ) -> Scenario:
+        """Add and remove tags of a scenario, and return it as stored then."""
+        path = f"/v1/scenarios/{part(reference)}/tags"
+        body: dict[str, object] = {"add": [*add], "remove": [*remove]}
+        return read_answer(self.api.post(path, body, key=uuid.uuid4().hex), Scenario)
+
+    def remove_scenario(self, reference: str) -> None:
+        """Remove a scenario of which no simulation is stored."""
+        self.api.request("DELETE", f"/v1/scenarios/{part(reference)}")
+
+    def save_simulation(self, simulation: Mapping[str, object]) -> Simulation:
+        """Store a simulation, or replace your own with the same id.
+
+        Args:
+            simulation: ``run_id``, ``scenario`` (a hash or name), ``policy``, ``seed`` and
+                ``metrics``; optionally ``kind``, ``state``, ``version``, ``wall_s`` and
+                ``columns_file``.
+        """
+        path = f"/v1/simulations/{part(str(simulation.get('run_id', '')))}"
+        body = {name: value for name, value in simulation.items() if name != "run_id"}
+        response = self.api.request("PUT", path, make_body=lambda: {"json": body})
+        return read_answer(response.json(), Simulation)
+
+    def simulation(self, run_id: str) -> Simulation:
+        """Return a stored simulation with its metrics."""
+        return read_answer(self.api.get(f"/v1/simulations/{part(run_id)}"), Simulation)
+
+    def simulations(
+        self,
+        *,
+        scenario: str | None = None,
+        policy: str | None = None,
+        kind: str | None = None,
+        page_size: int = PAGE,
+    ) -> Iterator[Simulation]:
+        """Yield stored simulations, newest first; pages are fetched as they are needed.
+
+        Args:
+            scenario: Only those of this scenario: a hash or a name.
+            policy: Only those of this policy.
+            kind: Only those of this kind, for example ``sim``.
+            page_size: Simulations of one request, 1-1000.
+        """
+        params = {"scenario": scenario, "policy": policy, "kind": kind, "limit": page_size}
+        for item in self.api.pages("/v1/simulations", params):
+            yield read_answer(item, Simulation)
+
+    def remove_simulation(self, run_id: str) -> None:
+        """Remove a stored simulation."""
+        self.api.request("DELETE", f"/v1/simulations/{part(run_id)}")
 
     # --- waiting --------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
+import httpx
 import pytest
 from fastapi import FastAPI
 from starlette.routing import Route
@@ -99,6 +100,16 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("PUT", "/v1/benchmarks/{benchmark_id}/policy"): OPERATORS,
     ("DELETE", "/v1/benchmarks/{benchmark_id}/policy"): OPERATORS,
     ("GET", "/v1/scorers"): USERS,
+    ("POST", "/v1/scenarios"): USERS,
+    ("GET", "/v1/scenarios"): USERS,
+    ("GET", "/v1/scenarios/{scenario}"): USERS,
+    ("GET", "/v1/scenarios/{scenario}/content"): USERS,
+    ("POST", "/v1/scenarios/{scenario}/tags"): REGISTERED,
+    ("DELETE", "/v1/scenarios/{scenario}"): REGISTERED,
+    ("GET", "/v1/simulations"): USERS,
+    ("GET", "/v1/simulations/{run_id}"): USERS,
+    ("PUT", "/v1/simulations/{run_id}"): REGISTERED,
+    ("DELETE", "/v1/simulations/{run_id}"): REGISTERED,
     ("GET", "/v1/schedules"): USERS,
     ("GET", "/v1/schedules/{schedule_id}"): OWNERS,
     ("DELETE", "/v1/schedules/{schedule_id}"): OWNERS,
@@ -377,8 +388,19 @@ def names(api: Api) -> tuple[dict[str, str], Attempt]:
         "lease_id": _lease(api),
         "experiment_id": "absent",
         "part": "status",
+        **_scenario(client),
         **_registrations(api),
     }, attempt
+
+
+def _scenario(client: httpx.Client) -> dict[str, str]:
+    """A scenario and a simulation of it."""
+    mark = secrets.token_hex(4)
+    content = SCENARIO | {"seed": int(mark, 16)}
+    made = client.post("/v1/scenarios", json=content).json()["sha256"]
+    run = {"scenario": made, "policy": "default", "seed": 1}
+    assert client.put(f"/v1/simulations/run-{mark}", json=run).status_code == 200
+    return {"scenario": made, "run_id": f"run-{mark}"}
 
 
 def _registrations(api: Api) -> dict[str, str]:
@@ -422,6 +444,12 @@ def _lease(api: Api) -> str:
     return lease_id
 
 
+SCENARIO: dict[str, object] = {
+    "name": "paper",
+    "world": "nodes",
+    "duration_s": 50,
+    "nodes": {"nodes": [{"cpu_cores": 10}], "mix": {}},
+}
 BODIES: dict[str, dict[str, object]] = {
     "/v1/benchmarks": {"json": description(model_url="https://example.org/m.onnx")},
     "/v1/campaigns": {
@@ -435,6 +463,9 @@ BODIES: dict[str, dict[str, object]] = {
         }
     },
     "/v1/files": {"files": {"file": ("x.onnx", b"x")}},
+    "/v1/scenarios": {"json": SCENARIO},
+    "/v1/scenarios/{scenario}/tags": {"json": {"add": ["x"]}},
+    "/v1/simulations/{run_id}": {"json": {"scenario": "paper", "policy": "default", "seed": 1}},
     "/v1/users": {"json": {"user_id": "new"}},
     "/v1/users/{user_id}": {"json": {"max_priority": 4}},
     "/v1/users/{user_id}/credits": {"json": {"credits": 1000}},

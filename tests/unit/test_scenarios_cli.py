@@ -1,0 +1,151 @@
+"""``edgeyard scenarios``: a local ScenarioDB, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.scheduler.sim.scenario import load_scenario
+
+PAPER = """\
+name = "paper"
+world = "nodes"
+duration_s = 50
+tags = ["own"]
+
+[[nodes.nodes]]
+cpu_cores = 10
+
+[nodes.mix]
+rate = 0.8
+"""
+SMALL = {
+    "name": "small",
+    "world": "nodes",
+    "duration_s": 50,
+    "nodes": {"nodes": [{"cpu_cores": 10}], "mix": {}},
+}
+
+
+@pytest.fixture
+def db(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "scenarios.db"
+    shutil.copy(sqlite_template, path)
+    monkeypatch.setenv("EDGEYARD_SCENARIO_DB", str(path))
+    monkeypatch.setenv("EDGEYARD_URL", "http://127.0.0.1:9")  # alone it names no server here
+    return path
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    path = tmp_path / "paper.toml"
+    path.write_text(PAPER)
+    return path
+
+
+def run(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["scenarios", *map(str, words)])
+
+
+def done(*words: str | Path) -> Result:
+    result = run(*words)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def listed(*options: str) -> list[dict[str, object]]:
+    found = json.loads(done("list", "--json", *options).stdout)
+    assert isinstance(found, list)
+    return found
+
+
+@pytest.mark.usefixtures("db")
+def test_a_scenario_is_imported_listed_and_shown(paper: Path) -> None:
+    assert "paper" in done("import", paper, "--tag", "more").stdout
+    (row,) = listed()
+    assert (row["name"], row["world"], row["jobs"]) == ("paper", "nodes", None)
+    assert row["tags"] == ["more", "own"]
+    assert row["source"] == "import paper.toml"
+    shown = json.loads(done("show", str(row["sha256"])[:8], "--json").stdout)
+    assert shown == row
+    assert "drawn" in done("list").stdout
+    assert "paper" in done("show", "paper").stdout
+    assert listed("--world", "boards") == listed("--tag", "absent") == []
+    assert listed("--tag", "own", "--name", "paper") == [row]
+
+
+@pytest.mark.usefixtures("db")
+@pytest.mark.parametrize("form", ["toml", "json"])
+def test_what_is_exported_is_the_same_scenario(paper: Path, tmp_path: Path, form: str) -> None:
+    done("import", paper)
+    out = tmp_path / f"out.{form}"
+    done("export", "paper", "--out", out)
+    assert load_scenario(out) == load_scenario(paper)
+    assert done("export", "paper", "--form", form).stdout == out.read_text()
+    done("import", out)
+    assert len(listed()) == 1
+    assert sorted(tmp_path.glob(".*partial")) == []
+
+
+@pytest.mark.usefixtures("db")
+def test_the_same_content_under_another_name_is_reported(paper: Path, tmp_path: Path) -> None:
+    done("import", paper)
+    other = tmp_path / "other.toml"
+    other.write_text(PAPER.replace('"paper"', '"other"'))
+    assert "stored already, as paper" in done("import", other).stderr
+    assert [row["name"] for row in listed()] == ["paper"]
+
+
+@pytest.mark.usefixtures("db")
+def test_tags_change_and_a_scenario_is_removed(paper: Path) -> None:
+    done("import", paper)
+    done("tag", "paper", "a", "b", "--remove", "own")
+    assert listed()[0]["tags"] == ["a", "b"]
+    assert 'tags = ["a", "b"]' in done("export", "paper").stdout
+    assert "TAG: is missing" in run("tag", "paper").stderr
+    assert "'a b' is not a tag" in run("tag", "paper", "a b").stderr
+    assert "removed" in done("remove", "paper").stderr
+    assert listed() == []
+    assert run("show", "paper").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (PAPER.replace("rate", "rat"), "there is no field 'rat'; did you mean rate?"),
+        (PAPER.replace("0.8", "1.8"), "is 1.8"),
+        (PAPER + "x", "is no TOML"),
+        ("", "missing"),
+    ],
+    ids=["field", "value", "syntax", "empty"],
+)
+def test_a_wrong_file_stores_nothing(db: Path, tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "wrong.toml"
+    path.write_text(text)
+    refused = run("import", path)
+    assert refused.exit_code == 1
+    assert message in refused.stderr
+    assert "wrong.toml" in refused.stderr
+    assert listed() == []
+    surrogate = tmp_path / "surrogate.json"
+    surrogate.write_text(json.dumps({**SMALL, "description": "\ud800"}))
+    assert "lone surrogate" in run("import", surrogate).stderr
+    assert "there is no such file" in run("import", tmp_path / "absent.toml").stderr
+
+
+def test_a_database_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("no database" * 1000)
+    assert "--db: " in run("list", "--db", path).stderr
+    assert path.read_text().startswith("no database")
+    (tmp_path / "file").touch()
+    assert "--db: can't be opened" in run("list", "--db", tmp_path / "file/x.db").stderr
+    both = run("list", "--db", path, "--url", "http://127.0.0.1:9")
+    assert "--db: is for local databases" in both.stderr
+    to_nowhere = run("export", "x", "--db", path, "--out", tmp_path / "a/b")
+    assert "--out: there is no folder" in to_nowhere.stderr
