@@ -14,12 +14,14 @@ class Baseline:
         queue_policy: Its order.
         scorer: Chooses the board.
         mapping: Its mapping heuristic; with one the scorer only breaks ties.
+        backfill: Of logs and nodes; without effect in a lab.
         what: In a line.
     """
 
     queue_policy: str = "fifo"
     scorer: str = "least_loaded"
     mapping: str = "none"
+    backfill: str = "none"
     what: str
 
 
@@ -27,6 +29,10 @@ BASELINES: Mapping[str, Baseline] = {
     "fcfs": Baseline(what="First come, first served."),
     "sjf": Baseline(queue_policy="shortest_first", what="The shortest predicted run first."),
     "edf": Baseline(queue_policy="earliest_deadline", what="The earliest deadline first."),
+    "easy": Baseline(backfill="easy", what="First come, first served, with EASY backfilling."),
+    "conservative": Baseline(
+        backfill="conservative", what="First come, first served, each with a reservation."
+    ),
     "random": Baseline(
         queue_policy="random", scorer="random", what="A random order, and random boards."
     ),
@@ -63,6 +69,7 @@ def baseline_text(name: str, default: str) -> str:
         "name = ": f'name = "{name}"',
         "queue_policy = ": f'queue_policy = "{own.queue_policy}"',
         "mapping = ": f'mapping = "{own.mapping}"',
+        "backfill = ": f'backfill = "{own.backfill}"',
         'name = "least_loaded"': f'name = "{own.scorer}"',
         "fallback = ": f'fallback = "{own.scorer}"',
     }

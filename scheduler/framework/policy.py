@@ -50,6 +50,18 @@ class PriorityMode(StrEnum):
     FIFO = "fifo"  # one constant for all: order of submission
 
 
+class Backfill(StrEnum):
+    """Which jobs may start before the first, where jobs take several nodes or parts of them.
+
+    In a lab, where each benchmark takes one board, it has no effect.
+    """
+
+    NONE = "none"
+    EASY = "easy"
+    CONSERVATIVE = "conservative"
+    ANY = "any"
+
+
 class MappingHeuristic(StrEnum):
     """Which board a benchmark gets, or waits for; see `edgeyard.scheduler.decide.mapping`."""
 
@@ -124,6 +136,7 @@ class Policy:
             `edgeyard.scheduler.decide.assign`; 0: always one after the other.
         mapping: Heuristic that chooses boards by expected completion times and may hold a
             benchmark back for a busy board; None: a free board is never left to wait for another.
+        backfill: Of logs and nodes in the simulator; without effect in a lab.
         hold_quantile: Of predicted run times: for so long a board counts as taken when a reserved
             start is near; 1: for as long as the run may take.
         cool_down_s: How long a board rests after a run before it measures again.
@@ -157,6 +170,7 @@ class Policy:
     spare_measuring: bool = True
     max_joint_jobs: int = 0
     mapping: MappingHeuristic | None = None
+    backfill: Backfill = Backfill.NONE
     hold_quantile: float = 1.0
     cool_down_s: float = 0.0
     reservation_lead_s: float = _RESERVATION_LEAD_S
@@ -365,6 +379,9 @@ def _policy(table: _Table) -> Policy:
         named = assignment.one_of("mapping", ("none", *(each.value for each in MappingHeuristic)))
         mapping = None if named == "none" else MappingHeuristic(named)
     max_joint_jobs = assignment.whole("max_joint_jobs", 0, MAX_JOINT, 0)
+    backfill = Backfill.NONE
+    if assignment.has("backfill"):
+        backfill = Backfill(assignment.one_of("backfill", tuple(each.value for each in Backfill)))
     if mapping is not None and max_joint_jobs:
         assignment.wrong("max_joint_jobs", f"must be 0 with mapping = {mapping.value!r}")
     binding = table.one_of("binding", ("auto", *(each.value for each in Binding)))
@@ -399,6 +416,7 @@ def _policy(table: _Table) -> Policy:
         spare_measuring=spare_measuring,
         max_joint_jobs=max_joint_jobs,
         mapping=mapping,
+        backfill=backfill,
         hold_quantile=assignment.number("hold_quantile", 0.5, 1.0, default=1.0),
         cool_down_s=assignment.number("cool_down_s", 0.0, 86400.0, default=0.0),
         reservation_lead_s=assignment.number(

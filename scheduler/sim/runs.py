@@ -111,7 +111,8 @@ class SeriesColumns:
         pending: Jobs that wait.
         running: Jobs that hold boards or nodes.
         busy_share: Busy share of the boards (or processors) that are online, 0-1.
-        overloaded: Nodes that have more work than they can do at a time (0 in the world of boards).
+        overloaded: Nodes of which more than 90 % of the CPU or the memory is in use, by jobs and by
+            others (0 in the world of boards).
     """
 
     time_s: Floats

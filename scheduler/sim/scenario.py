@@ -333,16 +333,16 @@ class NodeJob(_Value, frozen=True, omit_defaults=True):
     Attributes:
         cpus: On each of its nodes.
         memory_mb: On each of its nodes.
-        gpus: On each of its nodes.
+        gpus: On each of its nodes: a whole number, or a share of one GPU.
         requested_s: Run time that its user stated; None: the real one.
     """
 
     job_id: str
     submit_s: float
     run_s: float
-    cpus: int = 1
-    memory_mb: int = 0
-    gpus: int = 0
+    cpus: float = 1.0
+    memory_mb: float = 0.0
+    gpus: float = 0.0
     nodes: int = 1
     requested_s: float | None = None
     user: str = ""

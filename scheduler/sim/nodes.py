@@ -1,0 +1,590 @@
+"""The multi-resource world with N nodes: jobs that take CPU, memory and GPUs of one node or more.
+
+A job takes the same of each of its nodes, for as long as it runs. A need of less than one GPU is a
+share of one GPU; a whole number of GPUs takes GPUs that nobody shares. State is in columns, and the
+functions that change it are compiled where Numba is installed.
+
+Rules. There is one scheduling pass after each event, also within one instant. At one instant jobs
+arrive first, in the order of their rows; then jobs end, in the order in which they started. A pass
+goes down the queue: jobs start until one does not fit (``none``); or that one gets a reservation,
+made again at each pass, and a later job starts if it ends by then or leaves enough room for it then
+(``easy``); or all that fit start, whoever comes before them (``any``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.framework.policy import Backfill
+from edgeyard.scheduler.sim.kernel.compiled import compiled
+from edgeyard.scheduler.sim.kernel.events import Events, no_events, pop, push
+from edgeyard.scheduler.sim.kernel.streams import stream
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+FIRST_FIT, BEST_FIT, MOST_FREE, ALIGNED, RANDOM = range(5)
+"""Ways to choose nodes; see `_score`."""
+
+OVERLOADED_SHARE = 0.9
+"""A node is overloaded while more than this share of its CPU or memory is in use, by jobs and by
+others."""
+
+MAX_GPUS = 62
+"""Of a node: the GPUs that a job takes are bits of a number."""
+
+_FREE, _RUNNING, _STARTED, _OVERLOADED = range(4)
+_END = 1 << 48
+_SLACK = 1e-9
+_MODES = {Backfill.NONE: 0, Backfill.EASY: 1, Backfill.ANY: 2}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeJobs:
+    """Jobs in order of arrival: of their submission, then of their row; shape (jobs,) each.
+
+    Attributes:
+        submit_s: Seconds.
+        run_s: Seconds, above 0.
+        requested_s: Seconds that the user stated.
+        nodes: How many it takes.
+        cpus: On each of them; likewise the two that follow.
+        memory_mb: See ``cpus``.
+        gpus: A share of one GPU, or a whole number.
+        names: For messages and policies.
+        users: Who submitted them.
+    """
+
+    submit_s: Floats
+    run_s: Floats
+    requested_s: Floats
+    nodes: Integers
+    cpus: Floats
+    memory_mb: Floats
+    gpus: Floats
+    names: tuple[str, ...]
+    users: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.submit_s)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeColumns:
+    """Nodes; shape (nodes,) each.
+
+    Attributes:
+        cpus: Cores.
+        memory_mb: Megabytes.
+        gpus: How many.
+        cpu_load: Share of the cores that others use.
+        memory_load: Share of the memory that others use.
+        names: Of the nodes.
+    """
+
+    cpus: Floats
+    memory_mb: Floats
+    gpus: Integers
+    cpu_load: Floats
+    memory_load: Floats
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.cpus)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodesSchedule:
+    """What became of the jobs.
+
+    Attributes:
+        start_s: Shape (jobs,).
+        end_s: Shape (jobs,).
+        promised_s: Shape (jobs,): the first reservation of a job that was first in the queue and
+            did not fit; NaN: it needed none.
+        first: Shape (jobs + 1,): the nodes of job j are ``node[first[j]:first[j + 1]]``.
+        node: Rows of nodes.
+        time_s: Shape (events,): of each event; the columns that follow hold from then on.
+        pending: Jobs that wait.
+        running: Jobs that run.
+        busy_share: Share of all cores that jobs use.
+        overloaded: Nodes that are overloaded, see `OVERLOADED_SHARE`.
+    """
+
+    start_s: Floats
+    end_s: Floats
+    promised_s: Floats
+    first: Integers
+    node: Integers
+    time_s: Floats
+    pending: Integers
+    running: Integers
+    busy_share: Floats
+    overloaded: Integers
+
+
+class _Jobs(NamedTuple):
+    """As `NodeJobs`, for compiled functions; ``bound`` is the greater of run and request."""
+
+    submit: Floats
+    run: Floats
+    bound: Floats
+    nodes: Integers
+    needs: Floats
+    gpus: Floats
+    first: Integers
+
+
+class _Cluster(NamedTuple):
+    """State of the nodes.
+
+    Attributes:
+        total: Shape (nodes, 2): cores and memory that jobs may use.
+        whole: Shape (nodes, 2): all there are.
+        free: Shape (nodes, 2).
+        gpus: Shape (nodes, most): free share of each GPU; -1: there is none.
+        counts: See the constants.
+        running: Rows of running jobs, by ``release``.
+        release: Shape (jobs,): when reservations expect the end.
+        node: Nodes of jobs, from ``first``.
+        taken: The GPUs that the job has there, as bits.
+        start: Shape (jobs,).
+        end: Shape (jobs,).
+        promised: Shape (jobs,).
+    """
+
+    total: Floats
+    whole: Floats
+    free: Floats
+    gpus: Floats
+    counts: Integers
+    running: Integers
+    release: Floats
+    node: Integers
+    taken: Integers
+    start: Floats
+    end: Floats
+    promised: Floats
+
+
+@compiled
+def _fits(free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float) -> bool:
+    if free[node, 0] < needs[0] - _SLACK or free[node, 1] < needs[1] - _SLACK:
+        return False
+    if gpu_need <= 0.0:
+        return True
+    least = gpu_need if gpu_need < 1.0 else 1.0
+    wanted = 1 if gpu_need < 1.0 else round(gpu_need)
+    for gpu in range(gpus.shape[1]):
+        if gpus[node, gpu] >= least - _SLACK:
+            wanted -= 1
+            if wanted == 0:
+                return True
+    return False
+
+
+@compiled
+def _score(
+    total: Floats, free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float,
+    rule: int, luck: float,
+) -> float:  # fmt: skip
+    """Return how good a node is: the greatest is chosen, the first of equal ones."""
+    if rule == 0:
+        return 0.0
+    if rule == 4:
+        return luck
+    score = 0.0
+    for resource in range(2):
+        if total[node, resource] > 0.0:
+            left = (free[node, resource] - needs[resource]) / total[node, resource]
+            if rule == 3:
+                share = needs[resource] / total[node, resource]
+                score += share * free[node, resource] / total[node, resource]
+            else:
+                score += left if rule == 2 else -left
+    count = 0
+    idle = 0.0
+    for gpu in range(gpus.shape[1]):
+        if gpus[node, gpu] >= 0.0:
+            count += 1
+            idle += gpus[node, gpu]
+    if count:
+        if rule == 3:
+            score += gpu_need / count * idle / count
+        else:
+            left = (idle - gpu_need) / count
+            score += left if rule == 2 else -left
+    return score
+
+
+@compiled
+def _take(free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float) -> int:
+    """Take what a job needs on a node; return the GPUs it got, as bits.
+
+    A share goes to the GPU with the least that is left and enough.
+    """
+    free[node, 0] -= needs[0]
+    free[node, 1] -= needs[1]
+    taken = 0
+    if 0.0 < gpu_need < 1.0:
+        best = -1
+        for gpu in range(gpus.shape[1]):
+            left = gpus[node, gpu]
+            if left >= gpu_need - _SLACK and (best < 0 or left < gpus[node, best]):
+                best = gpu
+        gpus[node, best] -= gpu_need
+        taken = 1 << best
+    elif gpu_need >= 1.0:
+        wanted = round(gpu_need)
+        for gpu in range(gpus.shape[1]):
+            if wanted > 0 and gpus[node, gpu] >= 1.0 - _SLACK:
+                gpus[node, gpu] = 0.0
+                taken |= 1 << gpu
+                wanted -= 1
+    return taken
+
+
+@compiled
+def _give_back(
+    free: Floats, gpus: Floats, node: int, needs: Floats, gpu_need: float, taken: int
+) -> None:
+    free[node, 0] += needs[0]
+    free[node, 1] += needs[1]
+    if gpu_need > 0.0:
+        share = gpu_need if gpu_need < 1.0 else 1.0
+        for gpu in range(gpus.shape[1]):
+            if taken & (1 << gpu):
+                gpus[node, gpu] = min(gpus[node, gpu] + share, 1.0)
+
+
+@compiled
+def _overloaded(cluster: _Cluster, node: int) -> bool:
+    for resource in range(2):
+        whole = cluster.whole[node, resource]
+        others = whole - cluster.total[node, resource]
+        used = cluster.total[node, resource] - cluster.free[node, resource] + others
+        if used > OVERLOADED_SHARE * whole + _SLACK:
+            return True
+    return False
+
+
+@compiled
+def _choose(jobs: _Jobs, cluster: _Cluster, job: int, rule: int, luck: Floats) -> bool:
+    """Write the nodes of a job to ``cluster.node``; return whether there are enough."""
+    first, count = jobs.first[job], jobs.nodes[job]
+    nodes = len(luck)
+    scores = np.full(nodes, -np.inf)
+    fitting = 0
+    for node in range(nodes):
+        if _fits(cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job]):
+            draw = (luck[node] + 0.6180339887498949 * job) % 1.0
+            scores[node] = _score(
+                cluster.total, cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job],
+                rule, draw,
+            )  # fmt: skip
+            fitting += 1
+            if rule == 0 and fitting == count:
+                break
+    if fitting < count:
+        return False
+    for place in range(count):
+        best = np.argmax(scores)
+        cluster.node[first + place] = best
+        scores[best] = -np.inf
+    return True
+
+
+@compiled
+def _start(jobs: _Jobs, cluster: _Cluster, events: Events, job: int, now: float) -> None:
+    """Start a job on the nodes that `_choose` wrote."""
+    counts = cluster.counts
+    for place in range(jobs.first[job], jobs.first[job + 1]):
+        node = cluster.node[place]
+        before = _overloaded(cluster, node)
+        cluster.taken[place] = _take(
+            cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job]
+        )
+        counts[_OVERLOADED] += int(_overloaded(cluster, node)) - int(before)
+    cluster.start[job] = now
+    cluster.end[job] = now + jobs.run[job]
+    cluster.release[job] = now + jobs.bound[job]
+    place = counts[_RUNNING]
+    while place > 0 and cluster.release[cluster.running[place - 1]] > cluster.release[job]:
+        cluster.running[place] = cluster.running[place - 1]
+        place -= 1
+    cluster.running[place] = job
+    counts[_RUNNING] += 1
+    push(events, cluster.end[job], _END + counts[_STARTED], job)
+    counts[_STARTED] += 1
+
+
+@compiled
+def _take_event(jobs: _Jobs, cluster: _Cluster, events: Events) -> tuple[float, int, bool]:
+    """Let the next event happen; return its time, its job, and whether that arrived."""
+    time, rank, job = pop(events)
+    if rank < _END:
+        if job + 1 < len(jobs.submit):
+            push(events, jobs.submit[job + 1], job + 1, job + 1)
+        return time, job, True
+    counts = cluster.counts
+    for place in range(jobs.first[job], jobs.first[job + 1]):
+        node = cluster.node[place]
+        before = _overloaded(cluster, node)
+        _give_back(
+            cluster.free, cluster.gpus, node, jobs.needs[job], jobs.gpus[job], cluster.taken[place]
+        )
+        counts[_OVERLOADED] += int(_overloaded(cluster, node)) - int(before)
+    place = 0
+    while cluster.running[place] != job:
+        place += 1
+    counts[_RUNNING] -= 1
+    for other in range(place, counts[_RUNNING]):
+        cluster.running[other] = cluster.running[other + 1]
+    return time, job, False
+
+
+@compiled
+def _reservation(
+    jobs: _Jobs, cluster: _Cluster, job: int, now: float, free: Floats, gpus: Floats
+) -> float:
+    """Return when a job fits by the bounds of the running ones; the state then is written.
+
+    All jobs that are expected to have ended by then count.
+    """
+    fitting = 0
+    fits = np.zeros(len(free), dtype=np.bool_)
+    for node in range(len(free)):
+        fits[node] = _fits(free, gpus, node, jobs.needs[job], jobs.gpus[job])
+        fitting += int(fits[node])
+    when = now
+    for place in range(cluster.counts[_RUNNING]):
+        other = cluster.running[place]
+        if fitting >= jobs.nodes[job] and cluster.release[other] > when:
+            break
+        when = max(when, cluster.release[other])
+        for each in range(jobs.first[other], jobs.first[other + 1]):
+            node = cluster.node[each]
+            _give_back(free, gpus, node, jobs.needs[other], jobs.gpus[other], cluster.taken[each])
+            if not fits[node] and _fits(free, gpus, node, jobs.needs[job], jobs.gpus[job]):
+                fits[node] = True
+                fitting += 1
+    return when
+
+
+@compiled
+def _leaves_room(
+    jobs: _Jobs, cluster: _Cluster, job: int, first: int, free: Floats, gpus: Floats
+) -> bool:
+    """Return whether the first still fits then if this one runs on; if so, it takes its part."""
+    for place in range(jobs.first[job], jobs.first[job + 1]):
+        node = cluster.node[place]
+        if not _fits(free, gpus, node, jobs.needs[job], jobs.gpus[job]):
+            for earlier in range(jobs.first[job], place):
+                _give_back(
+                    free, gpus, cluster.node[earlier], jobs.needs[job], jobs.gpus[job],
+                    cluster.taken[earlier],
+                )  # fmt: skip
+            return False
+        cluster.taken[place] = _take(free, gpus, node, jobs.needs[job], jobs.gpus[job])
+    fitting = 0
+    for node in range(len(free)):
+        fitting += int(_fits(free, gpus, node, jobs.needs[first], jobs.gpus[first]))
+    if fitting >= jobs.nodes[first]:
+        return True
+    for place in range(jobs.first[job], jobs.first[job + 1]):
+        _give_back(
+            free, gpus, cluster.node[place], jobs.needs[job], jobs.gpus[job], cluster.taken[place]
+        )
+    return False
+
+
+@compiled
+def _schedule(
+    jobs: _Jobs, cluster: _Cluster, events: Events, queue: Integers, now: float, mode: int,
+    rule: int, luck: Floats,
+) -> Integers:  # fmt: skip
+    """Start jobs of the queue, first to last; return those that wait on."""
+    kept = np.empty_like(queue)
+    waiting = 0
+    first = -1
+    when = 0.0
+    free = cluster.free
+    gpus = cluster.gpus
+    for place in range(len(queue)):
+        job = queue[place]
+        starts = False
+        if first < 0 or mode != 0:
+            starts = _choose(jobs, cluster, job, rule, luck)
+        if starts and first >= 0 and mode == 1 and now + jobs.bound[job] > when:
+            starts = _leaves_room(jobs, cluster, job, first, free, gpus)
+        if starts:
+            _start(jobs, cluster, events, job, now)
+            continue
+        kept[waiting] = job
+        waiting += 1
+        if first < 0:
+            first = job
+            if mode == 1:
+                free, gpus = cluster.free.copy(), cluster.gpus.copy()
+                when = _reservation(jobs, cluster, job, now, free, gpus)
+                if np.isnan(cluster.promised[job]):
+                    cluster.promised[job] = when
+    return kept[:waiting]
+
+
+def run_nodes(
+    jobs: NodeJobs,
+    nodes: NodeColumns,
+    order: Callable[[Integers, float, Floats], NDArray[np.intp]],
+    *,
+    time_invariant: bool = False,
+    backfill: Backfill = Backfill.NONE,
+    rule: int = FIRST_FIT,
+    seed: int = 0,
+    ended: Callable[[int, float], None] = lambda job, now: None,
+    advanced: Callable[[float], None] = lambda share: None,
+) -> NodesSchedule:
+    """Run all jobs on empty nodes.
+
+    Args:
+        jobs: At least one; each fits the empty nodes (`refuse_large_jobs`).
+        nodes: At least one.
+        order: Given rows of waiting jobs, the time and the free share of cores, memory and GPUs,
+            returns their ranks, a permutation.
+        time_invariant: ``order`` is called once, for all jobs.
+        backfill: See the module; not conservative.
+        rule: How nodes are chosen.
+        seed: Of the random choice of nodes.
+        ended: Called with each job that has ended, and when.
+        advanced: Called now and then with the share of the events that have happened.
+
+    Raises:
+        InvalidInput: A job fits on too few of the empty nodes.
+    """
+    refuse_large_jobs(jobs, nodes)
+    state, cluster, events = _begin(jobs, nodes)
+    luck = stream(seed, "nodes").random(len(nodes))
+    mode = _MODES[backfill]
+    queue = np.zeros(0, dtype=np.int64)
+    ranks = np.zeros(0, dtype=np.intp)
+    if time_invariant:
+        ranks = order(np.arange(len(jobs)), float(jobs.submit_s.max()), np.ones(3))
+    total = 2 * len(jobs)
+    time_s, busy = np.zeros(total), np.zeros(total)
+    pending, running, overloaded = (np.zeros(total, dtype=np.int64) for _ in range(3))
+    cores = float(cluster.total[:, 0].sum()) or 1.0
+    for count in range(total):
+        now, job, arrived = _take_event(state, cluster, events)
+        if arrived:
+            place = len(queue)
+            if time_invariant:
+                place = int(np.searchsorted(ranks[queue], ranks[job]))
+            queue = np.insert(queue, place, job)
+        else:
+            ended(job, now)
+        if not time_invariant and len(queue) > 1:
+            ordered = np.empty_like(queue)
+            ordered[order(queue, now, _free_shares(cluster))] = queue
+            queue = ordered
+        if len(queue):
+            queue = _schedule(state, cluster, events, queue, now, mode, rule, luck)
+        time_s[count], pending[count] = now, len(queue)
+        running[count] = cluster.counts[_RUNNING]
+        overloaded[count] = cluster.counts[_OVERLOADED]
+        busy[count] = 1.0 - float(cluster.free[:, 0].sum()) / cores
+        if count % 1000 == 0:
+            advanced(count / total)
+    advanced(1.0)
+    return NodesSchedule(
+        start_s=cluster.start,
+        end_s=cluster.end,
+        promised_s=cluster.promised,
+        first=state.first,
+        node=cluster.node,
+        time_s=time_s,
+        pending=pending,
+        running=running,
+        busy_share=np.clip(busy, 0.0, 1.0),
+        overloaded=overloaded,
+    )
+
+
+def refuse_large_jobs(jobs: NodeJobs, nodes: NodeColumns) -> None:
+    """Check that each job fits the empty nodes.
+
+    Raises:
+        InvalidInput: One does not, or it needs more than one GPU and a part of another.
+    """
+    _, cluster, _ = _begin(jobs, nodes)
+    needs: Floats = np.column_stack(
+        (jobs.cpus, jobs.memory_mb, jobs.gpus, jobs.nodes.astype(np.float64))
+    )
+    _, kinds = np.unique(needs, axis=0, return_index=True)
+    for row in sorted(kinds.tolist()):
+        gpus = float(jobs.gpus[row])
+        if gpus > 1.0 and gpus != round(gpus):
+            raise InvalidInput.at(
+                f"job {jobs.names[row]}: gpus", f"is {gpus:g}", "a share below 1 or a whole number"
+            )
+        fitting = sum(
+            bool(_fits(cluster.free, cluster.gpus, node, needs[row, :2], gpus))
+            for node in range(len(nodes))
+        )
+        if fitting < jobs.nodes[row]:
+            raise InvalidInput.at(
+                f"job {jobs.names[row]}",
+                f"needs {needs[row, 0]:g} cores, {needs[row, 1]:g} MB and {gpus:g} GPUs on "
+                f"{int(needs[row, 3])} nodes at a time; {fitting} of {len(nodes)} have that much",
+                "jobs that fit the empty nodes",
+            )
+
+
+def _begin(jobs: NodeJobs, nodes: NodeColumns) -> tuple[_Jobs, _Cluster, Events]:
+    """Return idle nodes, and the first arrival as the only event."""
+    count, most = len(jobs), int(nodes.gpus.max(initial=0))
+    first = np.concatenate([[0], np.cumsum(jobs.nodes)]).astype(np.int64)
+    whole = np.column_stack((nodes.cpus, nodes.memory_mb)).astype(np.float64)
+    total = whole * (1.0 - np.column_stack((nodes.cpu_load, nodes.memory_load)))
+    state = _Jobs(
+        # contiguous, so that compiled functions meet one type only
+        submit=np.ascontiguousarray(jobs.submit_s),
+        run=np.ascontiguousarray(jobs.run_s),
+        bound=np.maximum(jobs.run_s, jobs.requested_s),
+        nodes=np.ascontiguousarray(jobs.nodes),
+        needs=np.ascontiguousarray(np.column_stack((jobs.cpus, jobs.memory_mb)), dtype=np.float64),
+        gpus=np.ascontiguousarray(jobs.gpus, dtype=np.float64),
+        first=first,
+    )
+    cluster = _Cluster(
+        total=total,
+        whole=whole,
+        free=total.copy(),
+        gpus=np.where(np.arange(most)[None, :] < nodes.gpus[:, None], 1.0, -1.0),
+        counts=np.zeros(4, dtype=np.int64),
+        running=np.zeros(count + 1, dtype=np.int64),
+        release=np.full(count, np.nan),
+        node=np.full(int(first[-1]), -1, dtype=np.int64),
+        taken=np.zeros(int(first[-1]), dtype=np.int64),
+        start=np.full(count, np.nan),
+        end=np.full(count, np.nan),
+        promised=np.full(count, np.nan),
+    )
+    for node in range(len(nodes)):
+        cluster.counts[_OVERLOADED] += int(_overloaded(cluster, node))
+    events = no_events(count + 2)
+    push(events, float(jobs.submit_s[0]), 0, 0)
+    return state, cluster, events
+
+
+def _free_shares(cluster: _Cluster) -> Floats:
+    """Return the free share of all cores, memory and GPUs, shape (3,)."""
+    totals = cluster.total.sum(axis=0)
+    gpus = cluster.gpus[cluster.gpus >= 0.0]
+    shares = cluster.free.sum(axis=0) / np.where(totals > 0.0, totals, 1.0)
+    return np.append(shares, gpus.mean() if len(gpus) else 0.0)
