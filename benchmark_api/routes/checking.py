@@ -445,8 +445,12 @@ def _warnings(
         found.append("user_id is ignored: the token says who you are")
     if body.submit_time is not None:
         found.append("submit_time is ignored: the server's clock says it")
-    if description.benchmark_type.value == "TYPE1" and (
-        description.dataset is not None or description.dataset_urls
+    if (
+        description.benchmark_type.value == "TYPE1"
+        and not description.keep_outputs
+        and (description.dataset is not None or description.dataset_urls)
     ):
-        found.append("TYPE1 runs on random data: the dataset is not used")
+        found.append(
+            "TYPE1 runs on random data: the dataset is not used; keep_outputs runs on its arrays"
+        )
     return tuple(found)

@@ -47,6 +47,9 @@ MAX_FREE_BYTES = 64 * 1024
 DEFAULT_RUNS = 20
 """Timed inferences where a description states neither them nor a precision."""
 MAX_DATASETS = 64
+WITHOUT_PROFILER = ("tflite",)
+"""Engines without a profiler of layers: LiteRT has one, but its Python package does not give what
+it measured."""
 MAX_PATTERNS = 4
 """Regular expressions of one description: each is compared with all boards."""
 MAX_ELEMENTS = 2**28
@@ -217,6 +220,15 @@ class JobDescriptionIn(BaseModel):
         {},
         description="Parameters of the engine, e.g. threads; unknown ones are refused.",
     )
+    keep_outputs: bool = Field(
+        False,
+        description="Keep the model's outputs (outputs.npz). TYPE1 then runs on the arrays of the "
+        "dataset, an .npz with an array for each input, instead of random data.",
+    )
+    profile_layers: bool = Field(
+        False,
+        description="Also measure the time of each layer, apart from the timed runs (TYPE1).",
+    )
     input: dict[Text, InputSpec] = Field(
         {}, max_length=64, description="By input name: shape, value range, integers."
     )
@@ -290,6 +302,17 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
         )
     if asked.precision is not None and asked.benchmark_type != "TYPE1":
         found.append(FieldError("/precision", "is for TYPE1 only", "nothing"))
+    found += _about_outputs(asked, has_data)
+    if asked.profile_layers and asked.benchmark_type != "TYPE1":
+        found.append(FieldError("/profile_layers", "is for TYPE1 only", "false, or TYPE1"))
+    if asked.profile_layers and asked.runtime in WITHOUT_PROFILER:
+        found.append(
+            FieldError(
+                "/profile_layers",
+                f"engine {asked.runtime} has no profiler of layers that Python can read",
+                "false, or the runtime ort",
+            )
+        )
     if asked.deadline and asked.start_time and asked.deadline <= asked.start_time:
         found.append(FieldError("/deadline", "is not after start_time", "a later time"))
     if asked.cron is not None and asked.benchmark_id is not None:
@@ -303,6 +326,42 @@ def _contradictions(asked: JobDescriptionIn) -> list[FieldError]:
         value = getattr(asked, name)
         if isinstance(value, dict) and len(json.dumps(value)) > MAX_FREE_BYTES:
             found.append(FieldError(f"/{name}", "is too large", f"at most {MAX_FREE_BYTES} bytes"))
+    return found
+
+
+def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
+    """What can't be combined with keeping the model's outputs."""
+    if not asked.keep_outputs:
+        return []
+    if asked.benchmark_type == "TYPE3":
+        return [FieldError("/keep_outputs", "is for TYPE1 and TYPE2", "false")]
+    if asked.benchmark_type != "TYPE1":
+        return []
+    found = []
+    if not has_data:
+        found.append(
+            FieldError(
+                "/dataset",
+                "keep_outputs needs the model's inputs",
+                "an uploaded .npz with an array for each input",
+            )
+        )
+    if asked.input:
+        found.append(
+            FieldError(
+                "/input",
+                "describes random data, and keep_outputs runs on the arrays of the dataset",
+                "nothing",
+            )
+        )
+    if asked.precision is not None:
+        found.append(
+            FieldError("/precision", "can't be combined with keep_outputs", "nb_inference")
+        )
+    if asked.profile_layers:
+        found.append(
+            FieldError("/profile_layers", "can't be combined with keep_outputs", "one of the two")
+        )
     return found
 
 
@@ -381,6 +440,8 @@ def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> Job
         if_unavailable=IfUnavailable(asked.if_unavailable),
         tags=tuple(asked.tags),
         parameters=asked.parameters,
+        keep_outputs=asked.keep_outputs,
+        profile_layers=asked.profile_layers,
         input={name: spec.model_dump(exclude_none=True) for name, spec in asked.input.items()},
         queue_timeout_s=asked.queue_timeout,
         extra=asked.extra,

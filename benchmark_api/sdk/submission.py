@@ -43,6 +43,8 @@ class JobFields(TypedDict, total=False):
     if_unavailable: str
     tags: Sequence[str]
     parameters: Mapping[str, object]
+    keep_outputs: bool
+    profile_layers: bool
     input: Mapping[str, Mapping[str, object]]
     queue_timeout: float | str
     extra: Mapping[str, object]

@@ -24,6 +24,47 @@ def array_names(archive: zipfile.ZipFile) -> Sequence[str]:
     return [name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy")]
 
 
+def names_in(path: Path) -> Sequence[str]:
+    """Names of the arrays of an ``.npz``, in its order.
+
+    Raises:
+        RunFailed: ``user_input``: not a readable ``.npz``, or without an array.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = array_names(archive)
+    except OSError as error:
+        raise _wrong(path, f"can't be read: {error}") from error
+    except Exception as error:  # zipfile has errors of many kinds
+        raise _wrong(path, f"is not a readable .npz: {error}") from error
+    if not found:
+        raise _wrong(path, "is not an .npz: it holds no array")
+    return found
+
+
+def headers_of(path: Path) -> Dict[str, Tuple[Tuple[int, ...], np.dtype[np.generic]]]:
+    """Shape and type of each array of an ``.npz``, as their headers state them.
+
+    Raises:
+        RunFailed: ``user_input``: not a readable ``.npz``, or an array of Python objects.
+    """
+    names = names_in(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = {}
+            for name in names:
+                with archive.open(f"{name}.npy") as opened:
+                    shape, _, dtype = _header(cast(BinaryIO, opened), f"{name}.npy", path)
+                found[name] = (shape, dtype)
+            return found
+    except RunFailed:
+        raise
+    except OSError as error:
+        raise _wrong(path, f"can't be read: {error}") from error
+    except Exception as error:  # zipfile, its decompressors and NumPy have errors of many kinds
+        raise _wrong(path, f"is not a readable .npz: {error}") from error
+
+
 def read_arrays(
     path: Path,
     names: Sequence[str],
@@ -127,18 +168,7 @@ def _read(
         raise _wrong(path, f"unpacks to more than {limit_bytes} bytes")
     with archive.open(info) as opened:
         file = cast(BinaryIO, opened)
-        try:
-            version = np.lib.format.read_magic(file)
-            read_header = (
-                np.lib.format.read_array_header_1_0
-                if version == (1, 0)
-                else np.lib.format.read_array_header_2_0
-            )
-            shape, fortran, dtype = read_header(file, max_header_size=MAX_HEADER)
-        except (ValueError, SyntaxError, TypeError) as error:
-            raise _wrong(path, f"{member} is not an array: {error}") from error
-        if dtype.hasobject:
-            raise _wrong(path, f"{member} holds Python objects, which are never loaded")
+        shape, fortran, dtype = _header(file, member, path)
         count = 1
         for size in shape:
             count *= size
@@ -149,6 +179,25 @@ def _read(
         raise _wrong(path, f"{member} is shorter than its header says")
     flat = np.frombuffer(data, dtype=dtype)
     return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def _header(
+    file: BinaryIO, member: str, path: Path
+) -> Tuple[Tuple[int, ...], bool, np.dtype[np.generic]]:
+    """Shape, whether columns come first, and type of the array that begins here."""
+    try:
+        version = np.lib.format.read_magic(file)
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read_header(file, max_header_size=MAX_HEADER)
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise _wrong(path, f"{member} is not an array: {error}") from error
+    if dtype.hasobject:
+        raise _wrong(path, f"{member} holds Python objects, which are never loaded")
+    return shape, fortran, dtype
 
 
 def _wrong(path: Path, reason: str) -> RunFailed:

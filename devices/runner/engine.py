@@ -8,7 +8,17 @@ own package; Python 3.10.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Callable, Mapping, Optional, Protocol, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+    runtime_checkable,
+)
 
 from edgeyard.devices.model import DEFAULT_SANDBOX, Hook, Sandbox, SshAddress
 
@@ -17,6 +27,8 @@ if TYPE_CHECKING:  # the runner's parent process reads `BoardFacts` and never lo
 
     import numpy as np
     from numpy.typing import NDArray
+
+    from edgeyard.devices.runner.layers import LayerRun
 
 Dimension = Union[int, str, None]
 """A fixed size; a name or None where the model leaves it open."""
@@ -157,6 +169,35 @@ class Engine(Protocol):
 
         Raises:
             RunFailed: As `load`; ``user_model`` where the model can't be trained by this engine.
+        """
+        ...
+
+
+@runtime_checkable
+class ProfilingEngine(Protocol):
+    """An engine that also measures the time of each layer."""
+
+    def profile(
+        self,
+        model: Path,
+        feeds_of: Callable[[Sequence[TensorSpec]], Mapping[str, NDArray[np.generic]]],
+        out: Path,
+        *,
+        runs: int,
+        max_s: float,
+        threads: int,
+        parameters: Mapping[str, object],
+    ) -> Sequence[LayerRun]:
+        """Load a model with the engine's profiler on, run it, and read what it measured.
+
+        Args:
+            feeds_of: Gives the arrays to run on, for the model's inputs.
+            out: Folder that the profiler may write to; it is left as it was.
+            runs: Profiled runs that are wanted.
+            max_s: No further run begins after this time.
+
+        Raises:
+            RunFailed: As `Engine.load` and `Session.run`.
         """
         ...
 

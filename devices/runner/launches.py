@@ -64,6 +64,10 @@ from edgeyard.devices.runner.launches import serve
 serve(order)
 """
 
+PROFILED_RUNS = 20
+LAYERS, LAYER_TRACE = "layers.json", "layer_trace.json"
+"""Files of a result: all layers by time, and the last profiled runs for Chrome's tracing."""
+
 WARMED, MEASURED = 15.0, 95.0
 """Percent of a run; the same as `measure` has, which this process does not load meanwhile."""
 
@@ -110,29 +114,68 @@ def measure_in_launches(
         if launches and launches[-1].seconds * _SPARE > rest_s:
             break
         order: Dict[str, object] = {
-            "path": sys.path,
-            "parent": os.getpid(),
+            **_common(spec, board, engine_parameters, confined),
             "number": len(launches),
-            "engine": spec.engine,
-            "model": str(spec.path(spec.model)),
-            "parameters": dict(engine_parameters),
-            "input": dict(spec.input),
-            "results": str(spec.results_dir),
-            "threads": board.threads,
-            "cpus": list(board.cpus),
-            "ram_bytes": board.ram_bytes,
             "runs": spec.nb_inference,
             "precision": spec.precision,
             "left_s": rest_s,
             "max_warmup_s": max_warmup_s,
             "numbers": len(launches[0].measurement.latencies_ms) if launches else None,
             "loops": launches[0].measurement.loops if launches else None,
-            "confined": confined,
         }
         launches.append(_launch(order, _part(progress, len(launches), wanted), board))
         if launches[0].alone or _precise(launches, spec.precision):
             break
     return launches[0].report, _together(launches, spec.precision)
+
+
+def profile_in_launch(
+    spec: RunSpec,
+    board: BoardFacts,
+    engine_parameters: Mapping[str, object],
+    *,
+    timed_p50_ms: float,
+    max_s: float,
+    confined: bool,
+) -> Report:
+    """Measure the time of each layer in a process of its own, after the timed runs.
+
+    Args:
+        timed_p50_ms: Of the timed runs.
+        max_s: No further profiled run begins after this time.
+
+    Returns:
+        ``layers`` of the report; the files lie among the results.
+
+    Raises:
+        RunFailed: As `measure`; ``engine_unsupported``: the engine has no profiler.
+    """
+    order: Dict[str, object] = {
+        **_common(spec, board, engine_parameters, confined),
+        "profile": True,
+        "timed_p50_ms": timed_p50_ms,
+        "max_s": max_s,
+    }
+    return dict(_answer_of(order, lambda percent, phase: None)["report"])
+
+
+def _common(
+    spec: RunSpec, board: BoardFacts, engine_parameters: Mapping[str, object], confined: bool
+) -> Dict[str, object]:
+    """What every launch is told."""
+    return {
+        "path": sys.path,
+        "parent": os.getpid(),
+        "engine": spec.engine,
+        "model": str(spec.path(spec.model)),
+        "parameters": dict(engine_parameters),
+        "input": dict(spec.input),
+        "results": str(spec.results_dir),
+        "threads": board.threads,
+        "cpus": list(board.cpus),
+        "ram_bytes": board.ram_bytes,
+        "confined": confined,
+    }
 
 
 def serve(order: Mapping[str, Any]) -> None:
@@ -141,7 +184,7 @@ def serve(order: Mapping[str, Any]) -> None:
     status = 3
     try:
         die_with_parent(order["parent"])
-        channel.send(_measured(order, channel))
+        channel.send(_profiled(order) if order.get("profile") else _measured(order, channel))
         status = 0
     except RunFailed as failure:
         channel.send(
@@ -235,6 +278,37 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     }
 
 
+def _profiled(order: Mapping[str, Any]) -> Report:
+    from edgeyard.devices.runner import engines
+    from edgeyard.devices.runner.engine import ProfilingEngine
+    from edgeyard.devices.runner.feeds import random_feeds
+    from edgeyard.devices.runner.layers import layer_report, write_trace
+
+    engine = engines.find(order["engine"])
+    if not isinstance(engine, ProfilingEngine):
+        raise RunFailed(
+            "engine_unsupported", f"engine {order['engine']!r} has no profiler of layers"
+        )
+    if order["ram_bytes"] is not None:
+        limit_memory(order["ram_bytes"], order["threads"])
+    if order["confined"]:
+        engines.confine(engine)
+    folder = Path(order["results"])
+    runs = engine.profile(
+        Path(order["model"]),
+        lambda inputs: random_feeds(inputs, order["input"], limit_bytes=order["ram_bytes"]),
+        folder,
+        runs=PROFILED_RUNS,
+        max_s=order["max_s"],
+        threads=order["threads"],
+        parameters=order["parameters"],
+    )
+    report, layers = layer_report(runs, order["timed_p50_ms"])
+    write_trace(folder / LAYER_TRACE, runs)
+    (folder / LAYERS).write_text(json.dumps(layers, indent=1), "utf-8")
+    return {"kind": "launch", "report": report}
+
+
 class _Plan:
     """Decides, once the model is warm, how long this launch measures.
 
@@ -272,10 +346,16 @@ class _Plan:
 
 
 def _launch(order: Dict[str, object], progress: Progress, board: BoardFacts) -> Launch:
-    """Have a new process do it."""
+    """Have a new process measure."""
+    began = time.monotonic()
+    message = _answer_of(order, progress)
+    return _read(message, order, time.monotonic() - began)
+
+
+def _answer_of(order: Dict[str, object], progress: Progress) -> Mapping[str, Any]:
+    """Have a new process do what is ordered; its answer."""
     import subprocess
 
-    began = time.monotonic()
     messages, messages_in = os.pipe()
     order["channel"] = messages_in
     try:
@@ -308,7 +388,7 @@ def _launch(order: Dict[str, object], progress: Progress, board: BoardFacts) -> 
         os.kill(os.getpid(), -status)
     for message in said:
         if message.get("kind") == "launch":
-            return _read(message, order, time.monotonic() - began)
+            return message
         if message.get("kind") == "memory":
             raise MemoryError
         raise RunFailed(

@@ -66,6 +66,8 @@ class RunSpec:
         precision: Relative half-width of the p50's interval that ends TYPE1; None: count runs.
         input: Per input name: shape, low, high, integers.
         parameters: Of the engine and of the runner (``preprocessing``, ``batch_size``).
+        keep_outputs: The model's outputs for the arrays of the dataset are kept.
+        profile_layers: The time of each layer is measured, apart from the timed runs.
         upload_timeout_s: How long the upload of the result is tried; then it stays on the disk.
         upload_url: Folder URL for results; "" where nobody wants them: they stay on disk.
         progress_url: None where progress is not sent to the API.
@@ -91,6 +93,8 @@ class RunSpec:
     precision: Optional[float] = None
     input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     parameters: Mapping[str, object] = field(default_factory=dict)
+    keep_outputs: bool = False
+    profile_layers: bool = False
     user_time_s: float = DEFAULT_USER_TIME_S
     no_output_timeout_s: float = DEFAULT_NO_OUTPUT_TIMEOUT_S
     upload_timeout_s: float = DEFAULT_UPLOAD_TIMEOUT_S
@@ -192,6 +196,8 @@ def read_spec(environ: Mapping[str, str], token: Optional[str] = None) -> RunSpe
         precision=read.number_or_none("precision", 0.0001, 1.0),
         input=_inputs(read.mapping("input")),
         parameters=read.mapping("parameters"),
+        keep_outputs=read.flag("keep_outputs"),
+        profile_layers=read.flag("profile_layers"),
         user_time_s=read.number("user_time_s", DEFAULT_USER_TIME_S, 0.01, 1e9),
         no_output_timeout_s=read.number(
             "no_output_timeout_s", DEFAULT_NO_OUTPUT_TIMEOUT_S, 0.01, 1e9
@@ -294,6 +300,9 @@ class _Reader:
 
     def text(self, key: str, default: str) -> str:
         return self._checked(key, default, lambda value: isinstance(value, str), "a string")
+
+    def flag(self, key: str) -> bool:
+        return self._checked(key, False, lambda value: isinstance(value, bool), "true or false")
 
     def number(self, key: str, default: float, low: float, high: float) -> float:
         value = self.number_or_none(key, low, high)

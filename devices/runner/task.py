@@ -24,8 +24,12 @@ if TYPE_CHECKING:
     from edgeyard.devices.runner.measure import Measurement
 
 RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw")
-RAW_OUTPUT = "raw_output.bin"
 """Of ``parameters``, what is the runner's; the rest is the engine's."""
+
+RAW_OUTPUT = "raw_output.bin"
+OUTPUTS = "outputs.npz"
+SET_LATENCIES = "set_latencies.npz"
+"""Files of a result."""
 
 _WARM_LOAD_UP_TO_S = 30.0
 """A model that loads for longer is not loaded twice."""
@@ -35,6 +39,7 @@ _SHARE_OF_TIME = 0.8
 """Of the time limit: a measurement for a precision ends then, so that its result is reported."""
 
 _WARMUP_SHARE = 0.25
+_MAX_PROFILING_S, _PROFILING_PERCENT = 5.0, 95.0
 
 _LOADED_PERCENT, _TRAINING_SHARE = 5.0, 0.9
 """An engine reports 0-100 of its training."""
@@ -97,14 +102,15 @@ class _Task:
         spec = self.spec
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ[name] = str(self.board.threads)
-        report = self._latency() if spec.benchmark_type == "TYPE1" else self._in_this_process()
+        launched = spec.benchmark_type == "TYPE1" and not spec.keep_outputs
+        report = self._latency() if launched else self._in_this_process()
         from edgeyard.devices.runner import board as machine
 
         report["board_facts"] = machine.board_facts(sorted(os.sched_getaffinity(0)))
         return report
 
     def _in_this_process(self) -> Report:
-        """TYPE2 and TYPE3."""
+        """TYPE2, TYPE3, and TYPE1 on the user's own inputs."""
         began = time.perf_counter()
         from edgeyard.devices.runner import engines
 
@@ -119,8 +125,8 @@ class _Task:
         if self.confined:
             engines.confine(engine)
         baseline = machine.memory_bytes().get("VmRSS")
-        accurate = self.spec.benchmark_type == "TYPE2"
-        report = self._accuracy(engine) if accurate else self._training(engine)
+        run = {"TYPE1": self._inference, "TYPE2": self._accuracy, "TYPE3": self._training}
+        report = run[self.spec.benchmark_type](engine)
         peak = machine.memory_bytes().get("VmHWM")
         report["import_ms"] = import_ms
         report["ram_peak"] = peak
@@ -177,6 +183,71 @@ class _Task:
             confined=self.confined,
         )
         self._add_measurement(report, found)
+        if self.spec.profile_layers:
+            self._add_layers(report, found)
+        return report
+
+    def _add_layers(self, report: Report, found: Measurement) -> None:
+        """Profile what was measured, in the time that is left."""
+        import numpy as np
+
+        from edgeyard.devices.runner.launches import LAYER_TRACE, LAYERS, profile_in_launch
+
+        left_s = self.spec.user_time_s * _SHARE_OF_TIME - (time.monotonic() - self.started)
+        if left_s <= 0:
+            report["layers_skipped"] = (
+                "no time was left for the profile of the layers; a longer user_time allows it"
+            )
+            return
+        self.progress(_PROFILING_PERCENT, "profiling")
+        report["layers"] = profile_in_launch(
+            self.spec,
+            self.board,
+            self.engine_parameters,
+            timed_p50_ms=float(np.median(found.latencies_ms)),
+            max_s=min(_MAX_PROFILING_S, left_s / 2),
+            confined=self.confined,
+        )
+        self._add_file(report, LAYERS)
+        self._add_file(report, LAYER_TRACE)
+
+    def _inference(self, engine: Engine) -> Report:
+        """TYPE1 on the user's own inputs: their outputs, and a latency for each set."""
+        import numpy as np
+
+        from edgeyard.devices.runner.inference import infer, open_inputs, write_outputs
+
+        spec = self.spec
+        report: Report = {}
+        dataset = self._dataset()
+        session = self._load(engine, report)
+        sets = open_inputs(
+            dataset,
+            session.inputs,
+            spec.parameters.get("batch_size"),
+            limit_bytes=self.board.ram_bytes,
+        )
+        found = infer(
+            session,
+            sets,
+            runs=spec.nb_inference,
+            max_s=_SHARE_OF_TIME * spec.user_time_s - (time.monotonic() - self.started),
+            watch_of=self._watch,
+            progress=self.progress,
+            max_warmup_s=self._max_warmup_s(),
+        )
+        first = found[0]
+        self._add_measurement(report, first.measurement, rows_a_run=first.inputs.batch_size or 1)
+        report["inference"] = [one.as_json() for one in found]
+        report["feeds"] = first.as_json()["feeds"]
+        if len(found) > 1:
+            np.savez(
+                spec.results_dir / SET_LATENCIES,
+                **{f"{one.inputs.name}/ms": one.measurement.latencies_ms for one in found},  # type: ignore[arg-type]
+            )
+            self._add_file(report, SET_LATENCIES)
+        write_outputs(spec.results_dir / OUTPUTS, found)
+        self._add_file(report, OUTPUTS)
         return report
 
     def _accuracy(self, engine: Engine) -> Report:

@@ -437,6 +437,8 @@ def spec_of(
         "precision": asked.precision,
         "input": {name: dict(value) for name, value in asked.input.items()},
         "parameters": dict(asked.parameters),
+        "keep_outputs": asked.keep_outputs,
+        "profile_layers": asked.profile_layers,
         "user_time_s": attempt.time_limit_s or asked.user_time_s or limits.user_time_s,
         "no_output_timeout_s": limits.no_output_timeout_s,
         "upload_timeout_s": limits.upload_timeout_s,

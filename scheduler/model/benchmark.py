@@ -191,6 +191,9 @@ class JobDescription:
         cron: Five-field crontab in UTC; each time submits a benchmark.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
+        keep_outputs: The model's outputs are part of the result; TYPE1 runs on the dataset's
+            arrays instead of random data.
+        profile_layers: The time of each layer is part of the result (TYPE1).
         extra: Stored, never interpreted.
     """
 
@@ -223,6 +226,8 @@ class JobDescription:
     if_unavailable: IfUnavailable = IfUnavailable.RESCHEDULE
     tags: tuple[str, ...] = ()
     parameters: Mapping[str, object] = field(default_factory=dict)
+    keep_outputs: bool = False
+    profile_layers: bool = False
     input: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     queue_timeout_s: float | None = None
     extra: Mapping[str, object] = field(default_factory=dict)

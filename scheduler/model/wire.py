@@ -75,6 +75,8 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "if_unavailable": d.if_unavailable.value,
         "tags": list(d.tags),
         "parameters": dict(d.parameters),
+        "keep_outputs": d.keep_outputs,
+        "profile_layers": d.profile_layers,
         "input": {name: dict(values) for name, values in d.input.items()},
         "queue_timeout": d.queue_timeout_s,
         "extra": dict(d.extra),

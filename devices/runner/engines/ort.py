@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Sequence, Tuple, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from edgeyard.devices.runner.engine import (
     Dimension,
     Engine,
+    ProfilingEngine,
     Progress,
     Session,
     TensorSpec,
@@ -25,6 +26,8 @@ from edgeyard.errors import RunFailed
 
 if TYPE_CHECKING:
     import onnxruntime
+
+    from edgeyard.devices.runner.layers import LayerRun
 
 T = TypeVar("T")
 
@@ -120,6 +123,38 @@ class OrtEngine:
         Raises:
             RunFailed: ``user_model``, ``user_input``, ``engine_unsupported``, ``out_of_memory``.
         """
+        session, facts = self._open(model, threads, parameters, profile_prefix=None)
+        return OrtSession(session, facts)
+
+    def profile(
+        self,
+        model: Path,
+        feeds_of: Callable[[Sequence[TensorSpec]], Mapping[str, NDArray[np.generic]]],
+        out: Path,
+        *,
+        runs: int,
+        max_s: float,
+        threads: int,
+        parameters: Mapping[str, object],
+    ) -> Sequence[LayerRun]:
+        """Measure the time of each layer; see `ProfilingEngine.profile`."""
+        from edgeyard.devices.runner.engines import ort_profile
+
+        prefix = out / ".profile"
+        inner, facts = self._open(model, threads, parameters, profile_prefix=prefix)
+        session = OrtSession(inner, facts)
+        feeds = dict(feeds_of(session.inputs))
+        return ort_profile.profile(session, inner, feeds, prefix, runs=runs, max_s=max_s)
+
+    def _open(
+        self,
+        model: Path,
+        threads: int,
+        parameters: Mapping[str, object],
+        *,
+        profile_prefix: Optional[Path],
+    ) -> Tuple[onnxruntime.InferenceSession, Mapping[str, object]]:
+        """onnxruntime's session with its facts; with its profiler on where a prefix is given."""
         ort = self._ort
         unknown = sorted(set(parameters) - set(PARAMETERS))
         if unknown:
@@ -141,6 +176,9 @@ class OrtEngine:
             ort.GraphOptimizationLevel, _OPTIMIZATIONS[optimization]
         )
         options.log_severity_level = _LOG_ERRORS
+        if profile_prefix is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile_prefix)
         # otherwise a file that is both formats would be looked at as one and loaded as the other
         options.add_session_config_entry("session.load_model_format", "ONNX")
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
@@ -152,7 +190,7 @@ class OrtEngine:
                 lambda: ort.InferenceSession(copy, sess_options=options, providers=providers)
             )
             loaded_ms = (time.perf_counter() - started) * 1e3
-        return OrtSession(
+        return (
             session,
             {
                 "load_ms": loaded_ms,
@@ -241,4 +279,5 @@ def _translated(error: Exception, *, running: bool) -> Exception:
 
 if TYPE_CHECKING:
     _engine: Engine = OrtEngine()
+    _profiling: ProfilingEngine = OrtEngine()
     _session: Callable[..., Session] = OrtSession

@@ -1,0 +1,113 @@
+"""The runner on a user's own inputs, and its profile of layers."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.builders.runner import (
+    LIGHT,
+    Task,
+    UploadServer,
+    linear_model,
+    make_task,
+    upload_server,
+)
+from tests.integration.test_runner import report_of
+
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def server() -> Iterator[UploadServer]:
+    with upload_server() as running:
+        yield running
+
+
+def own_inputs(
+    folder: Path,
+    server: UploadServer,
+    model: bytes | Path,
+    *,
+    arrays: dict[str, object],
+    **spec: object,
+) -> Task:
+    folder.mkdir(exist_ok=True)
+    file = folder / "inputs.npz"
+    np.savez(file, **arrays)  # type: ignore[arg-type]
+    spec = {"keep_outputs": True, "nb_inference": 3, **spec}
+    return make_task(folder, server, model, datasets={"inputs.npz": file}, **spec)
+
+
+def outputs_of(server: UploadServer) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(server.files["outputs.npz"])) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def test_outputs_of_own_inputs_come_back_by_name(server: UploadServer, tmp_path: Path) -> None:
+    x = np.random.default_rng(1).random((2, 4), dtype=np.float32)
+    code, output = own_inputs(tmp_path, server, linear_model(WEIGHTS), arrays={"x": x}).run()
+    assert code == 0, output
+    report = report_of(server)
+    np.testing.assert_allclose(outputs_of(server)["inputs/scores"], x @ WEIGHTS, rtol=1e-6)
+    [one] = report["inference"]
+    assert one["feeds"] == {"x": {"shape": [2, 4], "dtype": "float32"}} == report["feeds"]
+    assert one["outputs"] == {"scores": {"shape": [2, 3], "dtype": "float32"}}
+    assert one["inference_latency"]["p50"] == report["inference_latency"]["p50"] > 0
+    assert report["nb_inference"] >= 3
+
+
+def test_several_shapes_have_a_result_each(server: UploadServer, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    prefill, decode = rng.random((64, 4), dtype=np.float32), rng.random((1, 4), dtype=np.float32)
+    arrays = {"prefill/x": prefill, "decode/x": decode}
+    code, output = own_inputs(tmp_path, server, linear_model(WEIGHTS), arrays=arrays).run()
+    assert code == 0, output
+    report = report_of(server)
+    assert [one["name"] for one in report["inference"]] == ["prefill", "decode"]
+    assert [one["feeds"]["x"]["shape"] for one in report["inference"]] == [[64, 4], [1, 4]]
+    assert all(one["inference_latency"]["count"] >= 3 for one in report["inference"])
+    found = outputs_of(server)
+    np.testing.assert_allclose(found["prefill/scores"], prefill @ WEIGHTS, rtol=1e-5)
+    np.testing.assert_allclose(found["decode/scores"], decode @ WEIGHTS, rtol=1e-5)
+    assert "set_latencies.npz" in server.files
+
+
+def test_rows_beyond_the_batch_are_run_in_batches(server: UploadServer, tmp_path: Path) -> None:
+    x = np.random.default_rng(3).random((5, 4), dtype=np.float32)
+    code, output = own_inputs(tmp_path, server, linear_model(WEIGHTS, 2), arrays={"x": x}).run()
+    assert code == 0, output
+    [one] = report_of(server)["inference"]
+    assert (one["rows"], one["batch_size"], one["batches"]) == (5, 2, 3)
+    found = outputs_of(server)["inputs/scores"]
+    np.testing.assert_allclose(found, x @ WEIGHTS, rtol=1e-6)
+
+
+def test_layers_are_profiled_apart_from_the_timed_runs(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(
+        tmp_path, server, LIGHT / "light_squeezenet.onnx", nb_inference=5, profile_layers=True
+    )
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    layers = report["layers"]
+    assert layers["runs"] > 0
+    assert sum(one["share"] for one in layers["operators"]) == pytest.approx(1)
+    assert {one["provider"] for one in layers["providers"]} == {"CPUExecutionProvider"}
+    times = [one["mean_ms"] for one in layers["layers"]]
+    assert times == sorted(times, reverse=True)
+    assert "Conv" in layers["operators"][0]["operator"]
+    assert sum(times) + layers["outside_ms"] == pytest.approx(layers["profiled_p50_ms"], rel=0.5)
+    assert layers["overhead"] > -1
+    every = json.loads(server.files["layers.json"])
+    assert len(every) == layers["count"] >= len(layers["layers"])
+    trace = json.loads(server.files["layer_trace.json"])["traceEvents"]
+    assert {"name", "ph", "ts", "dur", "pid", "tid"} <= trace[0].keys()
+    assert "inference" not in report
