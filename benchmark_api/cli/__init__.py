@@ -16,6 +16,7 @@ from edgeyard.benchmark_api.cli import (
     benchmarks,
     checkup,
     exporting,
+    inferring,
     nouns,
     policies,
     pruning,
@@ -75,7 +76,7 @@ app.callback()(_root)
 
 
 _MODULES = (
-    *(submitting, watching, benchmarks, results, nouns, policies, scorers),
+    *(submitting, inferring, watching, benchmarks, results, nouns, policies, scorers),
     *(rendering, checkup, server, pruning, replaying, exporting, testbed, simulating),
     scenarios,
 )

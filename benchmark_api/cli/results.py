@@ -285,6 +285,12 @@ def _one(found: Results, benchmark: Benchmark | None) -> list[RenderableType]:
     facts = _facts(found)
     if facts:
         parts.append(facts_table(facts))
+    if found.answer.layers is not None:
+        from edgeyard.benchmark_api.cli.layers import layer_tables
+
+        parts += layer_tables(found.answer.layers)
+    if plain(found.report.get("layers_skipped")):
+        parts.append(note("layers", plain(found.report.get("layers_skipped"))))
     if found.files:
         rows = [
             {"attempt": one.attempt, "name": one.name, "size": one.size_bytes}

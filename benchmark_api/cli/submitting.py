@@ -71,6 +71,16 @@ def submit(
         Texts | None,
         _option("Parameter of the engine, e.g. threads=2.", "--parameter", metavar="NAME=VALUE"),
     ] = None,
+    profile_layers: Annotated[
+        bool,
+        typer.Option("--profile-layers", help="Also measure the time of each layer (TYPE1, ort)."),
+    ] = False,
+    keep_outputs: Annotated[
+        bool,
+        typer.Option(
+            "--keep-outputs", help="Keep the model's outputs for the arrays of --dataset."
+        ),
+    ] = False,
     version_tag: Annotated[str | None, _option("Tag of the engine's image.")] = None,
     target: Annotated[
         Texts | None, _option("Family, e.g. rpi4b; several make a matrix.", "--target")
@@ -150,6 +160,8 @@ def submit(
         "odt_config": asking.odt_config(odt_config),
         "input": asking.inputs(inputs or ()),
         "parameters": asking.parameters(parameters or ()),
+        "profile_layers": profile_layers or None,
+        "keep_outputs": keep_outputs or None,
         "version_tag": version_tag,
         "ram": ram,
         "storage": storage,

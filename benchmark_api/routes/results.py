@@ -68,6 +68,8 @@ def results(benchmark_id: str, caller: Submitter, context: Ctx) -> Answer[shapes
             benchmark_id=benchmark_id,
             status=benchmark.status,
             summary=summary,
+            inference=views.inference_sets(newest.report if newest is not None else {}),
+            layers=views.layer_profile(newest.report if newest is not None else {}),
             reports=[
                 shapes.AttemptReport(
                     attempt=each.attempt, received_at=each.received_at, report=dict(each.report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import asdict
@@ -413,6 +414,44 @@ def summary(
         reasons=_reasons(verdict.get("reasons")),
         ended_at=benchmark.ended_at,
     )
+
+
+def inference_sets(report: Mapping[str, object]) -> list[shapes.InferenceSet]:
+    """Return what was measured with each set of the user's own inputs."""
+    listed = report.get("inference")
+    found = []
+    for each in listed if isinstance(listed, list) else []:
+        if not isinstance(each, Mapping):
+            continue
+        latency = table(each, "inference_latency")
+        low, high = _interval(latency, "p50_ci95")
+        numbers = {
+            "p50_ms": number(latency, "p50"),
+            "p50_low_ms": low,
+            "p50_high_ms": high,
+            "p90_ms": number(latency, "p90"),
+            "mean_ms": number(latency, "mean"),
+            "verdict": text(table(each, "verdict"), "verdict"),
+        }
+        if (one := _converted({**each, **numbers}, shapes.InferenceSet)) is not None:
+            found.append(one)
+    return found
+
+
+def layer_profile(report: Mapping[str, object]) -> shapes.LayerProfile | None:
+    """Return the times of the layers; None where they were not measured."""
+    return _converted(table(report, "layers"), shapes.LayerProfile)
+
+
+S = TypeVar("S", shapes.InferenceSet, shapes.LayerProfile)
+
+
+def _converted(part: Mapping[str, object], shape: type[S]) -> S | None:
+    """Return a part of a report as a model; None where a foreign runner wrote another one."""
+    try:
+        return msgspec.convert(part, shape)
+    except msgspec.ValidationError:
+        return None
 
 
 def _repeat_interval(

@@ -446,12 +446,93 @@ class AttemptReport(Struct, frozen=True, kw_only=True):
     report: JsonObject
 
 
+class TensorShape(Struct, frozen=True, kw_only=True):
+    """Shape and type of an array."""
+
+    shape: list[int]
+    dtype: str
+
+
+class InferenceSet(Struct, frozen=True, kw_only=True):
+    """What was measured with one set of the user's own inputs.
+
+    ``rows`` and ``batch_size`` are null where the arrays were run as they are. ``left_out`` names
+    outputs that are no arrays of numbers. The outputs are in ``outputs.npz``, as ``SET/OUTPUT``.
+    """
+
+    name: str
+    rows: int | None
+    batch_size: int | None
+    batches: int
+    feeds: dict[str, TensorShape]
+    outputs: dict[str, TensorShape]
+    left_out: dict[str, str]
+    first_inference_ms: float
+    p50_ms: float | None
+    p50_low_ms: float | None
+    p50_high_ms: float | None
+    p90_ms: float | None
+    mean_ms: float | None
+    throughput_per_s: float | None
+    nb_inference: int
+    verdict: str | None
+
+
+class LayerTime(Struct, frozen=True, kw_only=True):
+    """Mean time of a layer in a run, and its share of all layers."""
+
+    name: str
+    operator: str
+    provider: str
+    mean_ms: float
+    share: float
+    calls_per_run: float
+
+
+class OperatorTime(Struct, frozen=True, kw_only=True):
+    """Mean time in a run of all layers of one operator."""
+
+    operator: str
+    layers: int
+    mean_ms: float
+    share: float
+
+
+class ProviderTime(Struct, frozen=True, kw_only=True):
+    """Mean time in a run of all layers that one execution provider runs."""
+
+    provider: str
+    layers: int
+    mean_ms: float
+    share: float
+
+
+class LayerProfile(Struct, frozen=True, kw_only=True):
+    """Times of the layers, measured by the engine's profiler apart from the timed runs.
+
+    ``overhead`` is the p50 of the profiled runs over that of the timed runs, minus 1.
+    ``outside_ms`` is the mean time of a run that is in no layer. ``layers`` are those that take
+    longest of ``count``.
+    """
+
+    runs: int
+    count: int
+    profiled_p50_ms: float
+    overhead: float | None
+    outside_ms: float
+    layers: list[LayerTime]
+    operators: list[OperatorTime]
+    providers: list[ProviderTime]
+
+
 class Results(Struct, frozen=True, kw_only=True):
     """All that a benchmark led to."""
 
     benchmark_id: str
     status: StatusWord
     summary: ResultRow | None
+    inference: list[InferenceSet]
+    layers: LayerProfile | None
     reports: list[AttemptReport]
     files: list[ResultFile]
 

@@ -32,6 +32,7 @@ from edgeyard.benchmark_api.sdk.errors import (
     ValidationFailed,
     WaitTimeout,
 )
+from edgeyard.benchmark_api.sdk.inference import Inference, OutputComparison, SetOutputs
 from edgeyard.benchmark_api.sdk.results import Latency, Results, Trust
 from edgeyard.benchmark_api.sdk.submission import Filters, JobChanges, JobFields, UploadedFile
 
@@ -53,17 +54,20 @@ __all__ = [
     "Failure",
     "Filters",
     "Forecast",
+    "Inference",
     "JobChanges",
     "JobFields",
     "Latency",
     "MissingExtra",
     "NotFoundError",
+    "OutputComparison",
     "QueueItem",
     "Reason",
     "ResultFile",
     "ResultRow",
     "Results",
     "ServerNotReached",
+    "SetOutputs",
     "StateConflict",
     "Trust",
     "UploadedFile",

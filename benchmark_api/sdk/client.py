@@ -62,6 +62,9 @@ from edgeyard.errors import InvalidInput
 
 if TYPE_CHECKING:
     import pandas
+    from numpy.typing import ArrayLike
+
+    from edgeyard.benchmark_api.sdk.inference import Inference
 
 PAGE = 100
 """Benchmarks a page when listing."""
@@ -285,6 +288,72 @@ class Client:
             for one in combinations(ready)
         ]
         return [read_answer(answer, DryRun) for answer in answers]
+
+    def infer(
+        self,
+        model: File,
+        inputs: str
+        | Path
+        | ArrayLike
+        | Mapping[str, ArrayLike]
+        | Mapping[str, Mapping[str, ArrayLike]],
+        target: str | None = None,
+        *,
+        runtime: str = "ort",
+        batch_size: int | None = None,
+        compare_local: bool = False,
+        timeout: float | None = None,
+        progress: bool = True,
+        **fields: Unpack[JobFields],
+    ) -> Inference:
+        """Run a model on own inputs on a board and bring its outputs back.
+
+        Args:
+            model: A local file is uploaded first.
+            inputs: Arrays by input name, an array for the only input, or an ``.npz``. A mapping
+                of mappings holds several sets, for example of different shapes, with a result
+                each. Rows beyond the model's batch are run batch by batch.
+            target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
+            runtime: Engine, e.g. ``ort``.
+            batch_size: Rows of a run; None: the model's own, else all rows at once.
+            compare_local: Run the same here and compare the outputs; ``model`` is a local file.
+            timeout: Of the wait, seconds.
+            progress: Of the wait.
+            fields: Other fields of the job description (see `JobFields`).
+
+        Raises:
+            InvalidInput: The inputs hold NaN or no numbers, or the local run failed.
+            ValidationFailed: The server names what does not fit the model.
+            BenchmarkEnded: It ended without a result.
+        """
+        from edgeyard.benchmark_api.sdk import inference
+
+        parameters = dict(fields.pop("parameters", {}))
+        if batch_size is not None:
+            parameters["batch_size"] = batch_size
+        with inference.inputs_file(inputs) as file, tempfile.TemporaryDirectory() as folder:
+            local = None
+            if compare_local:
+                path = Path(model).expanduser()
+                if not path.is_file():
+                    raise InvalidInput.at(
+                        "/compare_local", f"{model} is no file on this machine", "a local model"
+                    )
+                local = inference.LocalModel(path, runtime, parameters).run(file)
+            description: dict[str, object] = {
+                **fields,
+                "model": model,
+                "runtime": runtime,
+                "target": target,
+                "benchmark_type": "TYPE1",
+                "dataset": file,
+                "keep_outputs": True,
+                "parameters": parameters,
+            }
+            submitted = self.submit_description(description)
+            benchmark = self.wait(submitted[0], timeout, progress=progress)
+            found = inference.inference_of(self.results(benchmark), Path(folder))
+        return found if local is None else inference.with_comparison(found, local)
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""

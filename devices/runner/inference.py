@@ -11,7 +11,7 @@ import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,20 +63,27 @@ class InputSet:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SetResult:
-    """What came out of one set.
+class Outputs:
+    """What a model gave for a set.
 
     Attributes:
-        first_ms: The first run, before anything is warm.
-        outputs: By output name.
+        arrays: By output name, of all rows.
         left_out: Outputs that are no arrays of numbers, with what they are.
+        first_ms: How long the first run took.
     """
+
+    arrays: Dict[str, Array]
+    left_out: Dict[str, str]
+    first_ms: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetResult:
+    """What came out of one set."""
 
     inputs: InputSet
     measurement: Measurement
-    first_ms: float
-    outputs: Mapping[str, Array]
-    left_out: Mapping[str, str]
+    outputs: Outputs
 
     def as_json(self) -> Dict[str, object]:
         """As the report has it."""
@@ -89,9 +96,9 @@ class SetResult:
             "batch_size": self.inputs.batch_size,
             "batches": len(self.inputs.batches),
             "feeds": {name: _shown(value) for name, value in first.items()},
-            "outputs": {name: _shown(value) for name, value in self.outputs.items()},
-            "left_out": dict(self.left_out),
-            "first_inference_ms": self.first_ms,
+            "outputs": {name: _shown(value) for name, value in self.outputs.arrays.items()},
+            "left_out": dict(self.outputs.left_out),
+            "first_inference_ms": self.outputs.first_ms,
             **{name: found[name] for name in kept},
         }
 
@@ -301,7 +308,7 @@ def infer(
     results: List[SetResult] = []
     for number, one in enumerate(sets):
         part = _part(progress, number, len(sets))
-        first_ms, outputs, left_out = _outputs(session, one)
+        outputs = outputs_of(session, one)
         left_s = max(0.0, max_s - (time.monotonic() - began))
         measurement = measure(
             session,
@@ -315,9 +322,7 @@ def infer(
             SetResult(
                 inputs=one,
                 measurement=measurement,
-                first_ms=first_ms,
                 outputs=outputs,
-                left_out=left_out,
             )
         )
     return results
@@ -330,13 +335,17 @@ def write_outputs(path: Path, results: Sequence[SetResult]) -> None:
         **{  # type: ignore[arg-type]  # the names hold a slash: none is an argument of savez
             f"{one.inputs.name}/{name}": value
             for one in results
-            for name, value in one.outputs.items()
+            for name, value in one.outputs.arrays.items()
         },
     )
 
 
-def _outputs(session: Session, one: InputSet) -> Tuple[float, Dict[str, Array], Dict[str, str]]:
-    """Run all batches; how long the first took, the joined outputs, and those left out."""
+def outputs_of(session: Session, one: InputSet) -> Outputs:
+    """Run all batches of a set and join their outputs.
+
+    Raises:
+        RunFailed: As `infer`.
+    """
     parts: Dict[str, List[Array]] = {}
     left_out: Dict[str, str] = {}
     first_ms = 0.0
@@ -367,7 +376,7 @@ def _outputs(session: Session, one: InputSet) -> Tuple[float, Dict[str, Array], 
         name: values[0] if not filled else np.concatenate(values)[: one.rows]
         for name, values in parts.items()
     }
-    return first_ms, joined, left_out
+    return Outputs(arrays=joined, left_out=left_out, first_ms=first_ms)
 
 
 def _part(progress: Progress, number: int, count: int) -> Progress:

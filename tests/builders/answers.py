@@ -279,6 +279,8 @@ def results(benchmark_id: str = ID, verdict: str = "comparable") -> Body:
         "benchmark_id": benchmark_id,
         "status": "completed",
         "summary": row(benchmark_id, verdict=verdict, reasons=whole["verdict"]["reasons"]),
+        "inference": [],
+        "layers": None,
         "reports": [{"attempt": 1, "received_at": "2026-11-21T08:00:03Z", "report": whole}],
         "files": [
             {

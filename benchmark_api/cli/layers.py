@@ -1,0 +1,73 @@
+"""The times of a model's layers, for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    field,
+    plain,
+    table,
+    three_digits,
+)
+from edgeyard.benchmark_api.schemas.answers import LayerProfile, as_json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+SHOWN = 10
+"""Layers and operators that are shown, by time."""
+
+
+def layer_tables(found: LayerProfile) -> list[RenderableType]:
+    """Return the layers and the operators that take longest, and how the profile was taken."""
+    from rich.text import Text
+
+    width = console().width
+    raw = as_json(found)
+    layers, operators = found.layers[:SHOWN], found.operators[:SHOWN]
+    overhead = "" if found.overhead is None else f", {found.overhead:+.0%} against the timed runs"
+    sentence = (
+        f"{found.runs} profiled runs of {three_digits(found.profiled_p50_ms)} ms{overhead}; "
+        f"{three_digits(found.outside_ms)} ms of a run are in no layer"
+    )
+    providers = ", ".join(f"{each.provider} {each.share:.0%}" for each in found.providers)
+    return [
+        Text(f"\nLayers that take longest ({len(layers)} of {found.count})", style="bold"),
+        table(raw["layers"][:SHOWN], _LAYERS, width),
+        Text(f"\nOperators ({len(operators)} of {len(found.operators)})", style="bold"),
+        table(raw["operators"][:SHOWN], _OPERATORS, width),
+        Text(f"\nby provider: {providers}"),
+        Text(sentence),
+    ]
+
+
+def _share(row: Row) -> str:
+    value = row.get("share")
+    return f"{value:.1%}" if isinstance(value, int | float) else ""
+
+
+_TIME = (
+    Column(title="MEAN ms", of=lambda row: three_digits(row.get("mean_ms")), right=True),
+    Column(title="SHARE", of=_share, right=True, whole=True),
+)
+
+_LAYERS = (
+    Column(title="LAYER", of=field("name"), shorten=True),
+    Column(title="OPERATOR", of=field("operator"), whole=True),
+    Column(
+        title="PROVIDER",
+        of=lambda row: plain(row.get("provider")).removesuffix("ExecutionProvider"),
+        whole=True,
+    ),
+    *_TIME,
+)
+
+_OPERATORS = (
+    Column(title="OPERATOR", of=field("operator"), whole=True),
+    Column(title="LAYERS", of=field("layers"), right=True),
+    *_TIME,
+)

@@ -1,0 +1,317 @@
+"""Inference on own inputs: arrays in, the outputs of the board back, with their latency."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.sdk.results import Results
+from edgeyard.errors import InvalidInput, RunFailed
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+ONLY_INPUT = "x"
+"""Name of an array that is given without one: the only input of the model."""
+
+INPUTS, OUTPUTS = "inputs.npz", "outputs.npz"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetOutputs:
+    """What came back for one set of inputs.
+
+    Attributes:
+        outputs: By output name, of all rows.
+        measured: Latency, shapes and verdict.
+        comparison: With the local run, by output; empty without ``compare_local``.
+    """
+
+    name: str
+    outputs: Mapping[str, Any] = field(repr=False)
+    measured: shapes.InferenceSet
+    comparison: Mapping[str, OutputComparison] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inference:
+    """The outputs of a board for own inputs.
+
+    Attributes:
+        sets: In the order of the inputs.
+        results: All that the benchmark led to.
+    """
+
+    benchmark_id: str
+    sets: tuple[SetOutputs, ...]
+    results: Results
+
+    @property
+    def outputs(self) -> Mapping[str, Any]:
+        """Outputs of the only set.
+
+        Raises:
+            InvalidInput: There are several sets: take them from ``sets``.
+        """
+        if len(self.sets) != 1:
+            names = ", ".join(each.name for each in self.sets)
+            raise InvalidInput.at("/outputs", f"there are {len(self.sets)} sets", names)
+        return self.sets[0].outputs
+
+    def save(self, path: str | Path) -> Path:
+        """Write the outputs as an ``.npz``: by name, of several sets as ``SET/OUTPUT``."""
+        arrays = {
+            name if len(self.sets) == 1 else f"{each.name}/{name}": value
+            for each in self.sets
+            for name, value in each.outputs.items()
+        }
+        return write_npz(Path(path), arrays)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutputComparison:
+    """How far an output of the board is from the same one of a local run.
+
+    Attributes:
+        psnr_db: Peak signal-to-noise ratio: 20 log10 of the local output's range over the root
+            mean square error; None for equal outputs and for a range of 0.
+        cosine: Cosine similarity of all values; None where one side is 0 everywhere.
+        top1_agreement: Share of rows whose largest value is at the same place; None where the
+            output has no rows of at least two values.
+    """
+
+    max_error: float
+    mean_error: float
+    psnr_db: float | None
+    cosine: float | None
+    top1_agreement: float | None
+    equal: bool
+
+
+@contextmanager
+def inputs_file(inputs: object) -> Iterator[Path]:
+    """Give the path of an ``.npz`` with the inputs, checked as far as is possible here.
+
+    Raises:
+        InvalidInput: They are none, hold NaN, or are not numbers.
+    """
+    if isinstance(inputs, str | Path):
+        path = Path(inputs).expanduser()
+        read_inputs(path)
+        yield path
+        return
+    named = named_inputs(inputs)
+    with tempfile.TemporaryDirectory(prefix="edgeyard-") as folder:
+        yield write_npz(Path(folder) / INPUTS, named)
+
+
+def named_inputs(inputs: object) -> dict[str, Any]:
+    """Return arrays by the names that they have in an archive, checked.
+
+    Raises:
+        InvalidInput: They are none, hold NaN, or are not numbers.
+    """
+    import numpy as np
+
+    if not isinstance(inputs, Mapping):
+        inputs = {ONLY_INPUT: inputs}
+    found: dict[str, Any] = {}
+    sets = [isinstance(value, Mapping) for value in inputs.values()]
+    if any(sets) and not all(sets):
+        raise InvalidInput.at(
+            "/inputs", "mixes arrays and sets of arrays", "arrays by input, or sets of those"
+        )
+    for key, value in inputs.items():
+        arrays = value if isinstance(value, Mapping) else {None: value}
+        if isinstance(value, Mapping) and (not key or "/" in str(key)):
+            raise InvalidInput.at("/inputs", f"{key!r} is no name of a set", "a name without /")
+        for name, array in arrays.items():
+            full = str(key) if name is None else f"{key}/{name}"
+            try:
+                found[full] = np.asarray(array)
+            except ValueError as error:
+                raise InvalidInput.at(f"/inputs/{full}", f"is no array: {error}") from error
+    _check(found)
+    return found
+
+
+def read_inputs(path: Path) -> dict[str, Any]:
+    """Read the arrays of an ``.npz``, checked.
+
+    Raises:
+        InvalidInput: It is none, or holds NaN or what are not numbers.
+    """
+    from edgeyard.devices.runner.arrays import names_in, read_arrays
+
+    try:
+        arrays = read_arrays(path, names_in(path))
+    except RunFailed as error:
+        raise InvalidInput.at(
+            "/inputs", error.sentence, "an .npz with an array for each input of the model"
+        ) from error
+    _check(arrays)
+    return dict(arrays)
+
+
+def _check(arrays: Mapping[str, Any]) -> None:
+    import numpy as np
+
+    if not arrays:
+        raise InvalidInput.at("/inputs", "there are none", "an array for each input of the model")
+    for name, array in arrays.items():
+        where = f"/inputs/{name}"
+        if array.dtype.kind not in "biuf":
+            raise InvalidInput.at(where, f"has type {array.dtype}", "numbers or booleans")
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            count = int(np.isnan(array).sum())
+            raise InvalidInput.at(where, f"{count} of {array.size} values are NaN", "numbers")
+
+
+def write_npz(path: Path, arrays: Mapping[str, Any]) -> Path:
+    """Write arrays as an ``.npz``, whole or not at all; returns its path."""
+    import zipfile
+
+    import numpy as np
+
+    part = path.with_name(f".{path.name}.part")
+    try:
+        # not numpy.savez: it takes no array that is called "file"
+        with zipfile.ZipFile(part, "w", allowZip64=True) as archive:
+            for name, value in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.asanyarray(value), allow_pickle=False)
+        part.replace(path)
+    except OSError as error:
+        raise InvalidInput.at("/out", f"can't write {path}: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def inference_of(results: Results, folder: Path) -> Inference:
+    """Fetch and read the outputs of a benchmark with ``keep_outputs``.
+
+    Raises:
+        InvalidInput: It has none, or they are damaged.
+    """
+    from edgeyard.devices.runner.arrays import read_arrays
+
+    measured = results.answer.inference
+    if not measured:
+        raise InvalidInput.at(
+            "/benchmark_id", f"{results.benchmark_id} kept no outputs", "one with keep_outputs"
+        )
+    file = results.download(OUTPUTS, folder / OUTPUTS)
+    names = [f"{each.name}/{name}" for each in measured for name in each.outputs]
+    try:
+        arrays = read_arrays(file, names)
+    except RunFailed as error:
+        raise InvalidInput.at("/outputs", error.sentence) from error
+    return Inference(
+        benchmark_id=results.benchmark_id,
+        sets=tuple(
+            SetOutputs(
+                name=each.name,
+                outputs={name: arrays[f"{each.name}/{name}"] for name in each.outputs},
+                measured=each,
+            )
+            for each in measured
+        ),
+        results=results,
+    )
+
+
+def compare_outputs(board: ArrayLike, local: ArrayLike) -> OutputComparison:
+    """Compare an output of a board with the local one.
+
+    Raises:
+        InvalidInput: They have different shapes.
+    """
+    import numpy as np
+
+    one, other = np.asarray(board), np.asarray(local)
+    if one.shape != other.shape:
+        raise InvalidInput.at(
+            "/compare_local", f"the board's output has shape {one.shape}, the local {other.shape}"
+        )
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    error = np.abs(a - b)
+    equal = bool(np.array_equal(a, b))
+    mean_square = float((error**2).mean()) if error.size else 0.0
+    span = float(b.max() - b.min()) if b.size else 0.0
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    psnr = None
+    if mean_square > 0 and span > 0:
+        psnr = float(20 * np.log10(span) - 10 * np.log10(mean_square))
+    top1 = None
+    if a.ndim >= 2 and a.shape[-1] >= 2 and a.size:
+        top1 = float((a.argmax(axis=-1) == b.argmax(axis=-1)).mean())
+    return OutputComparison(
+        max_error=float(error.max()) if error.size else 0.0,
+        mean_error=float(error.mean()) if error.size else 0.0,
+        psnr_db=psnr,
+        cosine=min(1.0, float(a.ravel() @ b.ravel()) / norms) if norms > 0 else None,
+        top1_agreement=top1,
+        equal=equal,
+    )
+
+
+class LocalModel:
+    """A model that is run on this machine, by the same code that boards run."""
+
+    def __init__(self, model: Path, runtime: str, parameters: Mapping[str, object]) -> None:
+        """Load it.
+
+        Raises:
+            InvalidInput: The engine is not installed here, or can't load the model.
+        """
+        from edgeyard.devices.runner import engines
+
+        settings = {name: value for name, value in parameters.items() if name != "threads"}
+        self._batch_size = settings.pop("batch_size", None)
+        settings.pop("execution_provider", None)  # of the board
+        try:
+            engine = engines.find(runtime)
+            self._session = engine.load(model, threads=1, parameters=settings)
+        except RunFailed as error:
+            raise InvalidInput.at(
+                "/compare_local",
+                f"the model can't be run on this machine: {error.sentence}",
+                f"pip install 'edgeyard[{runtime}]', or no comparison",
+            ) from error
+
+    def run(self, inputs: Path) -> dict[str, dict[str, Any]]:
+        """Return the outputs of each set of an ``.npz``, by set and name.
+
+        Raises:
+            InvalidInput: The inputs do not fit the model.
+        """
+        from edgeyard.devices.runner.inference import open_inputs, outputs_of
+
+        try:
+            sets = open_inputs(inputs, self._session.inputs, self._batch_size)
+            return {each.name: outputs_of(self._session, each).arrays for each in sets}
+        except RunFailed as error:
+            raise InvalidInput.at("/inputs", error.sentence) from error
+
+
+def with_comparison(found: Inference, local: Mapping[str, Mapping[str, Any]]) -> Inference:
+    """Return an inference with each output compared with the local one."""
+    from dataclasses import replace
+
+    sets: Sequence[SetOutputs] = [
+        replace(
+            each,
+            comparison={
+                name: compare_outputs(value, local[each.name][name])
+                for name, value in each.outputs.items()
+            },
+        )
+        for each in found.sets
+    ]
+    return replace(found, sets=tuple(sets))

@@ -1,0 +1,108 @@
+"""Own inputs go to a board and its outputs come back; so do the times of layers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from deploy.process import Server
+from edgeyard import Client
+from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.sdk import ValidationFailed
+from edgeyard.errors import InvalidInput
+from tests.builders.runner import linear_model
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
+
+WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3)
+
+
+@pytest.fixture
+def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
+    monkeypatch.setenv("EDGEYARD_URL", server.url)
+    monkeypatch.setenv("EDGEYARD_TOKEN", server.token)
+    monkeypatch.chdir(tmp_path)
+    return Client()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "linear.onnx"
+    path.write_bytes(linear_model(WEIGHTS))
+    return path
+
+
+def test_outputs_of_several_shapes_come_back_and_equal_the_local_ones(
+    client: Client, model: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    inputs = {
+        "prefill": {"x": rng.random((32, 4), dtype=np.float32)},
+        "decode": {"x": rng.random((1, 4), dtype=np.float32)},
+    }
+    found = client.infer(
+        model, inputs, "emumid", nb_inference=3, compare_local=True, progress=False
+    )
+    assert [each.name for each in found.sets] == ["prefill", "decode"]
+    for each in found.sets:
+        expected = inputs[each.name]["x"] @ WEIGHTS
+        np.testing.assert_allclose(each.outputs["scores"], expected, rtol=1e-5)
+        assert each.measured.p50_ms is not None
+        assert each.measured.p50_ms > 0
+        compared = each.comparison["scores"]
+        assert compared.max_error <= 1e-4
+        assert compared.cosine == pytest.approx(1)
+        assert compared.top1_agreement == 1
+
+
+def test_what_does_not_fit_the_model_is_refused_before_a_board_is_used(
+    client: Client, model: Path
+) -> None:
+    before = client.count()
+    for inputs, says in (
+        ({"y": np.zeros((1, 4), np.float32)}, "has an array 'y'; the model takes 'x'"),
+        ({"x": np.zeros((1, 5), np.float32)}, "shape [1, 5] for input 'x'"),
+        ({"x": np.zeros((1, 4), "U3")}, "type <U3"),
+        ({"x": np.full((1, 4), np.nan)}, "4 of 4 values are NaN"),
+    ):
+        with pytest.raises((ValidationFailed, InvalidInput), match=says.replace("[", "\\[")):
+            client.infer(model, inputs, "emumid", progress=False)
+    assert client.count() == before
+
+
+def test_the_command_writes_outputs_and_shows_layers(client: Client, model: Path) -> None:
+    np.save("x.npy", np.ones((5, 4), np.float32))
+    words = ["infer", "-m", str(model), "-i", "x=x.npy", "--target", "emumid", "--batch-size", "2"]
+    done = CliRunner().invoke(app, [*words, "--compare-local", "--json"], catch_exceptions=False)
+    assert done.exit_code == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    [one] = answer["sets"]
+    assert (one["rows"], one["batch_size"], one["batches"]) == (5, 2, 3)
+    assert one["comparison"]["scores"]["max_error"] <= 1e-4
+    with np.load("outputs.npz") as archive:
+        np.testing.assert_allclose(archive["scores"], np.ones((5, 4)) @ WEIGHTS)
+    again = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert again.exit_code == 1
+    assert "--out: outputs.npz exists" in again.stderr
+
+    benchmark = client.submit(
+        model=model,
+        runtime="ort",
+        benchmark_type="TYPE1",
+        target="emumid",
+        profile_layers=True,
+        nb_inference=3,
+        wait=True,
+        progress=False,
+    )
+    shown = CliRunner().invoke(app, ["results", benchmark.benchmark_id], catch_exceptions=False)
+    assert "MatMul" in shown.stdout
+    assert "by provider: CPUExecutionProvider 100%" in shown.stdout
+    layers = benchmark.results().answer.layers
+    assert layers is not None
+    assert layers.count == 1
