@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
+from edgeyard.benchmark_api.content import ContentChecks
 from edgeyard.benchmark_api.fetch import AddressRules
 from edgeyard.benchmark_api.settings import Settings
 from edgeyard.benchmark_api.webhooks import WebhookKeys
@@ -176,6 +177,7 @@ class Services:
             changes.
         confinement: Whether the embedded cluster's runs are confined in all that matters, and in
             words; None: there is no embedded cluster.
+        content: Looks into the files of submissions.
         others: Boards that hosts report beside the inventory's; the same tuple while it is equal.
     """
 
@@ -195,6 +197,10 @@ class Services:
     rules: AddressRules = field(default_factory=AddressRules)
     webhook_rules: AddressRules = field(default_factory=AddressRules)
     confinement: tuple[bool, str] | None = None
+    content: ContentChecks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.content = ContentChecks(self.files)
 
     def max_pending_for(self, user: User) -> int | None:
         """Return how many benchmarks of all users may wait, as it holds for this one."""

@@ -42,12 +42,14 @@ class CheckedRequest:
 
     Attributes:
         names_model: The user named the model; else its name comes from where it is.
+        max_ram_bytes: Of the boards that may run it; None: not known.
     """
 
     description: JobDescription
     benchmark_id: str | None
     names_model: bool
     warnings: tuple[str, ...]
+    max_ram_bytes: int | None = None
 
 
 def check(
@@ -90,6 +92,7 @@ def check(
         benchmark_id=body.benchmark_id,
         names_model=body.model is not None and not is_url(body.model),
         warnings=(*_warnings(body, description, caller), *offer.warnings(description)),
+        max_ram_bytes=offer.max_ram_bytes(description),
     )
 
 
@@ -293,10 +296,10 @@ class StoreChecks:
     def files_of(
         self, asked: CheckedRequest, caller: Caller, kept: Sequence[BenchmarkFile] = ()
     ) -> tuple[JobDescription, tuple[BenchmarkFile, ...]]:
-        """As `FileFinder.files_of`, of what the account can bear.
+        """As `FileFinder.files_of`, of what the account can bear and a board can run.
 
         Raises:
-            InvalidInput: As there and `AccountLimits.check`.
+            InvalidInput: As there, `AccountLimits.check` and `ContentChecks.check`.
         """
         if caller not in self._of:
             self._of[caller] = (
@@ -305,7 +308,9 @@ class StoreChecks:
             )
         bearing, finder = self._of[caller]
         bearing.check(asked.description)
-        return finder.files_of(asked, kept)
+        description, files = finder.files_of(asked, kept)
+        self._services.content.check(description, files, asked.max_ram_bytes)
+        return description, files
 
 
 def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:

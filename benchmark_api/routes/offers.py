@@ -38,6 +38,7 @@ class _Kind:
     engines: tuple[BoardEngine, ...]
     ram_bytes: int
     storage_bytes: int
+    threads: int | None
 
 
 class Offer:
@@ -59,7 +60,13 @@ class Offer:
         self._attributes: dict[_Kind, dict[str, AttributeValue]] = {}
         self._kinds: dict[str, dict[str, _Kind]] = {}  # by family, by uid
         for board in boards:
-            kind = _Kind(board.family, board.engines, board.ram_bytes, board.storage_bytes)
+            kind = _Kind(
+                board.family,
+                board.engines,
+                board.ram_bytes,
+                board.storage_bytes,
+                None if board.local is None else board.local.threads,
+            )
             self._kinds.setdefault(board.family, {})[board.target_uid] = kind
             if kind not in self._attributes:
                 self._attributes[kind] = attributes_of(board)
@@ -76,6 +83,12 @@ class Offer:
     def uids_of(self, family: str) -> Collection[str]:
         """The boards of a family; none if it is unknown."""
         return self._kinds.get(family, {}).keys()
+
+    def max_ram_bytes(self, asked: JobDescription) -> int | None:
+        """The most memory that a board has which may run it; None where there is none."""
+        kinds = self._kinds.get(asked.family, {})
+        uids = kinds if asked.target_uid is None else {asked.target_uid} & kinds.keys()
+        return max((kinds[uid].ram_bytes for uid in uids), default=None)
 
     def problems(self, asked: JobDescription) -> list[FieldError]:
         """What none of the boards could ever satisfy."""
@@ -96,6 +109,7 @@ class Offer:
             or [
                 *_type_problems(asked, kinds),
                 *_size_problems(asked, kinds, who),
+                *_thread_problems(asked, kinds, who),
                 *self._constraint_problems(asked, who),
             ]
             or self._joint_problems(asked, kinds, who)
@@ -340,6 +354,16 @@ def _size_problems(asked: JobDescription, kinds: Sequence[_Kind], who: str) -> l
         )
         if wanted > most
     ]
+
+
+def _thread_problems(asked: JobDescription, kinds: Sequence[_Kind], who: str) -> list[FieldError]:
+    """More threads than any of the boards allows, where all of them state how many."""
+    wanted, known = asked.parameters.get("threads"), [kind.threads for kind in kinds]
+    most = max((each for each in known if each is not None), default=None)
+    if type(wanted) is not int or most is None or None in known or 1 <= wanted <= most:
+        return []
+    reason = f"{wanted} is more than any {who} allows" if wanted > most else f"{wanted} is too few"
+    return [FieldError("/parameters/threads", reason, f"1 to {most}")]
 
 
 def _listed(values: Collection[AttributeValue]) -> str:

@@ -65,6 +65,41 @@ def random_feeds(
     return feeds
 
 
+def given_problems(
+    inputs: Sequence[TensorSpec], given: Mapping[str, Mapping[str, object]]
+) -> List[Tuple[str, str, str]]:
+    """All that keeps random data from being made, for every input at once.
+
+    Returns:
+        For each problem the input, what is wrong, and what would be accepted.
+    """
+    names = [spec.name for spec in inputs]
+    has = ", ".join(names)
+    found = [
+        (name, f"the model has no input {name!r}", f"one of {has}")
+        for name in sorted(set(given) - set(names))
+    ]
+    for spec in inputs:
+        wish = given.get(spec.name, {}).get("shape")
+        sizes = "x".join(str(size) if _fixed(size) else "1" for size in spec.shape)
+        flag = f"--input '{spec.name}={sizes}'" if sizes else f"no shape for {spec.name}"
+        open_ones = [
+            str(axis) for axis, size in enumerate(spec.shape) if axis > 0 and not _fixed(size)
+        ]
+        if wish is None and open_ones:
+            which = "dimension" if len(open_ones) == 1 else "dimensions"
+            reason = f"the model leaves {which} {', '.join(open_ones)} of {_show(spec.shape)} open"
+            found.append((spec.name, reason, f"all sizes, e.g. {flag}"))
+            continue
+        try:
+            _dtype(spec)
+            resolve_shape(spec, wish)
+        except RunFailed as error:
+            prefix = f"input {spec.name!r}: "
+            found.append((spec.name, error.sentence.removeprefix(prefix), flag))
+    return found
+
+
 def resolve_shape(spec: TensorSpec, wish: object) -> Tuple[int, ...]:
     """The shape to run with: the wished one, else the model's with a batch of 1.
 

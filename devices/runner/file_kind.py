@@ -8,12 +8,14 @@ from typing import Optional
 HEAD_BYTES = 512
 """So many bytes from the start of a file are enough for `foreign_kind`."""
 
+TFLITE = "a TensorFlow Lite model"
+
 _SIGNATURES = (
     (0, b"PK\x03\x04", "a ZIP archive (of PyTorch or Keras, for example)"),
     (0, b"\x1f\x8b", "a gzip archive"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (of Keras, for example)"),
     (0, b"version https://git-lfs", "a Git LFS pointer"),
-    (4, b"TFL3", "a TensorFlow Lite model"),
+    (4, b"TFL3", TFLITE),
 )
 _ADVICE = {
     "a web page": "check that its URL leads to the file itself and needs no login",

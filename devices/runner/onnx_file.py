@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.devices.runner.engine import Dimension, TensorSpec
 from edgeyard.devices.runner.file_kind import HEAD_BYTES, mismatch
 from edgeyard.devices.runner.onnx_wire import Field, Message, fields_of, not_onnx
 from edgeyard.errors import RunFailed
@@ -53,6 +54,7 @@ FUNCTION_NODE, FUNCTION_ATTRIBUTE = 7, 11
 TRAINING_INITIALIZATION, TRAINING_ALGORITHM = 1, 2
 VALUE_NAME, VALUE_TYPE, OPSET_DOMAIN, OPSET_VERSION = 1, 2, 1, 2
 TYPE_TENSOR, TENSOR_KIND_TYPE, TENSOR_KIND_SHAPE, SHAPE_DIMENSION, DIMENSION_VALUE = 1, 1, 2, 1, 1
+DIMENSION_NAME = 2
 
 WAYS_TO_TENSORS = {
     "ModelProto": {
@@ -89,6 +91,12 @@ SINGLE = {
 }
 """Of `WAYS_TO_TENSORS`, those that are there once. Readers merge a second one into the first: two
 tensors of a thousand elements become one of a million."""
+
+ELEMENT_TYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+    8: "string", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
+}  # fmt: skip
+"""onnx's numbers of element types, and their names."""
 
 TENSOR_TYPES = {"float32": 1, "float16": 10, "float64": 11}
 """NumPy's names of the types that `tensor` can write, and onnx's numbers."""
@@ -183,6 +191,58 @@ def inspect(model: "Path | bytes") -> OnnxFacts:
         if found is None:
             raise
         raise RunFailed("user_model", found) from None
+
+
+def inputs_of(model: Path) -> "tuple[TensorSpec, ...]":
+    """The inputs that a run has to give, as the file states them; its weights aren't read.
+
+    An input that is no tensor, or whose rank is not stated, has the type "".
+
+    Raises:
+        RunFailed: ``user_model``: not an ONNX file, or over a limit.
+    """
+    view = open_model(model)
+    scan = _ModelScan(file_bytes=len(view))
+    given: list[TensorSpec] = []
+    weights: set[str] = set()
+    for number, _, value in scan.fields_of(view):
+        if number != MODEL_GRAPH or not isinstance(value, memoryview):
+            continue
+        for entry in scan.fields_of(value):
+            if entry.number == GRAPH_INITIALIZER:
+                weights |= {
+                    field.text()
+                    for field in scan.fields_of(entry.content())
+                    if field.number == TENSOR_NAME
+                }
+            elif entry.number == GRAPH_SPARSE:
+                for part in scan.fields_of(entry.content()):
+                    if part.number == SPARSE_VALUES:
+                        weights.add(Message(part.content()).string(TENSOR_NAME))
+            elif entry.number == GRAPH_INPUT:
+                given.append(_input(entry.content()))
+    return tuple(spec for spec in given if spec.name not in weights)
+
+
+def _input(view: memoryview) -> TensorSpec:
+    message = Message(view)
+    name = message.string(VALUE_NAME)
+    for kind in message.messages(VALUE_TYPE):
+        for tensor_kind in kind.messages(TYPE_TENSOR):
+            dtype = ELEMENT_TYPES.get(tensor_kind.integer(TENSOR_KIND_TYPE), "")
+            shapes = tensor_kind.messages(TENSOR_KIND_SHAPE)
+            if not dtype or not shapes:
+                break
+            sizes = shapes[-1].messages(SHAPE_DIMENSION)
+            if len(sizes) > MAX_DIMENSIONS:
+                break
+            return TensorSpec(name, tuple(_dimension(size) for size in sizes), dtype)
+    return TensorSpec(name, (), "")
+
+
+def _dimension(message: Message) -> Dimension:
+    value = message.integer(DIMENSION_VALUE)
+    return value if 0 < value < 2**63 else message.string(DIMENSION_NAME)[:100] or None
 
 
 def _inspect(view: memoryview) -> OnnxFacts:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,8 +35,8 @@ def own_inputs(
     server: UploadServer,
     model: bytes | Path,
     *,
-    arrays: dict[str, object],
-    **spec: object,
+    arrays: Mapping[str, object],
+    **spec: Any,
 ) -> Task:
     folder.mkdir(exist_ok=True)
     file = folder / "inputs.npz"

@@ -883,7 +883,15 @@ def test_one_result_is_shown_with_its_trust(server: FakeServer) -> None:
 
 
 def no_result(status: str) -> dict[str, object]:
-    return {"benchmark_id": ID, "status": status, "summary": None, "reports": [], "files": []}
+    return {
+        "benchmark_id": ID,
+        "status": status,
+        "summary": None,
+        "inference": [],
+        "layers": None,
+        "reports": [],
+        "files": [],
+    }
 
 
 @pytest.mark.parametrize(

@@ -441,6 +441,8 @@ def test_no_result_yet_is_no_error() -> None:
         "benchmark_id": ID,
         "status": "running",
         "summary": None,
+        "inference": [],
+        "layers": None,
         "reports": [],
         "files": [],
     }

@@ -1,0 +1,264 @@
+"""What the content of files shows at submission: runs that would fail on any board for certain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from edgeyard.devices.runner import training
+from edgeyard.devices.runner.arrays import headers_of, read_arrays
+from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.feeds import given_problems
+from edgeyard.devices.runner.file_kind import HEAD_BYTES, TFLITE, foreign_kind, mismatch
+from edgeyard.devices.runner.inference import (
+    batch_size_for,
+    check_array,
+    grouped_names,
+    refuse_nan,
+)
+from edgeyard.devices.runner.onnx_file import inputs_of
+from edgeyard.devices.sizes import size_text
+from edgeyard.errors import FieldError, InvalidInput, NotFound, RunFailed, Unavailable
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    BenchmarkType,
+    FileRole,
+    JobDescription,
+)
+from edgeyard.scheduler.ports import FileStore
+
+MAX_MODEL_BYTES = 2**31
+MAX_VALUES_BYTES = 64 * 2**20
+"""Of arrays whose values are looked at, too; larger ones the board looks at."""
+
+_REMEMBERED = 256
+_MAX_CONFIG_BYTES = 2**20
+
+Headers = dict[str, tuple[tuple[int, ...], "np.dtype[np.generic]"]]
+T = TypeVar("T")
+
+
+class ContentChecks:
+    """Looks into the files of submissions; what a content shows is remembered by its hash.
+
+    Thread-safe. Nothing is refused because a file can't be read here or is of an engine that is
+    not known here: the board decides.
+    """
+
+    def __init__(self, files: FileStore) -> None:
+        """Look into the files of this store."""
+        self._files = files
+        self._head = lru_cache(_REMEMBERED)(self._read_head)
+        self._inputs = lru_cache(_REMEMBERED)(self._read_inputs)
+        self._headers = lru_cache(_REMEMBERED)(self._read_headers)
+        self._nan = lru_cache(_REMEMBERED)(self._find_nan)
+
+    def check(
+        self,
+        asked: JobDescription,
+        files: Sequence[BenchmarkFile],
+        max_ram_bytes: int | None = None,
+    ) -> None:
+        """Refuse what fails for certain.
+
+        Args:
+            asked: The description.
+            files: Its files; those that are fetched later are not looked into.
+            max_ram_bytes: Of the boards that may run it; None: not known.
+
+        Raises:
+            InvalidInput: Naming the field, what is wrong, and what would be accepted.
+        """
+        model = _first(files, FileRole.MODEL)
+        found: list[FieldError] = []
+        if model is not None and model.sha256 is not None:
+            found += self._model_problems(asked, model, max_ram_bytes)
+            if not found and asked.runtime == "ort" and (model.size_bytes or 0) < MAX_MODEL_BYTES:
+                found += self._input_problems(asked, model.sha256, files)
+        config = _first(files, FileRole.ODT_CONFIG)
+        if config is not None and config.sha256 is not None:
+            found += self._config_problems(config.sha256)
+        if found:
+            raise InvalidInput(found)
+
+    def _model_problems(
+        self, asked: JobDescription, model: BenchmarkFile, most: int | None
+    ) -> list[FieldError]:
+        assert model.sha256 is not None
+        size = model.size_bytes or 0
+        if most is not None and size > most:
+            return [
+                FieldError(
+                    "/model",
+                    f"has {size_text(size)}, more than the memory of any board that may run it",
+                    f"a model of less than {size_text(most)}, or another target",
+                )
+            ]
+        head = self._head(model.sha256)
+        if asked.runtime not in ("ort", "tflite") or not head:
+            return []
+        is_tflite = foreign_kind(head) == TFLITE
+        if asked.runtime == "tflite" and is_tflite:
+            return []
+        expected = "an ONNX file" if asked.runtime == "ort" else "a TensorFlow Lite model"
+        if sentence := mismatch("the model", expected, head):
+            accepted = f"{expected}, or the runtime tflite" if is_tflite else expected
+            return [FieldError("/model", sentence.removeprefix("the model "), accepted)]
+        if asked.runtime == "tflite" and self._inputs(model.sha256):
+            accepted = f"{expected}, or the runtime ort"
+            return [FieldError("/model", f"is an ONNX file, not {expected}", accepted)]
+        return []
+
+    def _input_problems(
+        self, asked: JobDescription, model: str, files: Sequence[BenchmarkFile]
+    ) -> list[FieldError]:
+        inputs = self._inputs(model)
+        if not inputs or any(not spec.dtype for spec in inputs):
+            return []
+        kind = asked.benchmark_type
+        if kind is BenchmarkType.TYPE1 and not asked.keep_outputs:
+            return [
+                FieldError(f"/input/{name}", reason, accepted)
+                for name, reason, accepted in given_problems(inputs, asked.input)
+            ]
+        datasets = [each for each in files if each.role is FileRole.DATASET]
+        if len(datasets) != 1 or datasets[0].sha256 is None:
+            return []
+        headers = self._headers(datasets[0].sha256)
+        if not headers:
+            return []
+        if isinstance(headers, str):
+            own = kind is BenchmarkType.TYPE1
+            return [FieldError("/dataset", headers, _NPZ)] if own else []
+        if kind is BenchmarkType.TYPE1:
+            return self._own_input_problems(asked, inputs, headers, datasets[0].sha256)
+        if kind is BenchmarkType.TYPE2:
+            return _dataset_problems(inputs, headers)
+        return [_lacks(name, headers) for name in ("x", "y") if name not in headers]
+
+    def _own_input_problems(
+        self,
+        asked: JobDescription,
+        inputs: Sequence[TensorSpec],
+        headers: Headers,
+        dataset: str,
+    ) -> list[FieldError]:
+        try:
+            for arrays in grouped_names(list(headers), [spec.name for spec in inputs]).values():
+                for spec in inputs:
+                    check_array(spec, *headers[arrays[spec.name]], any_rows=True)
+                shapes = {spec.name: headers[arrays[spec.name]][0] for spec in inputs}
+                if batch_size_for(inputs, shapes, asked.parameters.get("batch_size")) is None:
+                    for spec in inputs:
+                        check_array(spec, *headers[arrays[spec.name]], any_rows=False)
+        except RunFailed as error:
+            where = "/parameters/batch_size" if "batch_size:" in error.sentence else "/dataset"
+            takes = ", ".join(f"{spec.name} {_shape(spec)} {spec.dtype}" for spec in inputs)
+            return [FieldError(where, error.sentence, f"inputs: {takes}")]
+        if nan := self._nan(dataset):
+            return [FieldError("/dataset", nan, "numbers")]
+        return []
+
+    def _config_problems(self, sha256: str) -> list[FieldError]:
+        def read(path: Path) -> list[FieldError]:
+            if path.stat().st_size > _MAX_CONFIG_BYTES:
+                return []
+            try:
+                training.read_config(None, path)
+            except RunFailed as error:
+                keys = "an object of " + ", ".join(training.KEYS)
+                return [FieldError("/odt_config", error.sentence, keys)]
+            return []
+
+        return self._of(sha256, read, [])
+
+    def _of(self, sha256: str, read: Callable[[Path], T], otherwise: T) -> T:
+        """What a content shows; ``otherwise`` where it can't be read here now."""
+        try:
+            return read(self._files.path(sha256))
+        except (NotFound, Unavailable, OSError):
+            return otherwise
+
+    def _read_head(self, sha256: str) -> bytes:
+        def read(path: Path) -> bytes:
+            with path.open("rb") as file:
+                return file.read(HEAD_BYTES)
+
+        return self._of(sha256, read, b"")
+
+    def _read_inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
+        """Inputs of an ONNX file; none where it is no such file."""
+        try:
+            return self._of(sha256, inputs_of, ())
+        except RunFailed:
+            return ()
+
+    def _read_headers(self, sha256: str) -> Headers | str:
+        """Shapes and types of the arrays of a dataset, or why it is no ``.npz``; none: unknown."""
+        unreadable: Headers | str = {}
+        try:
+            return self._of(sha256, lambda path: dict(headers_of(path)), unreadable)
+        except RunFailed as error:
+            return error.sentence
+
+    def _find_nan(self, sha256: str) -> str:
+        """Which array of a small archive holds NaN, in words; "" where none does."""
+
+        def read(path: Path) -> str:
+            names = [name for name, (_, dtype) in headers_of(path).items() if dtype.kind == "f"]
+            for name, values in read_arrays(path, names, limit_bytes=MAX_VALUES_BYTES).items():
+                try:
+                    refuse_nan(values, name)
+                except RunFailed as error:
+                    return error.sentence
+            return ""
+
+        try:
+            return self._of(sha256, read, "")
+        except RunFailed:  # too large, or damaged: the board says so
+            return ""
+
+
+_NPZ = "an .npz with an array for each input of the model"
+
+
+def _dataset_problems(inputs: Sequence[TensorSpec], headers: Headers) -> list[FieldError]:
+    """What does not fit in a TYPE2 dataset of arrays."""
+    names = {"x": inputs[0]} if len(inputs) == 1 else {spec.name: spec for spec in inputs}
+    found = [_lacks(name, headers) for name in (*names, "y") if name not in headers]
+    if found:
+        return found
+    rows = {name: shape[0] if shape else 0 for name, (shape, _) in headers.items()}
+    for name, spec in names.items():
+        shape, _ = headers[name]
+        if rows[name] != rows["y"]:
+            reason = f"has {rows[name]} rows of {name!r} and {rows['y']} of 'y'"
+            found.append(FieldError("/dataset", reason, "as many rows of each"))
+        fits = len(shape) == len(spec.shape) and all(
+            not isinstance(want, int) or want == have
+            for want, have in zip(spec.shape[1:], shape[1:], strict=True)
+        )
+        if not fits:
+            reason = (
+                f"has {name!r} of shape {list(shape)}; input {spec.name!r} takes {_shape(spec)}"
+            )
+            found.append(FieldError("/dataset", reason, f"rows of {_shape(spec, first=1)}"))
+    return found
+
+
+def _lacks(name: str, headers: Headers) -> FieldError:
+    has = ", ".join(headers) or "none"
+    return FieldError("/dataset", f"has no array {name!r}; it holds {has}", f"an array {name!r}")
+
+
+def _shape(spec: TensorSpec, first: int = 0) -> str:
+    sizes = ("?" if size is None else str(size) for size in spec.shape[first:])
+    return "[" + ", ".join(sizes) + "]"
+
+
+def _first(files: Sequence[BenchmarkFile], role: FileRole) -> BenchmarkFile | None:
+    return next((file for file in files if file.role is role), None)

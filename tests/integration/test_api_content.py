@@ -1,0 +1,210 @@
+"""What the content of files shows at submission is refused there, before a board is used."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from edgeyard.benchmark_api.content import ContentChecks
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.files import ContentFiles
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkFile,
+    BenchmarkType,
+    FileRole,
+    JobDescription,
+)
+from tests.builders.api import Api, description, running
+from tests.builders.runner import linear_model, model_of
+from tests.integration.test_api_benchmarks import refusal
+
+pytestmark = pytest.mark.one_database("files are read; nothing is asked of the database")
+
+WEIGHTS = np.ones((4, 3), np.float32)
+TFLITE = b"\x1c\0\0\0TFL3" + bytes(100)
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with running(tmp_path_factory.mktemp("content")) as started:
+        yield started
+
+
+def npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **{name.replace("__", "/"): value for name, value in arrays.items()})
+    return file.getvalue()
+
+
+def refused(api: Api, model: bytes, dataset: bytes | None = None, **changes: Any) -> dict[str, Any]:
+    """All that is wrong with a submission of these files, by pointer."""
+    changes["model"] = put(api, "net.onnx", model)
+    if dataset is not None:
+        changes["dataset"] = put(api, "data.npz", dataset)
+    whole = description(**changes)
+    found = refusal(api.as_().post("/v1/benchmarks", json=whole))["errors"]
+    dry = refusal(api.as_().post("/v1/benchmarks?dry_run=true", json=whole))["errors"]
+    assert found == dry, "a dry run says the same"
+    return {each["pointer"]: each for each in found}
+
+
+def put(api: Api, name: str, content: bytes) -> str:
+    answer = api.as_().post("/v1/files", files={"file": (name, content)})
+    assert answer.status_code == 201, answer.text
+    return name
+
+
+def open_model() -> bytes:
+    return model_of(
+        [helper.make_node("Add", ["ids", "mask"], ["y"])],
+        {"ids": ["batch", "length", 8], "mask": ["batch", "length", "width"]},
+        {"y": [None, None, None]},
+    )
+
+
+def test_all_open_dimensions_are_named_with_the_flag_that_states_them(api: Api) -> None:
+    found = refused(api, open_model())
+    assert found["/input/ids"]["reason"] == (
+        "the model leaves dimension 1 of [batch, length, 8] open"
+    )
+    assert found["/input/ids"]["accepted"] == "all sizes, e.g. --input 'ids=1x1x8'"
+    assert "dimensions 1, 2 of [batch, length, width]" in found["/input/mask"]["reason"]
+
+
+def test_shapes_that_do_not_fit_and_unknown_inputs_are_refused(api: Api) -> None:
+    given = {"ids": {"shape": [1, 4, 7]}, "mask": {"shape": [1, 4, 8]}, "other": {}}
+    found = refused(api, open_model(), input=given)
+    assert "not [1, 4, 7]" in found["/input/ids"]["reason"]
+    assert found["/input/other"]["accepted"] == "one of ids, mask"
+    assert "/input/mask" not in found
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "accepted"),
+    [
+        (TFLITE, "is a TensorFlow Lite model", "the runtime tflite"),
+        (b"<!DOCTYPE html><html>login</html>", "is a web page", "an ONNX file"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(
+    api: Api, content: bytes, says: str, accepted: str
+) -> None:
+    error = refused(api, content)["/model"]
+    assert says in error["reason"]
+    assert accepted in error["accepted"]
+
+
+@pytest.mark.parametrize(
+    ("content", "says", "accepted"),
+    [
+        (linear_model(WEIGHTS), "is an ONNX file", "the runtime ort"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "a TensorFlow"),
+    ],
+)
+def test_what_is_no_tflite_model_is_refused(
+    tmp_path: Path, content: bytes, says: str, accepted: str
+) -> None:
+    files = ContentFiles(tmp_path)
+    writer = files.writer(10_000)
+    writer.write(content)
+    stored = writer.commit()
+    with pytest.raises(InvalidInput) as refused_one:
+        ContentChecks(files).check(asked_of("tflite"), [model_file(stored.sha256, len(content))])
+    [error] = refused_one.value.errors
+    assert says in error.reason
+    assert accepted in error.accepted
+
+
+def asked_of(runtime: str) -> JobDescription:
+    return JobDescription(
+        model="m", runtime=runtime, benchmark_type=BenchmarkType.TYPE1, target="rpi4b"
+    )
+
+
+def model_file(sha256: str, size_bytes: int) -> BenchmarkFile:
+    return BenchmarkFile(
+        role=FileRole.MODEL, position=0, name="m", sha256=sha256, size_bytes=size_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (npz(y=np.zeros((1, 4), np.float32)), "has an array 'y'; the model takes 'x'"),
+        (npz(x=np.zeros((1, 5), np.float32)), "has shape [1, 5] for input 'x'"),
+        (npz(x=np.zeros((1, 4), "U2")), "has type <U2 for input 'x', which takes float32"),
+        (npz(x=np.full((2, 4), np.nan, np.float32)), "8 of 8 values that are NaN in 'x'"),
+        (npz(a__x=np.zeros((1, 4)), b__z=np.zeros(1)), "set 'b' has an array 'z'"),
+        (b"no archive", "is not a readable .npz"),
+    ],
+)
+def test_own_inputs_that_do_not_fit_are_refused(api: Api, dataset: bytes, says: str) -> None:
+    error = refused(api, linear_model(WEIGHTS), dataset, keep_outputs=True)["/dataset"]
+    assert says in error["reason"]
+    assert error["accepted"]
+
+
+def test_own_inputs_that_fit_are_accepted(api: Api) -> None:
+    put(api, "net.onnx", linear_model(WEIGHTS))
+    put(api, "data.npz", npz(a__x=np.zeros((1, 4), np.float32), b__x=np.zeros((9, 4))))
+    whole = description(model="net.onnx", dataset="data.npz", keep_outputs=True)
+    assert api.as_().post("/v1/benchmarks", json=whole).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("dataset", "says"),
+    [
+        (npz(x=np.zeros((2, 4)), labels=np.zeros(2)), "has no array 'y'; it holds x, labels"),
+        (npz(x=np.zeros((2, 5)), y=np.zeros(2, int)), "has 'x' of shape [2, 5]"),
+        (npz(x=np.zeros((2, 4)), y=np.zeros(3, int)), "has 2 rows of 'x' and 3 of 'y'"),
+    ],
+)
+def test_datasets_that_do_not_fit_are_refused(api: Api, dataset: bytes, says: str) -> None:
+    found = refused(api, linear_model(WEIGHTS), dataset, benchmark_type="TYPE2")
+    assert says in found["/dataset"]["reason"]
+
+
+def test_an_uploaded_training_configuration_is_checked(api: Api) -> None:
+    put(api, "odt.json", json.dumps({"epochs": -1}).encode())
+    found = refused(
+        api,
+        linear_model(WEIGHTS),
+        npz(x=np.zeros((2, 4), np.float32), y=np.zeros(2, int)),
+        benchmark_type="TYPE3",
+        odt_config="odt.json",
+    )
+    assert "epochs" in found["/odt_config"]["reason"]
+
+
+def test_a_model_larger_than_the_memory_of_all_boards_is_refused(tmp_path: Path) -> None:
+    checks = ContentChecks(ContentFiles(tmp_path))
+    file = model_file("ab" * 32, 5 * 2**30)
+    with pytest.raises(InvalidInput, match="has 5 GiB, more than the memory of any board"):
+        checks.check(asked_of("ort"), [file], max_ram_bytes=4 * 2**30)
+
+
+@pytest.mark.parametrize(
+    ("changes", "pointer"),
+    [
+        ({"profile_layers": True, "runtime": "tflite"}, "/profile_layers"),
+        ({"profile_layers": True, "benchmark_type": "TYPE2", "dataset": "d"}, "/profile_layers"),
+        ({"keep_outputs": True}, "/dataset"),
+        ({"keep_outputs": True, "dataset": "d", "input": {"x": {}}}, "/input"),
+        ({"keep_outputs": True, "dataset": "d", "precision": "2 %"}, "/precision"),
+        ({"keep_outputs": True, "dataset": "d", "profile_layers": True}, "/profile_layers"),
+        ({"keep_outputs": "yes"}, "/keep_outputs"),
+    ],
+)
+def test_what_can_not_be_combined_is_refused(
+    api: Api, changes: dict[str, object], pointer: str
+) -> None:
+    found = refusal(api.as_().post("/v1/benchmarks", json=description(**changes)))["errors"]
+    assert pointer in {each["pointer"] for each in found}
+    assert all(each["accepted"] for each in found)
