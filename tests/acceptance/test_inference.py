@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3)
 
 
 @pytest.fixture
-def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
+def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Client]:
     monkeypatch.setenv("EDGEYARD_URL", server.url)
     monkeypatch.setenv("EDGEYARD_TOKEN", server.token)
     monkeypatch.chdir(tmp_path)
-    return Client()
+    with Client() as made:
+        yield made
 
 
 @pytest.fixture
