@@ -329,15 +329,24 @@ def _refuse_clashes(files: Sequence[BenchmarkFile]) -> None:
 
 def _parameter_problems(asked: JobDescription) -> list[FieldError]:
     kind = asked.benchmark_type
-    unread = (f"describes how a dataset is read, and {kind.value} reads none", "TYPE2, or none")
-    if kind is BenchmarkType.TYPE3:
-        unread = (f"has no effect in {kind.value}", "odt_config describes the training")
-    return parameters.problems(
-        asked.runtime,
-        asked.parameters,
-        no_dataset=None if kind is BenchmarkType.TYPE2 else unread,
-        others=(parameters.RAW,),
+    no_dataset: tuple[str, str] | None = (
+        f"describes how a dataset is read, and {kind.value} reads none",
+        "TYPE2, or none",
     )
+    if kind is BenchmarkType.TYPE2 or (kind is BenchmarkType.TYPE1 and asked.keep_outputs):
+        no_dataset = None
+    elif kind is BenchmarkType.TYPE3:
+        no_dataset = (f"has no effect in {kind.value}", "odt_config describes the training")
+    found = parameters.problems(
+        asked.runtime, asked.parameters, no_dataset=no_dataset, others=(parameters.RAW,)
+    )
+    if kind is BenchmarkType.TYPE1 and no_dataset is None:
+        found += [
+            FieldError(f"/parameters/{key}", "describes a dataset of TYPE2", "TYPE2, or none")
+            for key in ("raw", "preprocessing")
+            if key in asked.parameters
+        ]
+    return found
 
 
 def _account_problems(asked: JobDescription, caller: Caller) -> list[FieldError]:
