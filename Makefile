@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 # Servers start in three seconds with compiled modules, in seven without.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap nomad unit bench soak fuzz docs lock runner clean deps help
+.PHONY: demo test lint types imports postgres openssh chromium faketime systemd nginx bubblewrap nomad unit bench soak soak-sim fuzz docs lock runner clean deps help
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -80,6 +80,10 @@ soak: $(STAMP) ## 1,000 random kill -9 in all, on each cluster and database; KIL
 	@rm -rf build/soak
 	@SOAK_KILLS=$(or $(KILLS),1000) SOAK_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/acceptance/test_soak.py; \
 	  status=$$?; $(BIN)/python -m tests.acceptance.soak; exit $$status
+
+soak-sim: $(STAMP) ## the whole service in virtual time under 1,000 schedules of faults; SCHEDULES=5000, SEED=2, SCHEDULE='…'
+	@$(BIN)/python -m tests.sim_soak $(if $(SCHEDULES),--schedules $(SCHEDULES)) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(SCHEDULE),--schedule '$(SCHEDULE)')
 
 fuzz: $(STAMP) ## foreign bytes and requests, random each time (minutes); EXAMPLES=5000, SEED=2: others
 	@$(BIN)/python -m tests.fuzz $(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED))

@@ -9,7 +9,8 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -49,14 +50,16 @@ from edgeyard.scheduler.engine.claims import Claims
 from edgeyard.scheduler.engine.cycle import Cycle
 from edgeyard.scheduler.engine.dispatch import Dispatcher, TaskLimits, Verify
 from edgeyard.scheduler.engine.elected import ElectedEngine, LeadersCluster
-from edgeyard.scheduler.engine.election import Election
+from edgeyard.scheduler.engine.election import LEASE_S, Election
 from edgeyard.scheduler.engine.explanations import Explanations
 from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.housekeeping import Retention, collect_garbage
-from edgeyard.scheduler.engine.notify import Notifier
+from edgeyard.scheduler.engine.lifecycle import NewId, new_benchmark_id
+from edgeyard.scheduler.engine.metrics import Observe
+from edgeyard.scheduler.engine.notify import Notifier, Sign
 from edgeyard.scheduler.engine.policies import Policies
 from edgeyard.scheduler.engine.reconcile import Reconciler, ReconcileRules
-from edgeyard.scheduler.engine.service import Engine, EngineParts
+from edgeyard.scheduler.engine.service import FULL_REPAIR_S, Engine, EngineParts
 from edgeyard.scheduler.engine.twin_refresher import TwinRefresher
 from edgeyard.scheduler.files import ContentFiles
 from edgeyard.scheduler.framework.policy import Policy, parse_policy, read_policy
@@ -65,12 +68,25 @@ from edgeyard.scheduler.hcl.build import RenderSettings
 from edgeyard.scheduler.hcl.check import check_round_trip
 from edgeyard.scheduler.model.attempt import AttemptState
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FileRole
+from edgeyard.scheduler.model.files import StoredFile
 from edgeyard.scheduler.model.finding import Finding
 from edgeyard.scheduler.model.retention import RetentionClass
 from edgeyard.scheduler.model.users import ApiToken, Role, User
-from edgeyard.scheduler.ports import Clock, Cluster, FileStore, Store, UnitOfWork
+from edgeyard.scheduler.ports import (
+    Clock,
+    Cluster,
+    FileStore,
+    Store,
+    UnitOfWork,
+    UrlFetcher,
+    WebhookPost,
+)
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
+from edgeyard.scheduler.sim.service.server import SimServer
+from edgeyard.scheduler.sim.service.simulation import ServersCluster, ServiceSimulation
+from edgeyard.scheduler.sim.service.store import SimStore
+from edgeyard.scheduler.sim.service.virtual_time import InlineExecutor
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -187,93 +203,27 @@ def build(settings: Settings, port: int) -> System:
 
     def engine_of(epoch: int | None) -> Engine:
         """An engine for the epoch that this server leads, or one that follows."""
-        settings = current
-        limits = TaskLimits(
-            user_time_s=settings.default_user_time_s,
-            no_output_timeout_s=settings.no_output_timeout_s,
-            upload_timeout_s=settings.upload_timeout_s,
-        )
-        its_store: Store = store if epoch is None else store.fenced(epoch)
-        its_cluster = LeadersCluster(cluster, lambda: epoch is not None and election.holds(epoch))
-        refresher = TwinRefresher(twin, cluster, clock)
-        cycle = Cycle(
-            its_store,
-            refresher,
-            policies.configured.policy,
-            policies.configured.plugins,
-            clock,
-            start_lead_s=settings.start_lead_s,
-            pin_grace_s=settings.pin_grace_s,
-            max_run_s=settings.default_user_time_s,
-            past=past,
+        surroundings = EngineSurroundings(
+            store=store,
+            cluster=cluster,
+            election=election,
+            twin=twin,
+            files=files,
+            clock=clock,
             policies=policies,
+            plugins=plugins,
+            past=past,
+            render=render,
+            verify=verify,
+            observe=metrics.observe,
+            fetcher=Fetcher(rules, files, timeout_s=current.fetch_timeout_s),
+            post=WebhookSender(webhook_rules),
+            sign=webhook_keys.sign,
+            save_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
+            file_limits=file_limits,
+            live_settings=lambda: services.settings,
         )
-        dispatcher = Dispatcher(its_store, its_cluster, render, limits, clock, verify)
-        claims = Claims(
-            its_store,
-            files,
-            its_cluster,
-            clock,
-            lambda: services.settings.result_limit_bytes,
-            read_json=read_json,
-            grace_s=settings.upload_grace_s,
-            timeout_s=settings.claim_timeout_s,
-            defaults=lambda: services.settings.quotas,
-            host_of=twin.host_of,
-        )
-        reconciler = Reconciler(
-            its_store,
-            its_cluster,
-            dispatcher,
-            ReconcileRules(
-                upload_grace_s=settings.upload_grace_s,
-                start_grace_s=settings.start_grace_s,
-                setup_grace_s=settings.setup_grace_s,
-                board_grace_s=settings.board_grace_s,
-                lost_grace_s=settings.lost_grace_s,
-            ),
-            limits,
-            clock,
-            twin.unusable,
-            claims,
-        )
-        return Engine(
-            EngineParts(
-                store=its_store,
-                cluster=its_cluster,
-                refresher=refresher,
-                render=render,
-                cycle=cycle,
-                past=past,
-                explanations=Explanations(its_store, plugins, clock, lambda: cycle.latest),
-                forecaster=Forecaster(cycle, its_store, clock, metrics.observe),
-                dispatcher=dispatcher,
-                reconciler=reconciler,
-                claims=claims,
-                notifier=Notifier(
-                    its_store,
-                    WebhookSender(webhook_rules),
-                    webhook_keys.sign,
-                    clock,
-                    metrics.observe,
-                    public_url,
-                ),
-                fetcher=Fetcher(rules, files, timeout_s=settings.fetch_timeout_s),
-                files=files,
-                clock=clock,
-                observe=metrics.observe,
-                collect_garbage=partial(
-                    collect_garbage, its_store, files, clock, retention(settings)
-                ),
-                save_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
-                file_limits=file_limits,
-                limits=limits,
-                dispatch_threads=settings.dispatch_threads,
-                downloads_per_user=settings.downloads_per_user,
-                quotas=lambda: services.settings.quotas,
-                max_pending_total=lambda: services.settings.max_pending_total,
-            )
-        )
+        return make_engine(current, surroundings, epoch)
 
     engine = ElectedEngine(election, engine_of, retire=inner.retire)
     services = Services(
@@ -332,6 +282,220 @@ def build(settings: Settings, port: int) -> System:
     reloader = Reloader(services, lambda settings: inventory_provider(settings).load(), apply)
     app = create_app(services, metrics)
     return System(app, engine, cluster, store, public_url, lock, workers, reloader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSurroundings:
+    """What an engine is connected to; the same for all epochs of a server.
+
+    Attributes:
+        save_time: Stores what the next process needs to notice a step of the clock.
+        file_limits: Largest file that is fetched, bytes, by role.
+        live_settings: Gives the settings as they are now: a reload replaces them.
+        executor: Makes all calls; None: threads of the engine's own.
+        new_id: Makes the ids of benchmarks that Edgeyard itself submits.
+        full_repair_s: Between two comparisons of all jobs with the cluster.
+    """
+
+    store: Store
+    cluster: ClusterWithNodes
+    election: Election
+    twin: Twin
+    files: FileStore
+    clock: Clock
+    policies: Policies
+    plugins: Registry
+    past: PastRuns
+    render: RenderSettings
+    verify: Verify
+    observe: Observe
+    fetcher: UrlFetcher
+    post: WebhookPost
+    sign: Sign
+    save_time: Callable[[], object]
+    file_limits: Mapping[FileRole, int]
+    live_settings: Callable[[], Settings]
+    executor: Executor | None = None
+    new_id: NewId = new_benchmark_id
+    full_repair_s: float = FULL_REPAIR_S
+
+
+def make_engine(settings: Settings, found: EngineSurroundings, epoch: int | None) -> Engine:
+    """Return an engine for the epoch that this server leads.
+
+    Args:
+        settings: As they were when the engine was wanted.
+        found: What it is connected to.
+        epoch: None: one that follows.
+    """
+    clock, policies, twin = found.clock, found.policies, found.twin
+    limits = TaskLimits(
+        user_time_s=settings.default_user_time_s,
+        no_output_timeout_s=settings.no_output_timeout_s,
+        upload_timeout_s=settings.upload_timeout_s,
+    )
+    store: Store = found.store if epoch is None else found.store.fenced(epoch)
+    election = found.election
+    cluster = LeadersCluster(found.cluster, lambda: epoch is not None and election.holds(epoch))
+    refresher = TwinRefresher(twin, found.cluster, clock, found.executor)
+    cycle = Cycle(
+        store,
+        refresher,
+        policies.configured.policy,
+        policies.configured.plugins,
+        clock,
+        start_lead_s=settings.start_lead_s,
+        pin_grace_s=settings.pin_grace_s,
+        max_run_s=settings.default_user_time_s,
+        past=found.past,
+        policies=policies,
+    )
+    dispatcher = Dispatcher(store, cluster, found.render, limits, clock, found.verify)
+    claims = Claims(
+        store,
+        found.files,
+        cluster,
+        clock,
+        lambda: found.live_settings().result_limit_bytes,
+        read_json=read_json,
+        grace_s=settings.upload_grace_s,
+        timeout_s=settings.claim_timeout_s,
+        defaults=lambda: found.live_settings().quotas,
+        host_of=twin.host_of,
+    )
+    reconciler = Reconciler(
+        store,
+        cluster,
+        dispatcher,
+        ReconcileRules(
+            upload_grace_s=settings.upload_grace_s,
+            start_grace_s=settings.start_grace_s,
+            setup_grace_s=settings.setup_grace_s,
+            board_grace_s=settings.board_grace_s,
+            lost_grace_s=settings.lost_grace_s,
+        ),
+        limits,
+        clock,
+        twin.unusable,
+        claims,
+    )
+    return Engine(
+        EngineParts(
+            store=store,
+            cluster=cluster,
+            refresher=refresher,
+            render=found.render,
+            cycle=cycle,
+            past=found.past,
+            explanations=Explanations(store, found.plugins, clock, lambda: cycle.latest),
+            forecaster=Forecaster(cycle, store, clock, found.observe),
+            dispatcher=dispatcher,
+            reconciler=reconciler,
+            claims=claims,
+            notifier=Notifier(
+                store,
+                found.post,
+                found.sign,
+                clock,
+                found.observe,
+                found.render.public_url,
+                executor=found.executor,
+            ),
+            fetcher=found.fetcher,
+            files=found.files,
+            clock=clock,
+            observe=found.observe,
+            collect_garbage=partial(
+                collect_garbage, store, found.files, clock, retention(settings)
+            ),
+            save_time=found.save_time,
+            file_limits=found.file_limits,
+            limits=limits,
+            dispatch_threads=settings.dispatch_threads,
+            downloads_per_user=settings.downloads_per_user,
+            quotas=lambda: found.live_settings().quotas,
+            max_pending_total=lambda: found.live_settings().max_pending_total,
+            calls=found.executor,
+            new_id=found.new_id,
+            full_repair_s=found.full_repair_s,
+        )
+    )
+
+
+class _NoOutbound(UrlFetcher, WebhookPost):
+    """Simulated servers reach no addresses of users."""
+
+    def fetch(self, url: str, limit_bytes: int, cancelled: Callable[[], bool]) -> StoredFile:
+        raise RunFailed("network", "a simulated server downloads nothing")
+
+    def post(
+        self, url: str, body: bytes, headers: Mapping[str, str], cancelled: Callable[[], bool]
+    ) -> int:
+        raise RunFailed("network", "a simulated server calls no webhooks")
+
+
+def simulated_server(
+    simulation: ServiceSimulation,
+    settings: Settings,
+    *,
+    lease_s: float = LEASE_S,
+    full_repair_s: float = FULL_REPAIR_S,
+) -> SimServer:
+    """Start a server on the store and the cluster of a simulation, as `build` would, on one thread.
+
+    Args:
+        simulation: The whole service in virtual time.
+        settings: With a data folder of the simulation's own.
+        lease_s: Silence after which a leader is replaced.
+        full_repair_s: Between two comparisons of all jobs with the cluster.
+
+    Raises:
+        EdgeyardError: It can't start now: the store does not answer, for example.
+    """
+    clock_file = ClockFile(settings.data_dir / CLOCK_FILE, boot_id=lambda: "simulation")
+    earlier, correction_s = clock_file.read() or (None, None)
+    clocks = simulation.clocks
+    machine_clock = SteadyClock(clocks.wall, clocks.monotonic_s, earlier=earlier)
+    clock = SharedClock(machine_clock, correction_s=correction_s)
+    public_url = "http://127.0.0.1:1"
+    store = SimStore(simulation.url, simulation.store_faults, now=clock.now)
+    try:
+        plugins = registry(entry_points=False)
+        policy_text = read_policy(settings.policy)
+        policies = configured_policies(settings, policy_text, plugins)
+        store.transact(lambda uow: policies.keep_configured(uow, policy_text, clock.now()))
+        election = Election(store, clock, "simulated", public_url, lease_s=lease_s)
+        boards = [board for host in simulation.cluster.inventory for board in host.boards]
+        outbound = _NoOutbound()
+        surroundings = EngineSurroundings(
+            store=store,
+            cluster=ServersCluster(simulation.cluster, simulation.call_faults),
+            election=election,
+            twin=Twin(boards),
+            files=ContentFiles(settings.data_dir / "files"),
+            clock=clock,
+            policies=policies,
+            plugins=plugins,
+            past=PastRuns(settings.history_runs, settings.history_days * 86400.0),
+            render=render_settings(settings, public_url),
+            verify=simulation.reader.verify,
+            observe=lambda name, value, labels: None,
+            fetcher=outbound,
+            post=outbound,
+            sign=lambda hook, body, at: {},
+            save_time=lambda: clock_file.write(machine_clock, -clock.ahead_s()),
+            file_limits={role: settings.model_limit_bytes for role in FileRole},
+            live_settings=lambda: settings,
+            executor=InlineExecutor(),
+            new_id=simulation.new_id,
+            full_repair_s=full_repair_s,
+        )
+        engine = ElectedEngine(election, partial(make_engine, settings, surroundings))
+        engine.begin()
+    except BaseException:
+        store.close()
+        raise
+    return SimServer(store=store, engine=engine, clock=clock, close=store.close)
 
 
 def configured_policies(settings: Settings, text: str, plugins: Registry) -> Policies:

@@ -8,7 +8,7 @@ while an attempt of it is live.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -67,6 +67,9 @@ lives: the second one fails when the first has reported and removed their folder
 """
 
 _MANY_EVENTS = 10_000
+
+NewId = Callable[[str, str, datetime], str]
+"""Makes the id of a benchmark of a family and an engine that is submitted at a time."""
 
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
 

@@ -65,12 +65,14 @@ class QuarantineController:
         clock: Clock,
         observe: Observe,
         past: PastRuns,
+        new_id: lifecycle.NewId = lifecycle.new_benchmark_id,
     ) -> None:
         """Nothing is read before `run`.
 
         Args:
             boards: Every board as the twin knows it now.
             past: Ended attempts, which it shares with the cycle.
+            new_id: Makes the ids of probes.
         """
         self._store = store
         self._files = files
@@ -78,6 +80,7 @@ class QuarantineController:
         self._clock = clock
         self._observe = observe
         self._past = past
+        self._new_id = new_id
         self._judged: object = None
 
     def run(self) -> bool:
@@ -182,7 +185,9 @@ class QuarantineController:
             if uow.reservations.quarantines().get(seen.target_uid) != seen:
                 return None
             _open_account(uow, now)
-            made = lifecycle.submit(uow, _description(view), PROBER, [model], now)
+            asked = _description(view)
+            made_id = self._new_id(asked.family, asked.runtime, now)
+            made = lifecycle.submit(uow, asked, PROBER, [model], now, benchmark_id=made_id)
             uow.reservations.set_quarantine(
                 replace(
                     seen, probe_id=made.benchmark_id, probes=seen.probes + 1, next_probe_at=None

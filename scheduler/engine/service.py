@@ -51,6 +51,7 @@ from edgeyard.scheduler.engine.forecaster import Forecaster
 from edgeyard.scheduler.engine.hints import Hints
 from edgeyard.scheduler.engine.housekeeping import release
 from edgeyard.scheduler.engine.intake import fetch_files, fire_due
+from edgeyard.scheduler.engine.lifecycle import NewId, new_benchmark_id
 from edgeyard.scheduler.engine.metrics import Observe, observe_cycle, observe_scorers
 from edgeyard.scheduler.engine.notify import Notifier
 from edgeyard.scheduler.engine.outages import Outages
@@ -88,6 +89,9 @@ FORECAST_SHARE = 0.05
 MAX_DISPATCH_WAIT_S = 0.1
 """Longest wait of a cycle for the jobs of what it placed to be registered, before it stores why the
 other benchmarks wait."""
+
+FULL_REPAIR_S = 5.0
+"""Between two comparisons of all jobs with the cluster."""
 
 GARBAGE_INTERVAL_S = 3600.0
 """Between two collections of garbage."""
@@ -132,7 +136,7 @@ class EngineParts:
         collect_garbage: See `edgeyard.scheduler.engine.housekeeping`; called every hour.
         save_time: Stores what the next process needs to notice a step of the clock.
         file_limits: Largest file that is fetched, bytes, by role.
-        full_repair_s: Between two comparisons of all jobs with the cluster.
+        full_repair_s: See `FULL_REPAIR_S`.
         dispatch_threads: Jobs that are handed to the cluster at the same time.
         claim_threads: Hosts from which results are fetched at the same time.
         fetch_threads: Benchmarks whose files are downloaded at the same time.
@@ -140,6 +144,7 @@ class EngineParts:
         quotas: Gives the quotas of users whose accounts have none of their own.
         max_pending_total: Gives how many benchmarks of all users may wait; None: any number.
         calls: Makes the dispatcher's calls; None: ``dispatch_threads`` threads.
+        new_id: Makes the ids of benchmarks that Edgeyard itself submits.
     """
 
     store: Store
@@ -162,7 +167,7 @@ class EngineParts:
     save_time: Callable[[], object]
     file_limits: Mapping[FileRole, int]
     limits: TaskLimits
-    full_repair_s: float = 5.0
+    full_repair_s: float = FULL_REPAIR_S
     dispatch_threads: int = 8
     claim_threads: int = 4
     fetch_threads: int = 16  # mostly waiting; slow addresses must not hold up the others
@@ -170,6 +175,7 @@ class EngineParts:
     quotas: Callable[[], Quotas] = Quotas
     max_pending_total: Callable[[], int | None] = lambda: None
     calls: Executor | None = None
+    new_id: NewId = new_benchmark_id
 
 
 class Engine:
@@ -184,7 +190,13 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._event_metrics = EventMetrics(parts.store, parts.observe)
         self._quarantines = QuarantineController(
-            parts.store, parts.files, self.boards, parts.clock, parts.observe, parts.past
+            parts.store,
+            parts.files,
+            self.boards,
+            parts.clock,
+            parts.observe,
+            parts.past,
+            parts.new_id,
         )
         self._submission_forecaster = SubmissionForecaster(
             parts.cycle, parts.clock, lambda: self._parts.forecaster.interval_scale

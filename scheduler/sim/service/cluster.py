@@ -1,0 +1,562 @@
+"""A cluster in virtual time: it takes HCL jobs, gives each a board, and plays their tasks.
+
+It knows of a job what any cluster knows: its text. What a task does on its board is a `TaskPlan`,
+which the simulation states. Faults are switches: the cluster is away, loses answers, forgets jobs,
+reports late; boards and hosts fail and come back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from edgeyard.devices.attributes import attributes_of
+from edgeyard.devices.model import AttributeValue, Board, Host
+from edgeyard.errors import ClusterUnreachable, JobExists, NotFound
+from edgeyard.scheduler.clusters.exits import EXIT_NOT_UPLOADED, EXIT_REPORTED, failure_of
+from edgeyard.scheduler.clusters.fitting import Condition, choose
+from edgeyard.scheduler.clusters.local.admission import admit
+from edgeyard.scheduler.hcl.build import UPLOAD_TOKEN
+from edgeyard.scheduler.hcl.job import NomadJob
+from edgeyard.scheduler.hcl.parse import parse_job
+from edgeyard.scheduler.model.benchmark import Failure, FailureCategory
+from edgeyard.scheduler.ports import JobRun, JobState, LoadReport, LogChunk
+from edgeyard.scheduler.sim.service.virtual_time import Agenda
+
+UPLOAD_RETRY_S = 30.0
+"""Between two tries of a task to upload its result."""
+
+UPLOAD_PATIENCE_S = 600.0
+"""How long a task tries to upload its result; then it stays on the host."""
+
+EXIT_S = 0.5
+"""From the upload of a result to the end of its task."""
+
+KILL_S = 1.0
+"""From the order to stop a task to its end."""
+
+LOST_HOST_S = 60.0
+"""From the failure of a host to the cluster's word that its jobs are lost."""
+
+
+class Upload(StrEnum):
+    """What the server answered to the upload of a result."""
+
+    TAKEN = "taken"
+    REFUSED = "refused"
+    UNAVAILABLE = "unavailable"
+
+
+class Server(Protocol):
+    """What tasks reach of the server."""
+
+    def receive(self, job_id: str, token: str, report: Mapping[str, object]) -> Upload:
+        """Take a report."""
+        ...
+
+    def progress(self, job_id: str, token: str, progress: float) -> None:
+        """Take the progress of a task that measures, 0-100."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskPlan:
+    """What a task does on its board.
+
+    Attributes:
+        setup_s: From the board to the start of the task.
+        run_s: From the start to the report; inf: it never ends by itself.
+        reported: Failure that its report states; None: it measures well.
+        crash: Failure with which it ends without a report; None: it reports.
+    """
+
+    run_s: float
+    setup_s: float = 1.0
+    reported: Failure | None = None
+    crash: Failure | None = None
+
+
+@dataclass(slots=True)
+class SimJob:
+    """A job of the cluster.
+
+    Attributes:
+        conditions: On its board.
+        plan: Of its task; None before it has a board.
+        starts_s: Virtual time before which it gets no board.
+        kept: Its report lies on its host.
+        life: Raised where what its task was to do is void.
+    """
+
+    state: JobState
+    life: int
+    conditions: tuple[Condition, ...]
+    priority: int
+    token: str
+    plan: TaskPlan | None = None
+    starts_s: float = 0.0
+    kept: bool = False
+    stopping: bool = False
+    report: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def live(self) -> bool:
+        """Whether it has not ended."""
+        return self.state.run is not JobRun.ENDED
+
+
+class Hints(StrEnum):
+    """How the cluster's events reach the server."""
+
+    PROMPT = "prompt"
+    LOST = "lost"
+    DOUBLED = "doubled"
+    LATE = "late"
+    REVERSED = "reversed"
+
+
+@dataclass(slots=True)
+class ClusterFaults:
+    """What is wrong with the cluster now.
+
+    Attributes:
+        away: It answers nothing; tasks go on.
+        loses_answers: Calls take effect, and their answers are lost.
+        registers_late_s: A registration seems to fail, and takes effect so much later; 0: at once.
+        stale: `SimCluster.states` answers as of the beginning of this fault.
+        hints: How events come.
+        hint_delay_s: Delay of late events.
+    """
+
+    away: bool = False
+    loses_answers: bool = False
+    registers_late_s: float = 0.0
+    stale: bool = False
+    hints: Hints = Hints.PROMPT
+    hint_delay_s: float = 20.0
+
+
+class SimCluster:
+    """The ports `Cluster` and `NodeSource` in virtual time. One thread.
+
+    Attributes:
+        inventory: Its hosts with their boards, all of them well.
+        jobs: By id; ended ones stay.
+        faults: What is wrong now; the simulation sets it.
+        holders: Id of the job that has each board.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        now_s: Callable[[], float],
+        now: Callable[[], datetime],
+        hosts: Sequence[Host],
+        plan: Callable[[str, str], TaskPlan],
+        server: Server,
+        read: Callable[[str], NomadJob] = parse_job,
+    ) -> None:
+        """Have no jobs.
+
+        Args:
+            agenda: Takes what tasks will do.
+            now_s: Virtual time.
+            now: The server's time, into which a cluster translates its own.
+            hosts: With their boards, all of them well.
+            plan: What a job's task does on a board, by job id and target_uid.
+            server: Takes the tasks' results.
+            read: Reads a job's text.
+        """
+        self._agenda = agenda
+        self._now_s = now_s
+        self._now = now
+        self.inventory = tuple(hosts)
+        self._plan = plan
+        self._server = server
+        self._read = read
+        self._boards = {board.target_uid: board for host in hosts for board in host.boards}
+        self._host_of = {board.target_uid: host.name for host in hosts for board in host.boards}
+        self._attributes: dict[str, dict[str, AttributeValue]] = {}
+        self._down: dict[str, str] = {}  # hosts that are down, and why
+        self._index = 1
+        self._hints: list[str] = [""]
+        self._stale: tuple[Mapping[str, JobState], int] | None = None
+        self._shown: tuple[Host, ...] | None = None
+        self._waiting: dict[str, SimJob] = {}
+        self._live: dict[str, SimJob] = {}
+        self.jobs: dict[str, SimJob] = {}
+        self.faults = ClusterFaults()
+        self.holders: dict[str, str] = {}
+
+    # --- the ports -----------------------------------------------------------------------------
+
+    def hosts(self) -> tuple[Host, ...]:
+        self._reach()
+        if self._shown is None:
+            self._shown = tuple(self._shown_host(host) for host in self.inventory)
+        return self._shown
+
+    def loads(self) -> Mapping[str, LoadReport]:
+        return {}
+
+    def check(self, hcl: str) -> None:
+        self._reach()
+        admit(self._read(hcl))
+
+    def dispatch(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        self._reach()
+        if job_id in self.jobs:
+            raise JobExists(job_id)
+        late_s = self.faults.registers_late_s
+        if late_s:
+            self._agenda.at(self._now_s() + late_s, lambda: self._register(job_id, hcl, secrets))
+            raise ClusterUnreachable("the call timed out")
+        self._register(job_id, hcl, secrets)
+        self._answer()
+
+    def stop(self, job_id: str) -> None:
+        self._reach()
+        self._stop(job_id)
+        self._answer()
+
+    def states(self, job_ids: Sequence[str]) -> Mapping[str, JobState]:
+        self._reach()
+        if self.faults.stale:
+            if self._stale is None:
+                self._stale = {key: job.state for key, job in self.jobs.items()}, self._index
+            known = self._stale[0]
+            return {job_id: known[job_id] for job_id in job_ids if job_id in known}
+        self._stale = None
+        return {job_id: self.jobs[job_id].state for job_id in job_ids if job_id in self.jobs}
+
+    def state_index(self) -> int | None:
+        return self._index if self._stale is None else self._stale[1]
+
+    def logs(self, job_id: str, stream: str, offset: int) -> LogChunk:
+        if job_id not in self.jobs:
+            raise NotFound("log", job_id)
+        return LogChunk(data=b"", next_offset=offset, ended=not self.jobs[job_id].live)
+
+    def retained_file(self, job_id: str, name: str) -> Generator[bytes, None, None]:
+        self._reach()
+        job = self.jobs.get(job_id)
+        if job is None or job.state.target_uid is None:
+            raise NotFound("result file", name)
+        if self._host_of[job.state.target_uid] in self._down:
+            raise ClusterUnreachable("the host does not answer")
+        if not job.kept or name != "report.json":
+            raise NotFound("result file", name)
+        yield json.dumps(job.report).encode()
+
+    def events(self, stop: threading.Event) -> Iterator[str]:
+        """Yield the hints that have come, then end."""
+        if self.faults.away:
+            return
+        hints, self._hints = self._hints, []
+        yield from hints
+
+    def secrets_of(self, job_id: str) -> Mapping[str, str]:
+        self._reach()
+        return {UPLOAD_TOKEN: self.jobs[job_id].token} if job_id in self.jobs else {}
+
+    def strays(self) -> Mapping[str, str | None]:
+        return {}
+
+    def page_of(self, job_id: str) -> str | None:
+        return None
+
+    def retire(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    # --- what the simulation does to it --------------------------------------------------------
+
+    def forget(self, job_id: str) -> None:
+        """Lose a job: its task is killed, and nothing of it is known any more."""
+        job = self.jobs.pop(job_id)
+        self._waiting.pop(job_id, None)
+        self._live.pop(job_id, None)
+        self._free(job)
+        self._changed("")
+
+    def fail_board(self, target_uid: str, reason: str, *, kills: bool) -> None:
+        """Have a board's host find it unusable.
+
+        Args:
+            target_uid: The board.
+            reason: In words.
+            kills: Whether that ends what runs there; otherwise it hangs.
+        """
+        board = self._boards[target_uid]
+        self._boards[target_uid] = replace(board, healthy=False, health_reason=reason)
+        job_id = self.holders.get(target_uid)
+        if job_id is not None:
+            job = self.jobs[job_id]
+            job.life += 1  # what it was to do is void
+            if kills:
+                why = Failure(category=FailureCategory.BOARD_FAULT, sentence=reason)
+                self._end(job, failure=why)
+            elif job.stopping:
+                self._end(job, stopped=True)
+        self._changed("")
+
+    def repair_board(self, target_uid: str) -> None:
+        """Have a board's host find it usable again; what hangs there goes on hanging."""
+        board = self._boards[target_uid]
+        self._boards[target_uid] = replace(board, healthy=True, health_reason="")
+        self._changed("")
+
+    def fail_host(self, name: str, reason: str) -> None:
+        """Take a host away with all that runs there; its jobs are lost some time later."""
+        if name in self._down:
+            return
+        self._down[name] = reason
+        for uid, job_id in list(self.holders.items()):
+            if self._host_of[uid] == name:
+                job = self.jobs[job_id]
+                job.life += 1
+                self._agenda.at(self._now_s() + LOST_HOST_S, self._in_life(job, self._lose))
+        self._changed("")
+
+    def repair_host(self, name: str) -> None:
+        """Bring a host back; what ran there is lost."""
+        if self._down.pop(name, None) is not None:
+            for uid, job_id in list(self.holders.items()):
+                if self._host_of[uid] == name:
+                    self._lose(self.jobs[job_id])
+        self._changed("")
+
+    def live_jobs(self) -> tuple[SimJob, ...]:
+        """Return the jobs that have not ended."""
+        return tuple(job for job in self._live.values())
+
+    def is_unhealthy(self) -> bool:
+        """Whether a board is unusable for its host."""
+        return any(not board.healthy for board in self._boards.values())
+
+    def down_hosts(self) -> tuple[str, ...]:
+        """Return the names of the hosts that are down."""
+        return tuple(self._down)
+
+    # --- the life of a job ---------------------------------------------------------------------
+
+    def _register(self, job_id: str, hcl: str, secrets: Mapping[str, str]) -> None:
+        if job_id in self.jobs:
+            return
+        understood = admit(self._read(hcl))
+        starts_at, now_s = understood.starts_at, self._now_s()
+        wait_s = 0.0 if starts_at is None else (starts_at - self._now()).total_seconds()
+        job = SimJob(
+            state=JobState(job_id=job_id, run=JobRun.QUEUED),
+            life=0,
+            conditions=understood.conditions,
+            priority=understood.priority,
+            token=secrets[UPLOAD_TOKEN],
+            starts_s=now_s + max(0.0, wait_s),
+        )
+        self.jobs[job_id] = self._waiting[job_id] = self._live[job_id] = job
+        if wait_s > 0:
+            self._agenda.at(job.starts_s, self._place_waiting)
+        self._changed(job_id)
+        self._place_waiting()
+
+    def _place_waiting(self) -> None:
+        """Give boards to jobs that wait, most urgent first."""
+        if not self._waiting:
+            return
+        boards = [
+            board for uid, board in self._boards.items() if self._host_of[uid] not in self._down
+        ]
+        for job_id, job in sorted(self._waiting.items(), key=lambda each: -each[1].priority):
+            if job.starts_s > self._now_s():
+                continue
+            board, reason = choose(boards, job.conditions, self._taken, self._published)
+            if board is None:
+                job.state = replace(job.state, reason=reason)
+                continue
+            del self._waiting[job_id]
+            self.holders[board.target_uid] = job_id
+            job.state = replace(job.state, target_uid=board.target_uid, reason="")
+            job.plan = plan = self._plan(job_id, board.target_uid)
+            self._agenda.at(self._now_s() + plan.setup_s, self._in_life(job, self._start))
+            self._changed(job_id)
+
+    def _taken(self, board: Board) -> str:
+        if not board.healthy:
+            return board.health_reason
+        holder = self.holders.get(board.target_uid)
+        if holder is not None:
+            return f"is held by {holder}"
+        return next(
+            (f"shares cores with {other}" for other in board.shares_with if other in self.holders),
+            "",
+        )
+
+    def _published(self, board: Board) -> dict[str, AttributeValue]:
+        uid = board.target_uid
+        if uid not in self._attributes:
+            self._attributes[uid] = attributes_of(board)
+        return self._attributes[uid]
+
+    def _in_life(self, job: SimJob, action: Callable[[SimJob], object]) -> Callable[[], object]:
+        """Return an action that is void once the job was stopped, forgotten or lost."""
+        life = job.life
+
+        def act() -> None:
+            if job.life == life and job.live and self.jobs.get(job.state.job_id) is job:
+                action(job)
+
+        return act
+
+    def _start(self, job: SimJob) -> None:
+        assert job.plan is not None
+        job.state = replace(job.state, run=JobRun.RUNNING, started_at=self._now())
+        run_s = job.plan.run_s
+        if math.isfinite(run_s):
+            half_s, end_s = self._now_s() + run_s / 2, self._now_s() + run_s
+            self._agenda.at(half_s, self._in_life(job, self._report_half))
+            self._agenda.at(end_s, self._in_life(job, self._finish))
+        self._changed(job.state.job_id)
+
+    def _report_half(self, job: SimJob) -> None:
+        self._server.progress(job.state.job_id, job.token, 50.0)
+
+    def _finish(self, job: SimJob) -> None:
+        """Report, or crash."""
+        assert job.plan is not None
+        if job.plan.crash is not None:
+            self._end(job, failure=job.plan.crash)
+            return
+        reported = job.plan.reported
+        job.report = {
+            "status": "ok" if reported is None else "failed",
+            "board": {"target_uid": job.state.target_uid},
+            "inference_latency": {"p50": 1.0} if reported is None else None,
+            **(
+                {}
+                if reported is None
+                else {
+                    "failure": {
+                        "category": reported.category.value,
+                        "sentence": reported.sentence,
+                    }
+                }
+            ),
+        }
+        self._upload(job, self._now_s() + UPLOAD_PATIENCE_S)
+
+    def _upload(self, job: SimJob, until_s: float) -> None:
+        answer = self._server.receive(job.state.job_id, job.token, job.report)
+        if answer is Upload.UNAVAILABLE:
+            again_s = self._now_s() + UPLOAD_RETRY_S
+            if again_s <= until_s:
+                again = self._in_life(job, lambda it: self._upload(it, until_s))
+                self._agenda.at(again_s, again)
+                return
+            job.kept = True
+        status = EXIT_NOT_UPLOADED
+        if answer is Upload.TAKEN:
+            status = EXIT_REPORTED if job.report["status"] == "failed" else 0
+        failure = failure_of(status)
+        exit_at_s = self._now_s() + EXIT_S
+        self._agenda.at(exit_at_s, self._in_life(job, lambda it: self._end(it, failure=failure)))
+
+    def _stop(self, job_id: str) -> None:
+        job = self.jobs.get(job_id)
+        if job is None or not job.live or job.stopping:
+            return
+        job.stopping = True
+        self._waiting.pop(job_id, None)
+        if job.state.target_uid is None:
+            self._end(job, stopped=True)
+            return
+        job.life += 1
+        if self._host_of[job.state.target_uid] in self._down:
+            self._agenda.at(self._now_s() + LOST_HOST_S, self._in_life(job, self._lose))
+        else:
+            kill = self._in_life(job, lambda it: self._end(it, stopped=True))
+            self._agenda.at(self._now_s() + KILL_S, kill)
+
+    def _lose(self, job: SimJob) -> None:
+        why = Failure(category=FailureCategory.BOARD_FAULT, sentence="its host was lost")
+        self._end(job, failure=why, host_lost=True)
+
+    def _end(
+        self,
+        job: SimJob,
+        *,
+        failure: Failure | None = None,
+        stopped: bool = False,
+        host_lost: bool = False,
+    ) -> None:
+        if not job.live:
+            return
+        job.life += 1
+        self._waiting.pop(job.state.job_id, None)
+        self._live.pop(job.state.job_id, None)
+        job.state = replace(
+            job.state,
+            run=JobRun.ENDED,
+            failure=failure,
+            stopped=stopped,
+            host_lost=host_lost,
+            ended_at=self._now(),
+            reason="",
+        )
+        self._free(job)
+        self._changed(job.state.job_id)
+
+    def _free(self, job: SimJob) -> None:
+        uid = job.state.target_uid
+        if uid is not None and self.holders.get(uid) == job.state.job_id:
+            del self.holders[uid]
+        job.life += 1
+        self._place_waiting()
+
+    def _changed(self, job_id: str) -> None:
+        self._index += 1
+        self._shown = None
+        if not job_id:
+            self._place_waiting()
+        hints = self.faults.hints
+        if hints is Hints.LOST:
+            return
+        if hints is Hints.LATE:
+            late_s = self._now_s() + self.faults.hint_delay_s
+            self._agenda.at(late_s, lambda: self._hints.append(job_id))
+        elif hints is Hints.REVERSED:
+            self._hints.insert(0, job_id)
+        else:
+            self._hints.extend([job_id] * (2 if hints is Hints.DOUBLED else 1))
+
+    def has_hints(self) -> bool:
+        """Whether events are to be had."""
+        return bool(self._hints) and not self.faults.away
+
+    def _shown_host(self, host: Host) -> Host:
+        if host.name in self._down:
+            return replace(host, ready=False, ready_reason=self._down[host.name])
+        boards = []
+        for stated in host.boards:
+            board = self._boards[stated.target_uid]
+            holder = self.holders.get(board.target_uid)
+            if holder is not None:
+                board = replace(board, busy=True, busy_reason=f"held by {holder}", progress=None)
+            boards.append(board)
+        return replace(host, boards=tuple(boards))
+
+    def _reach(self) -> None:
+        if self.faults.away:
+            raise ClusterUnreachable("it is away")
+
+    def _answer(self) -> None:
+        if self.faults.loses_answers:
+            raise ClusterUnreachable("the answer was lost")

@@ -1,0 +1,357 @@
+"""Lives one `FaultSchedule`: benchmarks, faults, and what is checked after every step."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from edgeyard.devices.model import Board, BoardEngine, Host
+from edgeyard.errors import EdgeyardError
+from edgeyard.scheduler.engine import charging, lifecycle
+from edgeyard.scheduler.model.benchmark import (
+    BenchmarkType,
+    Binding,
+    Failure,
+    FailureCategory,
+    JobDescription,
+)
+from edgeyard.scheduler.model.boards import BoardOverride
+from edgeyard.scheduler.model.knowledge import Lease
+from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.sim.service.cluster import Hints, TaskPlan
+from edgeyard.scheduler.sim.service.invariants import Invariants
+from edgeyard.scheduler.sim.service.schedule import (
+    Fault,
+    FaultKind,
+    FaultSchedule,
+    Submission,
+    TaskEnd,
+)
+from edgeyard.scheduler.sim.service.simulation import (
+    START,
+    AfterStep,
+    Arrival,
+    Boot,
+    Pace,
+    ServiceSimulation,
+)
+
+MAX_S = 4 * 3600.0
+"""Virtual time after the last fault within which everything has to end."""
+
+QUIET_PACE = Pace(idle_s=30.0)
+"""Once nothing goes wrong any more, steps without news are taken less often."""
+
+MORE_CREDITS = 100_000.0
+"""That each user gets once nothing goes wrong any more."""
+
+FAMILY, ENGINE = "sim", "ort"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultRun:
+    """What came of a schedule.
+
+    Attributes:
+        violations: What must never happen, and did; empty: all is well.
+        digest: Of all steps and all events: equal for equal runs.
+    """
+
+    violations: tuple[str, ...]
+    steps: int
+    crashes: int
+    checks: int
+    virtual_s: float
+    statuses: dict[str, int]
+    digest: str
+
+
+def run_schedule(schedule: FaultSchedule, url: str, boot: Boot) -> FaultRun:
+    """Live a schedule.
+
+    Args:
+        schedule: Benchmarks and faults.
+        url: Of an empty database of this code's schema.
+        boot: Starts servers.
+    """
+    invariants = Invariants(schedule.credits)
+    simulation = prepare(schedule, url, boot, invariants)
+    try:
+        users = sorted({f"user{each.user}" for each in schedule.submissions})
+        if schedule.credits is not None:
+            simulation.observer.transact(partial(_give_credits, users, schedule.credits))
+        faults = _Faults(simulation, invariants)
+        for fault in schedule.faults:
+            simulation.agenda.at(fault.at_s, partial(faults.begin, fault))
+        simulation.run(until_s=schedule.quiet_s, done=lambda: False)
+        simulation.pace = QUIET_PACE
+        if schedule.credits is not None:  # who has none left would wait for ever
+            invariants.add_credits(MORE_CREDITS)
+            simulation.observer.transact(partial(_add_credits, users, simulation.now()))
+        simulation.run(until_s=schedule.quiet_s + MAX_S)
+        invariants.check_end(simulation)
+        with simulation.observer.read() as uow:
+            found = uow.benchmarks.get_many(sorted(simulation.submitted))
+            for event in uow.log.events(after=0, limit=100_000):
+                simulation.tally.digest.update(
+                    f"{event.at} {event.kind} {event.benchmark_id}\n".encode()
+                )
+        return FaultRun(
+            violations=(*invariants.violations, *simulation.broken[:5]),
+            steps=simulation.tally.steps,
+            crashes=simulation.tally.crashes,
+            checks=invariants.checks,
+            virtual_s=simulation.clocks.now_s,
+            statuses=dict(Counter(each.status.value for each in found)),
+            digest=simulation.tally.digest.hexdigest(),
+        )
+    finally:
+        simulation.close()
+
+
+def prepare(
+    schedule: FaultSchedule, url: str, boot: Boot, after_step: AfterStep
+) -> ServiceSimulation:
+    """Return a simulation of a schedule's benchmarks, to which nothing happens yet."""
+    return ServiceSimulation(
+        url,
+        hosts_of(schedule),
+        [_arrival(number, each, schedule) for number, each in enumerate(schedule.submissions)],
+        boot,
+        shuffle=random.Random(schedule.seed),
+        after_step=after_step,
+    )
+
+
+def hosts_of(schedule: FaultSchedule) -> tuple[Host, ...]:
+    """Return the hosts of a schedule with their boards."""
+    hosts = []
+    for number, count in enumerate(schedule.hosts, 1):
+        uids = [f"{FAMILY}-{number:04d}-{board:04d}" for board in range(1, count + 1)]
+        boards = tuple(
+            Board(
+                target_uid=uid,
+                family=FAMILY,
+                ram_bytes=4 * 2**30,
+                storage_bytes=16 * 2**30,
+                engines=(BoardEngine(ENGINE, "1", frozenset({"TYPE1"})),),
+                shares_with=frozenset(uids) - {uid} if schedule.sharing else frozenset(),
+            )
+            for uid in uids
+        )
+        hosts.append(Host(f"host-{number}", f"host-{number}", True, boards))
+    return tuple(hosts)
+
+
+def _arrival(number: int, stated: Submission, schedule: FaultSchedule) -> Arrival:
+    uids = [board.target_uid for host in hosts_of(schedule) for board in host.boards]
+    pin = None if stated.pin is None else uids[stated.pin % len(uids)]
+
+    def after(now: datetime, seconds: float | None) -> datetime | None:
+        return None if seconds is None else now + timedelta(seconds=seconds)
+
+    def describe(now: datetime) -> JobDescription:
+        return JobDescription(
+            model="net.onnx",
+            runtime=ENGINE,
+            benchmark_type=BenchmarkType.TYPE1,
+            target=None if pin else FAMILY,
+            target_uid=pin,
+            user_priority=stated.priority,
+            deadline=after(now, stated.deadline_s),
+            start_time=after(now, stated.start_s),
+            queue_timeout_s=stated.queue_timeout_s,
+            max_retries=stated.max_retries,
+            job_completion_threshold=90 if stated.urgent else None,
+            preemptible_measuring=True,
+            binding=None if stated.binding is None else Binding(stated.binding),
+        )
+
+    def plan(attempt: int, target_uid: str) -> TaskPlan:
+        end = stated.ends[attempt - 1] if attempt <= len(stated.ends) else TaskEnd.WELL
+        return TaskPlan(
+            run_s=float("inf") if end is TaskEnd.TOO_LONG else stated.run_s,
+            reported=_REPORTED.get(end),
+            crash=_CRASHED if end is TaskEnd.CRASH else None,
+        )
+
+    return Arrival(
+        at_s=stated.at_s,
+        benchmark_id=f"{FAMILY}-{ENGINE}-{START:%Y%m%d%H%M%S}-{number:010d}",
+        user_id=f"user{stated.user}",
+        describe=describe,
+        plan=plan,
+    )
+
+
+_REPORTED = {
+    TaskEnd.BOARD_FAULT: Failure(category=FailureCategory.BOARD_FAULT, sentence="it was too hot"),
+    TaskEnd.MODEL_FAULT: Failure(category=FailureCategory.USER_MODEL, sentence="no such operator"),
+}
+_CRASHED = Failure(category=FailureCategory.BOARD_FAULT, sentence="the task was ended by SIGKILL")
+
+
+def _give_credits(users: list[str], credits: float, uow: UnitOfWork) -> None:
+    for user_id in users:
+        charging.set_credits(uow, user_id, credits, START, "operator")
+
+
+def _add_credits(users: list[str], now: datetime, uow: UnitOfWork) -> None:
+    for user_id in users:
+        charging.add_credits(uow, user_id, MORE_CREDITS, now, "operator")
+
+
+class _Faults:
+    """Begins and ends faults."""
+
+    def __init__(self, simulation: ServiceSimulation, invariants: Invariants) -> None:
+        self._simulation = simulation
+        self._invariants = invariants
+        self._lasting: Counter[FaultKind] = Counter()
+        self._count = 0
+
+    def begin(self, fault: Fault) -> None:
+        simulation, kind = self._simulation, fault.kind
+        cluster, uids = simulation.cluster, self._uids()
+        uid = uids[fault.pick % len(uids)]
+        host = cluster.inventory[fault.pick % len(cluster.inventory)].name
+        store, calls = simulation.store_faults, simulation.call_faults
+        nth = 1 + fault.pick
+        match kind:
+            case FaultKind.CRASH:
+                if simulation.server is not None:
+                    simulation.restart_s = max(1.0, fault.for_s)
+                    simulation.crash()
+            case FaultKind.CRASH_BEFORE_COMMIT:
+                store.crash_before = nth
+            case FaultKind.CRASH_AFTER_COMMIT:
+                store.crash_after = nth
+            case FaultKind.CRASH_BEFORE_CALL:
+                calls.before = nth
+            case FaultKind.CRASH_AFTER_CALL:
+                calls.after = nth
+            case FaultKind.STALL:
+                simulation.stalled_until_s = simulation.clocks.now_s + fault.for_s
+            case FaultKind.CLOCK_SET:
+                simulation.clocks.set_wall(fault.by_s)
+                self._later(fault, lambda: simulation.clocks.set_wall(-fault.by_s))
+            case FaultKind.CLOCK_SET_FOR_GOOD:
+                simulation.clocks.set_wall(fault.by_s)
+            case FaultKind.JOB_FORGOTTEN:
+                jobs = sorted(cluster.jobs)
+                if jobs:
+                    cluster.forget(jobs[fault.pick % len(jobs)])
+            case FaultKind.BOARD_FAILS | FaultKind.BOARD_HANGS:
+                kills = kind is FaultKind.BOARD_FAILS
+                cluster.fail_board(uid, "its power supply failed", kills=kills)
+                self._later(fault, lambda: cluster.repair_board(uid))
+            case FaultKind.HOST_FAILS:
+                cluster.fail_host(host, "down")
+                self._later(fault, lambda: cluster.repair_host(host))
+            case FaultKind.CANCEL | FaultKind.PREEMPT:
+                self._act_on_benchmark(fault)
+            case FaultKind.LEASE:
+                self._lease(fault, uid)
+            case FaultKind.DRAIN:
+                self._drain(fault, uid)
+            case _:
+                self._lasting[kind] += 1
+                self._set(kind, True)
+                self._later(fault, lambda: self._end(kind))
+
+    def _later(self, fault: Fault, action: Callable[[], object]) -> None:
+        self._simulation.agenda.at(fault.at_s + fault.for_s, action)
+
+    def _end(self, kind: FaultKind) -> None:
+        self._lasting[kind] -= 1
+        if not self._lasting[kind]:
+            self._set(kind, False)
+
+    def _set(self, kind: FaultKind, on: bool) -> None:
+        store, cluster = self._simulation.store_faults, self._simulation.cluster.faults
+        match kind:
+            case FaultKind.DISK_FULL:
+                store.full = on
+            case FaultKind.STORE_AWAY:
+                store.away = on
+            case FaultKind.CLUSTER_AWAY:
+                cluster.away = on
+            case FaultKind.ANSWERS_LOST:
+                cluster.loses_answers = on
+            case FaultKind.LATE_REGISTRATION:
+                cluster.registers_late_s = 25.0 if on else 0.0
+            case FaultKind.STALE_ANSWERS:
+                cluster.stale = on
+            case _:
+                cluster.hints = _HINTS[kind] if on else Hints.PROMPT
+
+    def _uids(self) -> list[str]:
+        inventory = self._simulation.cluster.inventory
+        return [board.target_uid for host in inventory for board in host.boards]
+
+    def _act_on_benchmark(self, fault: Fault) -> None:
+        simulation = self._simulation
+        ids = sorted(simulation.submitted)
+        if not ids:
+            return
+        benchmark_id, now = ids[fault.pick % len(ids)], simulation.now()
+        act = lifecycle.cancel if fault.kind is FaultKind.CANCEL else lifecycle.preempt_by_operator
+        with suppress(EdgeyardError):
+            simulation.act_as_user(lambda uow: act(uow, benchmark_id, now, "operator"))
+
+    def _lease(self, fault: Fault, uid: str) -> None:
+        now = self._simulation.now()
+        self._count += 1
+        lease = Lease(
+            lease_id=f"lease-{self._count}",
+            target_uid=uid,
+            since=now + timedelta(seconds=fault.by_s),
+            until=now + timedelta(seconds=fault.by_s + fault.for_s),
+            reason="maintenance",
+        )
+        with suppress(EdgeyardError):
+            if self._simulation.act_as_user(lambda uow: uow.reservations.add_lease(lease)):
+                self._invariants.note_lease(lease)
+                now_s = self._simulation.clocks.now_s
+                until_s = now_s + fault.by_s + fault.for_s
+                for each_s in range(int(now_s), int(until_s) + 60, 60):
+                    self._simulation.agenda.at(
+                        max(now_s, min(each_s, until_s)), partial(self._note, "reserved")
+                    )
+                self._note("reserved")
+
+    def _drain(self, fault: Fault, uid: str) -> None:
+        made = partial(
+            BoardOverride, target_uid=uid, by_user_id="operator", at=self._simulation.now()
+        )
+        drained = made(drained=True, reason="maintenance")
+        again = made(drained=False, reason="")
+        with suppress(EdgeyardError):
+            self._simulation.act_as_user(lambda uow: uow.board_overrides.put(drained))
+        self._note("reserved")
+        self._later(fault, lambda: self._resume(again))
+
+    def _resume(self, again: BoardOverride) -> None:
+        done = False
+        with suppress(EdgeyardError):
+            done = self._simulation.act_as_user(lambda uow: uow.board_overrides.put(again))
+        self._note("reserved")
+        if not done:
+            retry_s = self._simulation.clocks.now_s + 5.0
+            self._simulation.agenda.at(retry_s, lambda: self._resume(again))
+
+    def _note(self, what: str) -> None:
+        self._invariants.note(what, self._simulation.clocks.now_s)
+
+
+_HINTS = {
+    FaultKind.HINTS_LOST: Hints.LOST,
+    FaultKind.HINTS_DOUBLED: Hints.DOUBLED,
+    FaultKind.HINTS_LATE: Hints.LATE,
+    FaultKind.HINTS_REVERSED: Hints.REVERSED,
+}

@@ -1,0 +1,78 @@
+"""Virtual time: a clock that nobody waits for, and what is to happen at which time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from datetime import datetime, timedelta
+from typing import ParamSpec, TypeVar
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+class VirtualClocks:
+    """The two clocks of a machine in virtual time: its time of day, and its monotonic clock.
+
+    Attributes:
+        now_s: Seconds of virtual time.
+        was_set: Whether somebody has ever set the time of day.
+    """
+
+    def __init__(self, start: datetime) -> None:
+        """Stand at ``start``, aware UTC."""
+        self.now_s = 0.0
+        self._start = start
+        self._set_by_s = 0.0
+        self.was_set = False
+
+    def wall(self) -> datetime:
+        """Return the time of day of the server's machine, which may have been set."""
+        return self._start + timedelta(seconds=self.now_s + self._set_by_s)
+
+    def monotonic_s(self) -> float:
+        """Return seconds that nobody can set."""
+        return self.now_s
+
+    def set_wall(self, by_s: float) -> None:
+        """Set the time of day ``by_s`` seconds ahead; no time passes."""
+        self._set_by_s += by_s
+        self.was_set = True
+
+
+class Agenda:
+    """What is to happen when: a heap of actions, those of one instant in the order of entry."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._heap: list[tuple[float, int, Callable[[], object]]] = []
+        self._number = itertools.count()
+
+    @property
+    def next_s(self) -> float:
+        """Virtual time of the next action; inf if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def at(self, time_s: float, action: Callable[[], object]) -> None:
+        """Have an action done at a time."""
+        heapq.heappush(self._heap, (time_s, next(self._number), action))
+
+    def pop(self) -> Callable[[], object]:
+        """Remove the next action and return it."""
+        return heapq.heappop(self._heap)[2]
+
+
+class InlineExecutor(Executor):
+    """Calls at once, on the calling thread."""
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """Call ``fn``; its exceptions go into the future, as from a thread."""
+        done: Future[_T] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            done.set_exception(error)
+        return done

@@ -1,0 +1,110 @@
+"""Runs fault schedules on the whole service, and draws them by Hypothesis."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from edgeyard.benchmark_api.bootstrap import simulated_server
+from edgeyard.benchmark_api.settings import Settings
+from edgeyard.scheduler.sim.service.fault_run import FaultRun, prepare, run_schedule
+from edgeyard.scheduler.sim.service.schedule import (
+    Fault,
+    FaultKind,
+    FaultSchedule,
+    Submission,
+    TaskEnd,
+)
+from edgeyard.scheduler.sim.service.simulation import AfterStep, Boot, ServiceSimulation
+from edgeyard.scheduler.store import SqlStore
+
+
+@cache
+def _template() -> Path:
+    """A migrated, empty database; copying it is quicker than migrating."""
+    path = Path(tempfile.mkdtemp(prefix="edgeyard-sim-")) / "edgeyard.db"
+    SqlStore(f"sqlite:///{path}").close()
+    return path
+
+
+def run(schedule: FaultSchedule) -> FaultRun:
+    """Live a schedule in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="edgeyard-sim-", dir=_template().parent))
+    try:
+        return run_schedule(schedule, _new_database(folder), _boot(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def simulation_of(
+    schedule: FaultSchedule, folder: Path, after_step: AfterStep
+) -> Iterator[ServiceSimulation]:
+    """A simulation of a schedule's benchmarks, without its faults."""
+    made = prepare(schedule, _new_database(folder), _boot(folder), after_step)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _new_database(folder: Path) -> str:
+    path = folder / "edgeyard.db"
+    shutil.copy(_template(), path)
+    return f"sqlite:///{path}"
+
+
+def _boot(folder: Path) -> Boot:
+    bounds: dict[str, Any] = {
+        "default_user_time_s": 100.0,
+        "start_grace_s": 60.0,
+        "setup_grace_s": 120.0,
+        "pin_grace_s": 60.0,
+    }
+    settings = Settings(data_dir=folder, **bounds)
+    return partial(simulated_server, settings=settings)
+
+
+_LAST_S = 240.0
+_times = st.floats(0.0, _LAST_S).map(lambda each: round(each, 1))
+_lasting = st.sampled_from([2.0, 10.0, 30.0, 90.0])
+
+submissions = st.builds(
+    Submission,
+    at_s=_times,
+    run_s=st.sampled_from([1.0, 5.0, 20.0, 60.0]),
+    user=st.integers(0, 1),
+    ends=st.lists(st.sampled_from(list(TaskEnd)), max_size=2).map(tuple),
+    max_retries=st.integers(0, 2),
+    pin=st.none() | st.integers(0, 3),
+    start_s=st.none() | st.sampled_from([10.0, 60.0]),
+    deadline_s=st.none() | st.sampled_from([30.0, 200.0]),
+    queue_timeout_s=st.none() | st.sampled_from([20.0, 100.0]),
+    priority=st.sampled_from([1, 5, 5, 9]),
+    urgent=st.booleans(),
+    binding=st.sampled_from([None, None, "loose", "filtered", "strict"]),
+)
+faults = st.builds(
+    Fault,
+    at_s=_times,
+    kind=st.sampled_from(list(FaultKind)),
+    for_s=_lasting,
+    pick=st.integers(0, 20),
+    by_s=st.sampled_from([-3600.0, -40.0, 5.0, 40.0, 3600.0]),
+)
+schedules = st.builds(
+    FaultSchedule,
+    seed=st.integers(0, 2**16),
+    hosts=st.sampled_from([(1,), (2,), (2, 1), (1, 1, 1)]),
+    sharing=st.booleans(),
+    credits=st.none() | st.sampled_from([150.0, 1000.0]),
+    submissions=st.lists(submissions, min_size=1, max_size=8).map(tuple),
+    faults=st.lists(faults, max_size=8).map(tuple),
+)
