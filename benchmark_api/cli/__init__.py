@@ -14,6 +14,7 @@ import typer
 from edgeyard import __version__
 from edgeyard.benchmark_api.cli import (
     benchmarks,
+    campaigns,
     checkup,
     exporting,
     inferring,
@@ -76,8 +77,9 @@ app.callback()(_root)
 
 
 _MODULES = (
-    *(submitting, inferring, watching, benchmarks, results, nouns, policies, scorers),
-    *(rendering, checkup, server, pruning, replaying, exporting, testbed, simulating),
+    *(submitting, inferring, watching, benchmarks, results, campaigns, nouns, policies),
+    *(scorers, rendering, checkup, server, pruning, replaying, exporting, testbed),
+    simulating,
     scenarios,
 )
 for _module in _MODULES:

@@ -98,6 +98,23 @@ def moment(value: str | None, flag: str) -> str | None:
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def past(value: str | None, flag: str) -> str | None:
+    """Return an RFC 3339 time, a date (UTC) or an age, e.g. ``7 d``, as a time."""
+    if value is None:
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    except ValueError:
+        try:
+            at = datetime.now(UTC) - timedelta(seconds=duration_s(value))
+        except (ValueError, OverflowError):
+            raise InvalidInput.at(
+                flag, f"cannot read {value!r}", "2026-11-01, RFC 3339, or an age, e.g. '7 d'"
+            ) from None
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def seconds(value: str | None, flag: str) -> float | None:
     """``90``, ``"15 min"``: a duration."""
     if value is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from edgeyard.benchmark_api.cli import asking
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -80,6 +81,7 @@ LIST_COLUMNS = (
     Column(title="STATUS", of=field("status"), whole=True),
     Column(title="AGE", of=lambda row: age(row.get("submit_time")), right=True, whole=True),
     Column(title="BOARD", of=_board),
+    Column(title="NAME", of=field("name"), always=False, from_width=100),
     Column(title="MODEL", of=field("description.model"), shorten=True),
     Column(title="RUNTIME", of=field("description.runtime"), from_width=110),
     Column(title="TYPE", of=field("description.benchmark_type"), from_width=110),
@@ -115,6 +117,17 @@ def list_benchmarks(
     ] = None,
     model: Annotated[str | None, typer.Option(help="Name of the model.")] = None,
     tag: Annotated[str | None, typer.Option(help="Label.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of benchmarks.")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="ID", help="Schedule that submitted them.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Submitted since: a date, RFC 3339, or e.g. '7 d'."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Submitted before this time.")
+    ] = None,
     campaign: Annotated[
         str | None, typer.Option("--campaign", metavar="ID", help="Campaign.")
     ] = None,
@@ -134,6 +147,10 @@ def list_benchmarks(
         "benchmark_type": benchmark_type,
         "model": model,
         "tag": tag,
+        "name": name,
+        "schedule_id": schedule,
+        "submitted_from": asking.past(since, "--since"),
+        "submitted_before": asking.past(until, "--until"),
         "campaign_id": campaign,
         "user_id": user,
     }

@@ -1,4 +1,4 @@
-"""Noun–verb commands: boards, files, tokens, users, campaigns, schedules, stray jobs."""
+"""Noun–verb commands: boards, files, tokens, users, schedules, stray jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from edgeyard.benchmark_api.cli import reservations
-from edgeyard.benchmark_api.cli.benchmarks import LIST_COLUMNS
 from edgeyard.benchmark_api.cli.output import (
     Column,
     Row,
@@ -32,7 +31,6 @@ BoardId = Annotated[str, typer.Argument(metavar="BOARD", show_default=False)]
 FileId = Annotated[str, typer.Argument(metavar="FILE_ID", show_default=False)]
 TokenId = Annotated[str, typer.Argument(metavar="TOKEN_ID", show_default=False)]
 UserId = Annotated[str, typer.Argument(metavar="USER", show_default=False)]
-CampaignId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 ScheduleId = Annotated[str, typer.Argument(metavar="ID", show_default=False)]
 
 
@@ -617,7 +615,7 @@ def _set_webhook(session: Session, user_id: str, url: str) -> None:
         session.report(f"{user_id} has no webhook any more")
 
 
-# --- campaigns and schedules --------------------------------------------------------------------
+# --- schedules --------------------------------------------------------------------
 
 _SCHEDULE_COLUMNS = (
     Column(title="SCHEDULE", of=field("schedule_id"), whole=True),
@@ -629,19 +627,6 @@ _SCHEDULE_COLUMNS = (
     ),
     Column(title="ACTIVE", of=field("active")),
 )
-
-
-def campaigns_show(session: Session, campaign_id: CampaignId) -> None:
-    """Show a campaign's members."""
-    campaign = _record(session.client.api.get(_path("campaigns", campaign_id)))
-    members = campaign.get("benchmarks")
-    rows = members if isinstance(members, list) else []
-    if session.output is Output.JSON:
-        emit_json(campaign)
-    elif session.output is Output.CSV:
-        emit_csv(rows)
-    else:
-        emit(session.output, rows, LIST_COLUMNS, "no members")
 
 
 def schedules_list(session: Session) -> None:
@@ -731,7 +716,6 @@ _NOUNS: Mapping[str, tuple[str, Mapping[str, Callable[..., None]]]] = {
         "Rates: what a second on a board costs.",
         {"list": reservations.rates_list, "set": reservations.rates_set},
     ),
-    "campaigns": ("Campaigns: benchmarks that one matrix created.", {"show": campaigns_show}),
     "schedules": (
         "Schedules: job descriptions that are submitted repeatedly.",
         {"list": schedules_list, "delete": schedules_delete},

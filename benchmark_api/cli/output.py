@@ -329,6 +329,23 @@ def marked(name: str) -> Callable[[Row], str]:
     return of
 
 
+def ratio_text(row: Row) -> str:
+    """Return the ratio with its interval."""
+    ratio, low, high = row.get("ratio"), row.get("ratio_low"), row.get("ratio_high")
+    if not isinstance(ratio, int | float):
+        return ""
+    if not isinstance(low, int | float) or not isinstance(high, int | float):
+        return f"{ratio:.2f}×"
+    return f"{ratio:.2f}× ({low:.2f}-{high:.2f})"
+
+
+def not_shown_to_differ(row: Row) -> str:
+    """Return ``dim`` if the interval of the ratio contains 1."""
+    low, high = row.get("ratio_low"), row.get("ratio_high")
+    known = isinstance(low, int | float) and isinstance(high, int | float)
+    return "dim" if known and low <= 1 <= high else ""  # type: ignore[operator]
+
+
 def accuracy(row: Row) -> str:
     """Return the accuracy, which does not depend on the verdict on the latency."""
     value = row.get("accuracy")

@@ -18,8 +18,10 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     marked,
+    not_shown_to_differ,
     note,
     plain,
+    ratio_text,
     reasons_of,
     show,
     size,
@@ -37,6 +39,13 @@ if TYPE_CHECKING:
 
     from edgeyard.benchmark_api.sdk import Benchmark, Results
 
+Plot = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")
+]
+Html = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the comparison as one self-contained page: .html."),
+]
 PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 MAX_EPOCHS = 12
 """Of more epochs only the first and the last losses are shown."""
@@ -50,8 +59,18 @@ def results(
     benchmark_type: Annotated[
         str | None, typer.Option("--type", help="Compare only those of TYPE1, TYPE2 or TYPE3.")
     ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the comparison: .png, .svg or .pdf.")
+    plot: Plot = None,
+    html: Html = None,
+    history: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="Show all results of this model over time."),
+    ] = None,
+    board: Annotated[
+        str | None, typer.Option(metavar="TARGET_UID", help="With --history: only of this board.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="With --history: a date, RFC 3339, or e.g. '30 d'."),
     ] = None,
     download: Annotated[
         Path | None,
@@ -63,10 +82,25 @@ def results(
     Each result has a verdict on its numbers: comparable, suspect or invalid. Several ids, or a
     campaign, give a comparison. Its ratios are relative to the fastest benchmark that did the same
     work (content of the model, inputs, engine and version, parameters, type) and have a 95 %
-    interval; a ratio is dim if its interval contains 1.
+    interval; a ratio is dim if its interval contains 1. With --history, each result is compared
+    with the one before it on the same board, whatever the content of the model.
     """
     if plot is not None and plot.suffix.lower() not in PLOT_SUFFIXES:
         raise InvalidInput.at("--plot", f"can't draw {plot.name!r}", ", ".join(PLOT_SUFFIXES))
+    if html is not None and html.suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput.at("--html", f"can't write {html.name!r}", "a file that ends in .html")
+    if history is not None:
+        from edgeyard.benchmark_api.cli.history import show_history
+
+        if benchmark_ids or campaign or tag or html or download:
+            raise InvalidInput.at(
+                "--history", "takes only --board, --since, --type and --plot with it"
+            )
+        show_history(session, history, board, since, benchmark_type, plot)
+        return
+    for flag, value in (("--board", board), ("--since", since)):
+        if value is not None:
+            raise InvalidInput.at(flag, "has an effect with --history MODEL only")
     from edgeyard.benchmark_api.sdk.comparison import compare
 
     chosen = chosen_ids(session, benchmark_ids, campaign, tag)
@@ -74,7 +108,7 @@ def results(
         raise InvalidInput.at("ID", "no results to show", "ids, --campaign ID or --tag LABEL")
     if download is not None:
         _download(session, chosen, download)
-    if len(chosen) == 1 and plot is None and benchmark_type is None:
+    if len(chosen) == 1 and plot is None and html is None and benchmark_type is None:
         _show_one(session, session.client.results(chosen[0]))
         return
     rows = [
@@ -90,6 +124,11 @@ def results(
         emit_csv(rows)
     else:
         show(*_comparison(rows), *_without_result(session, rows))
+    if html is not None:
+        from edgeyard.benchmark_api.cli.report import write_report
+
+        write_report(html, rows, campaign or tag or "")
+        session.report(f"wrote {html}")
     if plot is not None:
         from edgeyard.benchmark_api.cli.plot import bars_of, draw
 
@@ -187,22 +226,6 @@ def _state(benchmark: Benchmark) -> str:
     return f"{benchmark.status}: {why}" if why else benchmark.status
 
 
-def _ratio(row: Row) -> str:
-    """Return the ratio with its interval."""
-    ratio, low, high = row.get("ratio"), row.get("ratio_low"), row.get("ratio_high")
-    if not isinstance(ratio, int | float):
-        return ""
-    if not isinstance(low, int | float) or not isinstance(high, int | float):
-        return f"{ratio:.2f}×"
-    return f"{ratio:.2f}× ({low:.2f}-{high:.2f})"
-
-
-def _not_shown_to_differ(row: Row) -> str:
-    low, high = row.get("ratio_low"), row.get("ratio_high")
-    known = isinstance(low, int | float) and isinstance(high, int | float)
-    return "dim" if known and low <= 1 <= high else ""  # type: ignore[operator]
-
-
 _HEADINGS = {
     "model_sha256": "CONTENT",
     "dataset_sha256": "DATASET",
@@ -225,8 +248,8 @@ _MEASURED = (
     Column(title="P90 ms", of=marked("p90_ms"), right=True, whole=True, from_width=100),
     Column(
         title="RATIO (95 %)",
-        of=_ratio,
-        style=_not_shown_to_differ,
+        of=ratio_text,
+        style=not_shown_to_differ,
         right=True,
         whole=True,
         always=False,

@@ -128,6 +128,9 @@ def submit(
     ] = None,
     cron: Annotated[str | None, _option("Submit repeatedly: crontab of five fields, UTC.")] = None,
     tags: Annotated[Texts | None, _option("Label to find it by.", "--tag")] = None,
+    name: Annotated[
+        str | None, _option("Name of the benchmark, or of the campaign of a matrix.")
+    ] = None,
     benchmark_id: Annotated[
         str | None, _option("Id of the benchmark; default: made by the server.", "--id")
     ] = None,
@@ -180,6 +183,7 @@ def submit(
         "job_completion_threshold": job_completion_threshold,
         "cron": cron,
         "tags": tags or [],
+        "name": name,
     }
     flags = {name: value for name, value in flags.items() if value not in (None, [], {})}
     timeout_s = asking.seconds(timeout, "--timeout")

@@ -53,7 +53,8 @@ _MEASURED = ("p50_ms", "accuracy", "final_loss", "verdict")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)]
 Campaign = Annotated[
-    str | None, typer.Option("--campaign", metavar="ID", help="All members of a campaign.")
+    str | None,
+    typer.Option("--campaign", metavar="ID", help="All members of a campaign, by id or name."),
 ]
 Tag = Annotated[
     str | None, typer.Option("--tag", metavar="LABEL", help="All benchmarks with this label.")
@@ -118,13 +119,34 @@ def chosen_ids(
     """Return the given ids and those of the campaign and of the label."""
     ids = list(given or ())
     if campaign is not None:
-        ids += [one.benchmark_id for one in session.client.campaign(campaign)]
+        found = session.client.campaign(campaign_id(session, campaign))
+        if not found:
+            raise InvalidInput.at("--campaign", f"{campaign} has no benchmarks any more")
+        ids += [one.benchmark_id for one in found]
     if tag is not None:
         labelled = [one.benchmark_id for one in session.client.list(tag=tag)]
         if not labelled:
             raise InvalidInput.at("--tag", f"no benchmark has the label {tag!r}")
         ids += reversed(labelled)
     return list(dict.fromkeys(ids))
+
+
+def campaign_id(session: Session, given: str) -> str:
+    """Return the id of a campaign that is given by its id or by its name.
+
+    Raises:
+        InvalidInput: No campaign, or more than one, has the name.
+    """
+    if given.startswith("campaign-"):
+        return given
+    named = [one.campaign_id for one in session.client.campaigns(name=given)]
+    if not named:
+        return given  # the server reports that there is none
+    if len(named) > 1:
+        raise InvalidInput.at(
+            "--campaign", f"{len(named)} campaigns have the name {given!r}", ", ".join(named[:5])
+        )
+    return named[0]
 
 
 def finish(

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
+from pydantic import AwareDatetime
 
 from edgeyard.benchmark_api.auth import Caller, Operator, Submitter
 from edgeyard.benchmark_api.routes import views
@@ -45,6 +46,10 @@ def list_benchmarks(
     target_uid: str | None = None,
     model: str | None = None,
     tag: str | None = None,
+    name: str | None = None,
+    schedule_id: str | None = None,
+    submitted_from: AwareDatetime | None = None,
+    submitted_before: AwareDatetime | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: str | None = None,
     total: Flag = False,
@@ -60,6 +65,10 @@ def list_benchmarks(
         target_uid=target_uid,
         model=model,
         tag=tag,
+        name=name,
+        schedule_id=schedule_id,
+        submitted_from=submitted_from,
+        submitted_before=submitted_before,
     )
     services = context.services
     if not caller.may_see(user_id or caller.user_id):

@@ -6,6 +6,9 @@ import itertools
 import json
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+from fastapi import Query
 
 from edgeyard.benchmark_api.auth import Submitter
 from edgeyard.benchmark_api.routes import views
@@ -54,6 +57,7 @@ def submit(
     now = services.clock.now()
     asked = parse(CampaignIn, body.document())
     trees = list(_members(asked, services.settings.campaign_limit))
+    own_name = asked.description.get("name")
     offer = context.offers.now()
     members: list[CheckedRequest] = []
     wrong: dict[FieldError, None] = {}  # as an ordered set: members share their mistakes
@@ -67,7 +71,7 @@ def submit(
     campaign = Campaign(
         campaign_id=f"campaign-{secrets.token_hex(8)}",
         user_id=caller.user_id,
-        name=asked.name,
+        name=asked.name or (own_name if isinstance(own_name, str) else ""),
         created_at=now,
     )
 
@@ -115,6 +119,40 @@ def submit(
         context.metrics.submitted.labels(each.description.benchmark_type.value).inc()
     services.engine.wake()
     return accepted_answer(accepted)
+
+
+@router.get("")
+def list_campaigns(
+    caller: Submitter,
+    context: Ctx,
+    name: str | None = None,
+    user_id: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=_PAGE)] = 50,
+    cursor: str | None = None,
+) -> Answer[shapes.CampaignPage]:
+    """Your campaigns, newest first; operators see everybody's."""
+    if not caller.may_see(user_id or caller.user_id):
+        return Answer(shapes.CampaignPage(items=[], next_cursor=None))
+    with context.services.store.read() as uow:
+        found, following = uow.campaigns.page(
+            user_id=user_id if caller.is_operator else caller.user_id,
+            name=name,
+            limit=limit,
+            cursor=cursor,
+        )
+        counts = uow.campaigns.counts([each.campaign_id for each in found])
+    items = [
+        shapes.CampaignSummary(
+            campaign_id=each.campaign_id,
+            user_id=each.user_id,
+            name=each.name,
+            created_at=each.created_at,
+            benchmarks=sum(counts[each.campaign_id].values()),
+            counts={word.value: count for word, count in counts[each.campaign_id].items()},
+        )
+        for each in found
+    ]
+    return Answer(shapes.CampaignPage(items=items, next_cursor=following))
 
 
 @router.get("/{campaign_id}")
@@ -172,8 +210,9 @@ def _members(asked: CampaignIn, limit: int) -> Iterator[dict[str, object]]:
         )
     if axes.keys() >= {"target", "target_uid"}:
         raise InvalidInput.at("/matrix", "varies both target and target_uid", "one of the two")
+    named = {"name": asked.name} if asked.name else {}
     for values in itertools.product(*axes.values()):
-        yield {**asked.description, **dict(zip(axes, values, strict=True))}
+        yield {**named, **asked.description, **dict(zip(axes, values, strict=True))}
 
 
 def _problems_of_member(

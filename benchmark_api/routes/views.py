@@ -50,6 +50,8 @@ def listed_benchmark(services: Services, benchmark: Benchmark) -> shapes.ListedB
         benchmark_id=benchmark.benchmark_id,
         user_id=benchmark.user_id,
         campaign_id=benchmark.campaign_id,
+        schedule_id=benchmark.schedule_id,
+        name=benchmark.description.name,
         status=benchmark.status,
         phase=benchmark.phase,
         progress=benchmark.progress,

@@ -87,6 +87,8 @@ class ListedBenchmark(Struct, frozen=True, kw_only=True):
     benchmark_id: str
     user_id: str
     campaign_id: str | None
+    schedule_id: str | None
+    name: str
     status: StatusWord
     phase: str | None
     progress: float | None
@@ -347,6 +349,24 @@ class Campaign(Struct, frozen=True, kw_only=True):
     name: str
     created_at: datetime
     benchmarks: list[ListedBenchmark]
+
+
+class CampaignSummary(Struct, frozen=True, kw_only=True):
+    """A campaign in a list, with the number of its benchmarks by status."""
+
+    campaign_id: str
+    user_id: str
+    name: str
+    created_at: datetime
+    benchmarks: int
+    counts: dict[str, int]
+
+
+class CampaignPage(Struct, frozen=True, kw_only=True):
+    """A page of campaigns, newest first."""
+
+    items: list[CampaignSummary]
+    next_cursor: str | None
 
 
 class Event(Struct, frozen=True, kw_only=True):

@@ -216,6 +216,9 @@ class JobDescriptionIn(BaseModel):
     tags: list[Annotated[Text, Field(min_length=1, max_length=64)]] = Field(
         [], max_length=20, description="Labels to find the benchmark by."
     )
+    name: Annotated[Text, Field(max_length=128)] = Field(
+        "", description="Name to find the benchmark, or its campaign, by."
+    )
     parameters: dict[Text, object] = Field(
         {},
         description="Parameters of the engine, e.g. threads; unknown ones are refused.",
@@ -439,6 +442,7 @@ def to_description(asked: JobDescriptionIn, *, default_priority: int = 5) -> Job
         binding=Binding(asked.binding) if asked.binding else None,
         if_unavailable=IfUnavailable(asked.if_unavailable),
         tags=tuple(asked.tags),
+        name=asked.name,
         parameters=asked.parameters,
         keep_outputs=asked.keep_outputs,
         profile_layers=asked.profile_layers,

@@ -3,6 +3,7 @@
 from edgeyard.benchmark_api.schemas.answers import (
     Attempt,
     Board,
+    CampaignSummary,
     DryRun,
     Event,
     Explanation,
@@ -46,6 +47,7 @@ __all__ = [
     "BenchmarkExpired",
     "BenchmarkFailed",
     "Board",
+    "CampaignSummary",
     "Client",
     "ClientError",
     "DryRun",

@@ -19,6 +19,7 @@ from edgeyard.benchmark_api.schemas.answers import (
     Board,
     Boards,
     Campaign,
+    CampaignSummary,
     DryRun,
     Event,
     Explanation,
@@ -422,6 +423,15 @@ class Client:
         """All members of a campaign."""
         answer = self.api.get(f"/v1/campaigns/{part(campaign_id)}")
         return [benchmark_of(each, self) for each in read_answer(answer, Campaign).benchmarks]
+
+    def campaigns(self, *, name: str | None = None) -> Iterator[CampaignSummary]:
+        """Yield campaigns, newest first.
+
+        Args:
+            name: Only those of this name; None: all.
+        """
+        for item in self.api.pages("/v1/campaigns", {"limit": PAGE, "name": name}):
+            yield read_answer(item, CampaignSummary)
 
     def user_id(self) -> str:
         """Return the account of the client's token."""

@@ -48,7 +48,7 @@ def compare(rows: Sequence[Record]) -> list[dict[str, object]]:
         fastest = min(valid, key=lambda row: _valid_p50(row) or math.inf, default=None)
         for row in sorted(group, key=lambda row: number(row, "p50_ms") or math.inf):
             alone = fastest is None or len(valid) < 2
-            ratio, low, high = (None, None, None) if alone else _ratio(row, fastest or row)
+            ratio, low, high = (None, None, None) if alone else ratio_of(row, fastest or row)
             compared.append(
                 {
                     **row,
@@ -118,14 +118,18 @@ def _part(row: Record, name: str) -> object:
     return record(row, "workload").get(name)
 
 
-def _ratio(row: Record, fastest: Record) -> tuple[float | None, float | None, float | None]:
-    """The ratio to the fastest, with its 95 % interval."""
-    p50, least = _valid_p50(row), _valid_p50(fastest)
+def ratio_of(row: Record, reference: Record) -> tuple[float | None, float | None, float | None]:
+    """Return the ratio of the p50s of a row and a reference, and its 95 % interval.
+
+    Each is None if it is not known: the ratio for an invalid number, the interval also if a run
+    states none.
+    """
+    p50, least = _valid_p50(row), _valid_p50(reference)
     if p50 is None or least is None:
         return None, None, None
     ratio = p50 / least
-    own, other = _measured(row), _measured(fastest)
-    if row is fastest or own is None or other is None:
+    own, other = _measured(row), _measured(reference)
+    if row is reference or own is None or other is None:
         return ratio, None, None
     factor = own.ratio_factor(other)
     return (ratio, None, None) if factor is None else (ratio, ratio / factor, ratio * factor)

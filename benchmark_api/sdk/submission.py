@@ -42,6 +42,7 @@ class JobFields(TypedDict, total=False):
     binding: str
     if_unavailable: str
     tags: Sequence[str]
+    name: str
     parameters: Mapping[str, object]
     keep_outputs: bool
     profile_layers: bool
@@ -71,6 +72,10 @@ class Filters(TypedDict, total=False):
     target_uid: str | None
     model: str | None
     tag: str | None
+    name: str | None
+    schedule_id: str | None
+    submitted_from: str | None
+    submitted_before: str | None
 
 
 MATRIX_FIELDS = ("model", "target", "runtime")

@@ -108,6 +108,7 @@ def submit(
         campaign_id=campaign_id,
         files=tuple(files),
         retry_of=retry_of,
+        schedule_id=schedule_id,
     )
     uow.benchmarks.add(benchmark)
     uow.log.append(

@@ -190,6 +190,7 @@ class JobDescription:
         start_time: Earliest start; None: at once.
         cron: Five-field crontab in UTC; each time submits a benchmark.
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
+        name: Given by the user; also that of its campaign. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
         keep_outputs: The model's outputs are part of the result; TYPE1 runs on the dataset's
             arrays instead of random data.
@@ -225,6 +226,7 @@ class JobDescription:
     binding: Binding | None = None
     if_unavailable: IfUnavailable = IfUnavailable.RESCHEDULE
     tags: tuple[str, ...] = ()
+    name: str = ""
     parameters: Mapping[str, object] = field(default_factory=dict)
     keep_outputs: bool = False
     profile_layers: bool = False
@@ -300,6 +302,7 @@ class Benchmark:
             since the server last died while this benchmark was not running.
         retry_of: The benchmark that this one repeats.
         user_priority: Changed after submission; None: the description's.
+        schedule_id: The schedule that submitted it; None: a user did.
         started_at: Start of the newest attempt's task.
     """
 
@@ -325,3 +328,4 @@ class Benchmark:
     user_priority: int | None = None
     unavailable_since: datetime | None = None
     lost_in_a_row: int = 0
+    schedule_id: str | None = None

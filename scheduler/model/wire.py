@@ -74,6 +74,7 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "binding": None if d.binding is None else d.binding.value,
         "if_unavailable": d.if_unavailable.value,
         "tags": list(d.tags),
+        "name": d.name,
         "parameters": dict(d.parameters),
         "keep_outputs": d.keep_outputs,
         "profile_layers": d.profile_layers,

@@ -15,6 +15,8 @@ class BenchmarkFilter:
     """Selects benchmarks; None selects any value.
 
     Attributes:
+        submitted_from: Earliest time of submission.
+        submitted_before: Times of submission from this one on are left out.
         include_deleted: Whether benchmarks that their users deleted are selected too.
     """
 
@@ -27,6 +29,10 @@ class BenchmarkFilter:
     target_uid: str | None = None
     model: str | None = None
     tag: str | None = None
+    name: str | None = None
+    schedule_id: str | None = None
+    submitted_from: datetime | None = None
+    submitted_before: datetime | None = None
     include_deleted: bool = True
 
 

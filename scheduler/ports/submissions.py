@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 
 
@@ -26,6 +27,31 @@ class Campaigns(Protocol):
         Raises:
             NotFound: There is no such campaign.
         """
+        ...
+
+    def page(
+        self,
+        *,
+        user_id: str | None,
+        name: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> tuple[Sequence[Campaign], str | None]:
+        """Return campaigns, newest first, and the cursor of the next page if there is one.
+
+        Args:
+            user_id: Only those of this user; None: of all.
+            name: Only those of this name; None: all.
+            limit: Maximum number of campaigns.
+            cursor: As an earlier page returned it; None: begin with the newest.
+
+        Raises:
+            InvalidInput: The cursor is malformed.
+        """
+        ...
+
+    def counts(self, campaign_ids: Sequence[str]) -> Mapping[str, Mapping[Status, int]]:
+        """Return the number of benchmarks in each status, by campaign."""
         ...
 
     def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:

@@ -72,6 +72,8 @@ _IMMUTABLE = frozenset(
         "benchmark_id",
         "user_id",
         "campaign_id",
+        "schedule_id",
+        "name",
         "submit_time",
         "family",
         "engine",
@@ -364,11 +366,18 @@ def _conditions(which: BenchmarkFilter) -> list[ColumnElement[bool]]:
         benchmarks.c.engine: which.engine,
         benchmarks.c.benchmark_type: which.benchmark_type,
         benchmarks.c.campaign_id: which.campaign_id,
+        benchmarks.c.schedule_id: which.schedule_id,
+        benchmarks.c.name: which.name,
         benchmarks.c.target_uid: which.target_uid,
         benchmarks.c.model: which.model,
         benchmark_tags.c.tag: which.tag,
     }
     found = [column == value for column, value in wanted.items() if value is not None]
+    time = (benchmarks if which.tag is None else benchmark_tags).c.submit_time
+    if which.submitted_from is not None:
+        found.append(time >= which.submitted_from)
+    if which.submitted_before is not None:
+        found.append(time < which.submitted_before)
     if not which.include_deleted:
         deleted = deleted_benchmarks.c.benchmark_id
         found.append(~exists().where(deleted == benchmarks.c.benchmark_id))

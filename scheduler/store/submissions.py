@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import exists, select, update
+from sqlalchemy import Text, exists, func, select, tuple_, update
 
 from edgeyard.errors import Conflict, NotFound
 from edgeyard.scheduler.model.benchmark import Status
 from edgeyard.scheduler.model.submissions import Campaign, CronSchedule
 from edgeyard.scheduler.ports import Campaigns, Schedules
+from edgeyard.scheduler.store.cursors import cursor_of, read_cursor
 from edgeyard.scheduler.store.rows import flat_row, schedule_of, schedule_row
-from edgeyard.scheduler.store.tables import benchmarks, campaigns, schedules
+from edgeyard.scheduler.store.tables import UtcTime, benchmarks, campaigns, schedules
 from edgeyard.scheduler.store.transaction import Transaction, among
 
 _STARTED = select(campaigns.c.campaign_id).where(
@@ -23,6 +24,13 @@ _STARTED = select(campaigns.c.campaign_id).where(
         benchmarks.c.status.in_([status.value for status in Status if status != Status.PENDING]),
     ),
     among(campaigns.c.campaign_id),
+)
+
+
+_COUNTS = (
+    select(benchmarks.c.campaign_id, benchmarks.c.status, func.count().label("stored"))
+    .where(among(benchmarks.c.campaign_id))
+    .group_by(benchmarks.c.campaign_id, benchmarks.c.status)
 )
 
 
@@ -41,6 +49,36 @@ class SqlCampaigns(Campaigns):
         if row is None:
             raise NotFound("campaign", campaign_id)
         return Campaign(**cast("dict[str, Any]", dict(row)))
+
+    def page(
+        self,
+        *,
+        user_id: str | None,
+        name: str | None,
+        limit: int,
+        cursor: str | None,
+    ) -> tuple[Sequence[Campaign], str | None]:
+        at, key = campaigns.c.created_at, campaigns.c.campaign_id
+        query = select(campaigns).order_by(at.desc(), key.desc()).limit(limit + 1)
+        if user_id is not None:
+            query = query.where(campaigns.c.user_id == user_id)
+        if name is not None:
+            query = query.where(campaigns.c.name == name)
+        if cursor is not None:
+            after = read_cursor(cursor)
+            query = query.where(tuple_(at, key) < tuple_(*after, types=[UtcTime(), Text()]))
+        found = [Campaign(**cast("dict[str, Any]", dict(row))) for row in self._tx.rows(query)]
+        shown = found[:limit]
+        if len(found) <= limit:
+            return shown, None
+        return shown, cursor_of(shown[-1].created_at, shown[-1].campaign_id)
+
+    def counts(self, campaign_ids: Sequence[str]) -> Mapping[str, Mapping[Status, int]]:
+        found: dict[str, dict[Status, int]] = {each: {} for each in campaign_ids}
+        for row in self._tx.rows_of(_COUNTS, campaign_ids):
+            status = Status(cast(str, row["status"]))
+            found[cast(str, row["campaign_id"])][status] = cast(int, row["stored"])
+        return found
 
     def started(self, campaign_ids: Sequence[str]) -> frozenset[str]:
         rows = self._tx.rows_of(_STARTED, campaign_ids)

@@ -120,6 +120,8 @@ benchmarks = Table(
     Column("benchmark_id", Text, primary_key=True),
     Column("user_id", Text, nullable=False),
     Column("campaign_id", Text),
+    Column("schedule_id", Text),
+    Column("name", Text),
     Column("submit_time", UtcTime, nullable=False),
     Column("status", Text, nullable=False),
     Column("family", Text, nullable=False),
@@ -158,6 +160,15 @@ for _column in ("status", "model", "family", "engine"):
         benchmarks.c[_column],
         benchmarks.c.submit_time,
         benchmarks.c.benchmark_id,
+    )
+for _column in ("schedule_id", "name"):
+    Index(
+        f"ix_benchmarks_{_column}",
+        benchmarks.c[_column],
+        benchmarks.c.submit_time,
+        benchmarks.c.benchmark_id,
+        sqlite_where=text(f"{_column} IS NOT NULL"),
+        postgresql_where=text(f"{_column} IS NOT NULL"),
     )
 Index(
     "ix_benchmarks_user",
@@ -657,6 +668,10 @@ campaigns = Table(
     Column("name", Text, nullable=False),
     Column("created_at", UtcTime, nullable=False),
 )
+
+Index("ix_campaigns_created_at", campaigns.c.created_at, campaigns.c.campaign_id)
+Index("ix_campaigns_user", campaigns.c.user_id, campaigns.c.created_at, campaigns.c.campaign_id)
+Index("ix_campaigns_name", campaigns.c.name, campaigns.c.created_at, campaigns.c.campaign_id)
 
 overrides = Table(
     "overrides",

@@ -21,6 +21,8 @@ def benchmark(benchmark_id: str = ID, status: str = "completed", **changes: obje
         "benchmark_id": benchmark_id,
         "user_id": "ada",
         "campaign_id": None,
+        "schedule_id": None,
+        "name": "",
         "status": status,
         "phase": "measuring" if status == "running" else None,
         "progress": 41.0 if status == "running" else None,

@@ -64,6 +64,7 @@ descriptions = st.builds(
     binding=st.none() | st.sampled_from(Binding),
     if_unavailable=st.sampled_from(IfUnavailable),
     tags=st.lists(texts, max_size=3).map(tuple),
+    name=texts,
     parameters=objects,
     input=st.dictionaries(texts, objects, max_size=2),
     queue_timeout_s=st.none() | numbers,

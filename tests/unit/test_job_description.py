@@ -69,6 +69,7 @@ EVERYTHING: dict[str, object] = {
     "binding": "filtered",
     "if_unavailable": "notify",
     "tags": ["night", "ci"],
+    "name": "nightly",
     "parameters": {"threads": 2},
     "input": {"tokens": {"shape": [1, 16], "low": 0, "high": 100, "integers": True}},
     "queue_timeout": 3600,
@@ -86,7 +87,8 @@ def test_every_field_is_taken_with_its_unit() -> None:
     assert asked.binding is Binding.FILTERED
     assert asked.input["tokens"]["integers"] is True
     assert asked.extra == {"later": {"use": [1, 2.5, None]}}
-    assert set(EVERYTHING) | set(whole()) | {"precision", "cron"} == set(FIELD_NAMES)
+    others = {"precision", "cron", "keep_outputs", "profile_layers"}
+    assert set(EVERYTHING) | set(whole()) | others == set(FIELD_NAMES)
 
 
 def test_what_is_shown_can_be_submitted_again() -> None:

@@ -1,0 +1,140 @@
+"""``results --html``: a comparison as one page, with nothing to load from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from html import escape
+from pathlib import Path
+
+from edgeyard import __version__
+from edgeyard.benchmark_api.cli.output import (
+    Row,
+    accuracy,
+    local_time,
+    marked,
+    not_shown_to_differ,
+    plain,
+    ratio_text,
+    reasons_of,
+    size,
+)
+from edgeyard.benchmark_api.cli.plot import COLOURS
+from edgeyard.benchmark_api.printing import printable
+from edgeyard.benchmark_api.sdk.comparison import WORKLOAD, differences, workload_text
+from edgeyard.benchmark_api.sdk.fields import number
+
+_STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:75rem;padding:0 1rem;
+color-scheme:light dark}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.3rem .7rem;
+border-bottom:1px solid #8884;vertical-align:top}td.n,th.n{text-align:right;
+font-variant-numeric:tabular-nums}td.dim{opacity:.5}.suspect{color:#b36b00}.invalid{color:#b00020}
+.bar{height:1.1rem;position:relative;min-width:1px}.bar i{position:absolute;top:.45rem;height:2px;
+background:currentColor}.chart td{border:0;padding:.12rem .5rem}.note{opacity:.75}
+"""
+
+
+def write_report(path: Path, rows: Sequence[Row], title: str) -> None:
+    """Write rows of `compare` as a page.
+
+    Args:
+        path: File to write.
+        rows: Compared results.
+        title: Campaign or label that they belong to; "": none.
+    """
+    heading = f"Benchmarks of {title}" if title else "Benchmarks"
+    page = [
+        "<!doctype html><html lang=en><meta charset=utf-8>",
+        "<meta name=viewport content='width=device-width'>",
+        f"<title>{_text(heading)}</title><style>{_STYLE}</style><h1>{_text(heading)}</h1>",
+        f"<p class=note>{len(rows)} benchmarks · written {_text(local_time(datetime.now(UTC)))} "
+        f"by Edgeyard {_text(__version__)}</p>",
+        *_common(rows),
+        *_chart(rows),
+        *_table(rows),
+        *_remarks(rows),
+        "</html>\n",
+    ]
+    path.write_text("\n".join(page), encoding="utf-8")
+
+
+def _text(value: object) -> str:
+    return escape(printable(plain(value)))
+
+
+def _common(rows: Sequence[Row]) -> list[str]:
+    """Return what all rows have in common."""
+    differing = differences(rows)
+    same = [workload_text(rows[0], name) for name in WORKLOAD if rows and name not in differing]
+    shown = " · ".join(filter(None, same))
+    return [f"<p>All: {_text(shown)}</p>"] if shown and len(rows) > 1 else []
+
+
+def _chart(rows: Sequence[Row]) -> list[str]:
+    """Return bars of the p50 with their intervals, by group of equal work."""
+    measured = [row for row in rows if number(row, "p50_ms")]
+    if not measured:
+        return []
+    largest = max(number(row, "p50_high_ms") or number(row, "p50_ms") or 0.0 for row in measured)
+    lines = ["<h2>Median latency (lower is better)</h2><table class=chart>"]
+    for row in measured:
+        p50 = number(row, "p50_ms") or 0.0
+        low, high = number(row, "p50_low_ms") or p50, number(row, "p50_high_ms") or p50
+        group = row.get("group")
+        colour = COLOURS[(group - 1) % len(COLOURS)] if isinstance(group, int) else COLOURS[0]
+        share, start, end = (100 * each / largest for each in (p50, low, high))
+        lines.append(
+            f"<tr><td>{_text(row.get('model'))}<td>{_text(_board(row))}<td class=n>"
+            f"{_text(marked('p50_ms')(row))} ms<td style='width:60%'><div class=bar>"
+            f"<div class=bar style='width:{share:.2f}%;background:{colour}'></div>"
+            f"<i style='left:{start:.2f}%;width:{max(0.2, end - start):.2f}%'></i></div>"
+        )
+    lines.append("</table>")
+    return lines
+
+
+def _board(row: Row) -> object:
+    return row.get("target_uid") or row.get("target")
+
+
+def _table(rows: Sequence[Row]) -> list[str]:
+    differing = differences(rows)
+    names = [WORKLOAD[name] for name in differing]
+    heads = ["Model", "Board", *(name.capitalize() for name in names)]
+    numbers = ["p50, ms", "95 %", "p90, ms", "Ratio (95 %)", "Accuracy", "Memory"]
+    lines = [
+        "<h2>Results</h2><table><tr><th class=n>Group"
+        + "".join(f"<th>{_text(each)}" for each in heads)
+        + "".join(f"<th class=n>{_text(each)}" for each in numbers)
+        + "<th>Verdict<th>Benchmark"
+    ]
+    for row in rows:
+        low, high = number(row, "p50_low_ms"), number(row, "p50_high_ms")
+        interval = "" if low is None or high is None else f"{low:.3g} to {high:.3g}"
+        texts = [row.get("model"), _board(row), *(workload_text(row, name) for name in differing)]
+        cells = [f"<td class=n>{_text(row.get('group'))}"]
+        cells += [f"<td>{_text(each)}" for each in texts]
+        figures = (marked("p50_ms")(row), interval, marked("p90_ms")(row))
+        cells += [f"<td class=n>{_text(each)}" for each in figures]
+        cells.append(f"<td class='n {not_shown_to_differ(row)}'>{_text(ratio_text(row))}")
+        more = (accuracy(row), size(row.get("ram_peak_bytes")))
+        cells += [f"<td class=n>{_text(each)}" for each in more]
+        verdict = plain(row.get("verdict") or row.get("status"))
+        cells.append(f"<td class='{escape(verdict)}'>{_text(verdict)}")
+        cells.append(f"<td>{_text(row.get('benchmark_id'))}")
+        lines.append("<tr>" + "".join(cells))
+    lines.append("</table>")
+    return lines
+
+
+def _remarks(rows: Sequence[Row]) -> list[str]:
+    lines = [
+        f"<li>{_text(row.get('model'))} on {_text(_board(row))} is {_text(row.get('verdict'))}: "
+        f"{_text(reasons_of(row))}"
+        for row in rows
+        if reasons_of(row)
+    ]
+    if len({plain(row.get("group")) for row in rows}) > 1:
+        lines.insert(0, "<li>Ratios are relative to the fastest of each group of equal work.")
+    return ["<h2>Remarks</h2><ul>", *lines, "</ul>"] if lines else []

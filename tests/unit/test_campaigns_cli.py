@@ -1,0 +1,142 @@
+"""Campaigns, reports and histories on the command line, against canned answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard.benchmark_api.cli import app
+from tests.builders.answers import benchmark, campaign, row, workload
+from tests.fakes.api_server import Answer, FakeServer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with FakeServer() as running:
+        monkeypatch.setenv("EDGEYARD_URL", running.url)
+        yield running
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def summary(campaign_id: str, name: str = "nightly") -> dict[str, object]:
+    return {
+        "campaign_id": campaign_id,
+        "user_id": "ada",
+        "name": name,
+        "created_at": "2026-11-21T08:00:00Z",
+        "benchmarks": 3,
+        "counts": {"completed": 2, "running": 1},
+    }
+
+
+def page(*items: object) -> dict[str, object]:
+    return {"items": list(items), "next_cursor": None}
+
+
+def test_campaigns_are_listed(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns", page(summary("campaign-1")))
+    listed = run("campaigns", "list", "--name", "nightly")
+    assert "campaign-1" in listed.stdout
+    assert "2 completed, 1 running" in listed.stdout
+    assert server.asked[0].query["name"] == ["nightly"]
+    assert json.loads(run("campaigns", "list", "--json").stdout) == [summary("campaign-1")]
+
+
+def test_a_campaign_is_named_by_its_id_or_its_only_name(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns", page(summary("campaign-1")))
+    server.on("GET", "/v1/campaigns/campaign-1", campaign(benchmark("a"), campaign_id="campaign-1"))
+    server.on("POST", "/v1/benchmarks/a/cancel", Answer(benchmark("a", "cancelled"), 202))
+    server.on("GET", "/v1/results", {"items": [row("a"), row("b")]})
+    assert run("campaigns", "show", "nightly").exit_code == 0
+    assert run("campaigns", "cancel", "campaign-1").exit_code == 0
+    assert len(server.of("POST", "/v1/benchmarks/a/cancel")) == 1
+    server.on(
+        "GET",
+        "/v1/campaigns/campaign-1",
+        campaign(benchmark("a"), benchmark("b"), campaign_id="campaign-1"),
+    )
+    assert "P50 ms" in run("campaigns", "results", "nightly").stdout
+    server.on("GET", "/v1/campaigns", page(summary("campaign-1"), summary("campaign-2")))
+    refused = run("campaigns", "show", "nightly")
+    assert refused.exit_code == 1
+    assert (
+        "2 campaigns have the name 'nightly': campaign-1, campaign-2"
+        in refused.stderr.replace("; accepted", "")
+        or "campaign-1, campaign-2" in refused.stderr
+    )
+
+
+def test_a_campaign_of_nothing_is_a_clear_error(server: FakeServer) -> None:
+    server.on("GET", "/v1/campaigns/campaign-1", campaign(campaign_id="campaign-1"))
+    for words in (["campaigns", "results", "campaign-1"], ["wait", "--campaign", "campaign-1"]):
+        refused = run(*words)
+        assert refused.exit_code == 1
+        assert "campaign-1 has no benchmarks any more" in refused.stderr
+    server.on("GET", "/v1/campaigns", page())
+    assert run("campaigns", "show", "absent").exit_code == 1
+
+
+def test_a_report_is_one_page_that_loads_nothing(server: FakeServer) -> None:
+    rows = [
+        row("a", model="<b>net</b>.onnx", p50_ms=0.1),
+        row("b", model="<b>net</b>.onnx", p50_ms=0.2, workload=workload()),
+        row("c", p50_ms=9.1, workload=workload(model_sha256="f" * 64), verdict="suspect"),
+    ]
+    server.on("GET", "/v1/results", {"items": rows})
+    done = run("results", "a", "b", "c", "--html", "report.html")
+    assert "wrote report.html" in done.stderr
+    text = Path("report.html").read_text()
+    assert "2.00×" in text
+    assert "&lt;b&gt;net" in text
+    assert "<b>net" not in text
+    assert not re.search(r"(src|href|url\()", text)
+    refused = run("results", "a", "--html", "report.txt")
+    assert "--html: can't write 'report.txt'" in refused.stderr
+
+
+def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) -> None:
+    server.on("GET", "/v1/benchmarks", page(benchmark("new"), benchmark("old")))
+    old = row("old", p50_ms=10.0, ended_at="2026-11-01T00:00:00Z")
+    newer = workload(model_sha256="f" * 64, engine_version="9.9")
+    new = row("new", p50_ms=12.0, ended_at="2026-11-02T00:00:00Z", workload=newer)
+    server.on("GET", "/v1/results", {"items": [new, old]})
+    words = ["results", "--history", "net.onnx", "--board", "rpi4b-0001-0001", "--since", "30 d"]
+    shown = run(*words)
+    assert shown.exit_code == 0, shown.stderr
+    assert server.asked[0].query["model"] == ["net.onnx"]
+    assert server.asked[0].query["target_uid"] == ["rpi4b-0001-0001"]
+    assert server.asked[0].query["submitted_from"]
+    assert "1.20×" in shown.stdout
+    listed = json.loads(run(*words, "--json").stdout)
+    assert [each["benchmark_id"] for each in listed] == ["old", "new"]
+    assert listed[0]["ratio"] is None
+    assert run(*words, "--plot", "history.svg").exit_code == 0
+    assert "<svg" in Path("history.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["results", "--history", "absent.onnx"], "no completed benchmark of 'absent.onnx'"),
+        (["results", "x", "--board", "y"], "--board: has an effect with --history"),
+        (["results", "x", "--history", "y"], "--history: takes only"),
+        (["list", "--since", "yesterday"], "--since: cannot read 'yesterday'"),
+    ],
+)
+def test_wrong_usage_is_refused(server: FakeServer, words: list[str], expected: str) -> None:
+    server.on("GET", "/v1/benchmarks", page())
+    refused = run(*words)
+    assert refused.exit_code == 1
+    assert expected in refused.stderr
