@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from edgeyard.scheduler.sim.metrics import Schedule
     from edgeyard.scheduler.sim.traces.swf import Log
 
+_BOUNDED_JOBS = 200_000
+"""Logs up to this length get a lower bound, which takes a second or two then."""
+
 _ALIASES = {"fcfs": "fifo", "sjf": "shortest_first", "edf": "earliest_deadline"}
 _LONG_LOG_JOBS = 20_000
 _COLUMNS = (
@@ -177,7 +180,10 @@ def _policy(name: str, make: Callable[[str], QueuePolicy]) -> QueuePolicy:
 
 
 def _show(log: Log, schedule: Schedule, processors: int) -> None:
-    from edgeyard.scheduler.sim.metrics import fairness
+    import numpy as np
+
+    from edgeyard.scheduler.sim.bounds import lower_bound
+    from edgeyard.scheduler.sim.metrics import SLOWDOWN_THRESHOLD_S, fairness
 
     figures = (
         ("waiting time, s", schedule.wait_s),
@@ -193,6 +199,16 @@ def _show(log: Log, schedule: Schedule, processors: int) -> None:
         f"utilisation {schedule.utilisation(processors):.1%}; "
         f"fairness between users {fair:.3f} (Jain, of their mean bounded slowdown)",
     )
+    if len(log) <= _BOUNDED_JOBS:
+        share, run_s = schedule.procs / processors, schedule.run_s
+        weights = 1.0 / np.maximum(run_s, SLOWDOWN_THRESHOLD_S)
+        least = lower_bound(schedule.submit, run_s, share)
+        slowdown = max(lower_bound(schedule.submit, run_s, share, weights).mean_turnaround_s, 1.0)
+        show(
+            f"no schedule of these jobs reaches a mean turnaround below "
+            f"{_number(least.mean_turnaround_s)} s, a mean bounded slowdown below "
+            f"{slowdown:.2f} or a makespan below {least.makespan_s / 86400:,.1f} days"
+        )
 
 
 def _figure(name: str, values: NDArray[np.float64]) -> dict[str, object]:

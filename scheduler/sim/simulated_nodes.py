@@ -28,6 +28,7 @@ from edgeyard.scheduler.framework.policy import Backfill, Policy
 from edgeyard.scheduler.framework.protocols import QueuePolicy, is_time_invariant
 from edgeyard.scheduler.framework.registry import Plugins
 from edgeyard.scheduler.sim import nodes as world
+from edgeyard.scheduler.sim.bounds import lower_bound
 from edgeyard.scheduler.sim.kernel.streams import stream
 from edgeyard.scheduler.sim.mixes import JobMix
 from edgeyard.scheduler.sim.replay import PRIORITY, USAGE_HALF_LIFE_S, Backfilling, replay
@@ -112,9 +113,27 @@ def simulate_nodes(
         ended=asked.charge,
         advanced=advanced,
     )
-    wall_s, cores = time.perf_counter() - began, float(nodes.cpus.sum())
-    meta = _meta(scenario, policy, drawn, wall_s, 2 * len(jobs), found.end_s, cores)
+    figures = {"processors": float(nodes.cpus.sum()), **_bounds(jobs, nodes)}
+    wall_s = time.perf_counter() - began
+    meta = _meta(scenario, policy, drawn, wall_s, 2 * len(jobs), found.end_s, figures)
     return _run(meta, jobs, nodes, found)
+
+
+def _bounds(jobs: world.NodeJobs, nodes: world.NodeColumns) -> dict[str, float]:
+    """Return what no schedule can be better than: the highest bound of those by one resource."""
+    bounds = [
+        lower_bound(jobs.submit_s, jobs.run_s, np.maximum(needs * jobs.nodes / total, 1e-12))
+        for needs, total in (
+            (jobs.cpus, nodes.cpus.sum()),
+            (jobs.memory_mb, nodes.memory_mb.sum()),
+            (jobs.gpus, float(nodes.gpus.sum())),
+        )
+        if total > 0.0
+    ]
+    return {
+        "mean_turnaround_bound_s": max(each.mean_turnaround_s for each in bounds),
+        "makespan_bound_s": max(each.makespan_s for each in bounds),
+    }
 
 
 def node_columns(described: NodesScenario) -> world.NodeColumns:
@@ -294,7 +313,7 @@ def _replayed(
         wall_s=time.perf_counter() - began,
     )
     wall_s, end_s = time.perf_counter() - began, found.schedule.end
-    meta = _meta(scenario, policy, seed, wall_s, found.events, end_s, processors)
+    meta = _meta(scenario, policy, seed, wall_s, found.events, end_s, run.meta.figures)
     return replace(run, meta=meta)
 
 
@@ -305,7 +324,7 @@ def _meta(
     wall_s: float,
     events: int,
     end_s: Floats,
-    processors: float,
+    figures: dict[str, float],
 ) -> RunMeta:
     return RunMeta(
         scenario=scenario.name,
@@ -318,7 +337,7 @@ def _meta(
         cycles=events,
         events=events,
         events_sha256=hashlib.sha256(np.ascontiguousarray(end_s).tobytes()).hexdigest(),
-        figures={"processors": float(processors)},
+        figures=figures,
     )
 
 

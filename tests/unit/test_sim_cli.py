@@ -58,6 +58,7 @@ def test_people_get_a_table_and_the_rules_that_were_applied(log: Path) -> None:
     assert found.exit_code == 0
     assert "bounded slowdown (10 s)" in found.stdout
     assert "3 jobs on 4 processors" in found.stdout
+    assert "no schedule of these jobs reaches a mean turnaround below" in found.stdout
     assert found.stderr == "of the log: 1 job with run time 0 left out\n"
     assert max(map(len, found.stdout.splitlines()[:6])) <= 80
 

@@ -328,4 +328,6 @@ def test_a_real_log_of_shared_gpus_is_replayed() -> None:
     assert len(run.jobs) == len(rows)
     assert (run.jobs.start_s >= run.jobs.submit_s).all()
     assert 0.0 < run.series.busy_share.max() <= 1.0
+    bound_s = run.meta.figures["mean_turnaround_bound_s"]
+    assert 0.0 < bound_s <= run.schedule.turnaround_s.mean() + 1e-6
     assert run.series.overloaded.max() <= 95
