@@ -15,6 +15,7 @@ from edgeyard import __version__
 from edgeyard.benchmark_api.cli import (
     benchmarks,
     campaigns,
+    checking,
     checkup,
     exporting,
     inferring,
@@ -77,8 +78,8 @@ app.callback()(_root)
 
 
 _MODULES = (
-    *(submitting, inferring, watching, benchmarks, results, campaigns, nouns, policies),
-    *(scorers, rendering, checkup, server, pruning, replaying, exporting, testbed),
+    *(submitting, inferring, watching, benchmarks, results, campaigns, checking, nouns),
+    *(policies, scorers, rendering, checkup, server, pruning, replaying, exporting, testbed),
     simulating,
     scenarios,
 )

@@ -1,0 +1,205 @@
+"""The gate for regressions: decisions, refusals and the files that CI reads."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.sdk.gate import interval_of, student_quantile
+from tests.builders.answers import accepted, benchmark, problem, row, user_file, workload
+from tests.fakes.api_server import Answer, FakeServer
+
+BOARD = "rpi4b-0001-0001"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with FakeServer() as running:
+        monkeypatch.setenv("EDGEYARD_URL", running.url)
+        yield running
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def measured(server: FakeServer, ratios: list[float], **last: object) -> None:
+    """Answer alternating runs: candidates are slower by these ratios; order swaps each pair."""
+    server.on("GET", "/v1/benchmarks/base", benchmark("base", target_uid=BOARD))
+    answers, rows = [], []
+    for number, ratio in enumerate(ratios):
+        sides = [(f"a{number}", 10.0), (f"b{number}", 10.0 * ratio)]
+        for name, p50 in reversed(sides) if number % 2 else sides:
+            answers.append(Answer(accepted(name), 202))
+            changes = last if name.startswith("b") else {}
+            rows.append({"items": [row(name, p50_ms=p50, **changes)]})
+            server.on("GET", f"/v1/benchmarks/{name}", benchmark(name, target_uid=BOARD))
+    server.on("POST", "/v1/benchmarks/base/clone", *answers)
+    server.on("GET", "/v1/results", *rows)
+
+
+CHECK = ("check", "--baseline", "base", "--parameter", "threads=1")
+
+
+def test_a_candidate_that_is_not_slower_passes_and_runs_alternate(server: FakeServer) -> None:
+    measured(server, [1.001, 0.999, 1.0, 1.0])
+    done = run(*CHECK, "--max-slowdown", "3 %", "--json")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["decision"] == "passed"
+    assert found["high"] < 0.03
+    assert found["pairs"][0]["baseline_id"] == "a0"
+    bodies = [request.json for request in server.of("POST", "/v1/benchmarks/base/clone")]
+    assert all(isinstance(body, dict) and body["target_uid"] == BOARD for body in bodies)
+    changed = ["parameters" in body for body in bodies if isinstance(body, dict)]
+    assert changed[:4] == [False, True, True, False]
+
+
+def test_a_slower_candidate_fails_with_the_files_that_ci_reads(server: FakeServer) -> None:
+    measured(server, [1.10, 1.101, 1.099, 1.1])
+    done = run(*CHECK, "--junit", "check.xml", "--markdown", "check.md")
+    assert done.exit_code == 2
+    assert "failed: +10.0" in done.stdout
+    suite = ElementTree.parse("check.xml").getroot()
+    assert (suite.get("failures"), suite.get("errors")) == ("1", "0")
+    failure = suite.find("testcase/failure")
+    assert failure is not None
+    assert "the slowdown is more than 3.00%" in (failure.get("message") or "")
+    text = Path("check.md").read_text()
+    assert text.startswith("### Benchmark check failed\n")
+    assert text.count("\n| a") == 3
+
+
+def test_what_the_pairs_do_not_decide_is_stated(server: FakeServer) -> None:
+    measured(server, [1.0, 1.2, 0.9])
+    done = run(*CHECK, "--max-pairs", "3", "--junit", "check.xml")
+    assert done.exit_code == 4
+    assert "undecided" in done.stdout
+    assert "3 pairs did not decide it" in done.stdout
+    assert ElementTree.parse("check.xml").getroot().get("errors") == "1"
+
+
+def test_a_spent_budget_ends_the_check_and_cancels_what_runs(server: FakeServer) -> None:
+    measured(server, [1.0])
+    server.on("GET", "/v1/benchmarks/a0", benchmark("a0", "running"))
+    server.on("POST", "/v1/benchmarks/a0/cancel", Answer(benchmark("a0", "cancelled"), 202))
+    done = run(*CHECK, "--budget", "0.01")
+    assert done.exit_code == 4
+    assert "the budget of 0.01 s was spent after 0 pairs" in done.stdout
+    assert len(server.of("POST", "/v1/benchmarks/a0/cancel")) == 1
+
+
+def test_invalid_numbers_do_not_count_and_end_the_check(server: FakeServer) -> None:
+    measured(server, [1.0, 1.0, 1.0, 1.0], verdict="invalid")
+    done = run(*CHECK)
+    assert done.exit_code == 4
+    assert "3 pairs had an invalid number" in done.stdout
+
+
+def test_other_work_is_refused(server: FakeServer) -> None:
+    measured(server, [1.0], workload=workload(batch_size=32))
+    refused = run(*CHECK)
+    assert refused.exit_code == 1
+    assert "--baseline: does other work than the candidate: batch size" in refused.stderr
+
+
+def test_a_run_that_fails_ends_the_check(server: FakeServer) -> None:
+    measured(server, [1.0])
+    server.on("GET", "/v1/benchmarks/a0", benchmark("a0", "failed"))
+    failed = run(*CHECK)
+    assert failed.exit_code == 3
+    assert "user_model" in failed.stderr
+
+
+def test_a_label_stands_for_its_newest_completed_benchmark(server: FakeServer) -> None:
+    measured(server, [1.0, 1.0, 1.0])
+    server.on("GET", "/v1/benchmarks/main", Answer(problem(404, "not_found", "none"), 404))
+    page = {"items": [benchmark("base", target_uid=BOARD)], "next_cursor": None}
+    server.on("GET", "/v1/benchmarks", page)
+    done = run("check", "--baseline", "main", "--parameter", "threads=1")
+    assert done.exit_code == 0, done.stderr
+    assert server.of("GET", "/v1/benchmarks")[0].query["tag"] == ["main"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--parameter", "threads=1"], "--baseline: is missing"),
+        (["--baseline", "gone", "-m", "m"], "there is no benchmark 'gone' (any more)"),
+        (["--baseline", "./gone.onnx", "-m", "m"], "--baseline: there is no file gone.onnx"),
+        (["--baseline", "base"], "--model: nothing differs from the baseline"),
+        (["--baseline", "live", "-m", "m"], "live is running and has no result"),
+        ([*CHECK[1:], "--max-slowdown", "much"], "--max-slowdown: 'much'"),
+        ([*CHECK[1:], "--max-slowdown", "-1"], "--max-slowdown"),
+        ([*CHECK[1:], "--max-pairs", "2"], "--max-pairs: is 2"),
+        ([*CHECK[1:], "--budget", "soon"], "--budget: 'soon'"),
+    ],
+)
+def test_wrong_usage_is_refused_before_anything_runs(
+    server: FakeServer, words: list[str], expected: str
+) -> None:
+    server.on("GET", "/v1/benchmarks/base", benchmark("base"))
+    server.on("GET", "/v1/benchmarks/live", benchmark("live", "running"))
+    server.on("GET", "/v1/benchmarks", {"items": [], "next_cursor": None})
+    refused = run("check", *words)
+    assert refused.exit_code == 1, refused.stdout
+    assert expected in refused.stderr
+    assert not [each for each in server.asked if each.method == "POST"]
+
+
+def test_a_file_is_compared_with_a_file(server: FakeServer) -> None:
+    measured(server, [1.0, 1.0, 1.0])
+    posts = server.of("POST", "/v1/benchmarks/base/clone")
+    assert posts == []
+    Path("old.onnx").write_bytes(b"old")
+    Path("new.onnx").write_bytes(b"new")
+    names = [f"{side}{n}" for n in range(3) for side in ("ba" if n % 2 else "ab")]
+    server.on("POST", "/v1/benchmarks", *(Answer(accepted(name), 202) for name in names))
+    server.on("POST", "/v1/files", Answer(user_file(), 201))
+    server.on("POST", "/v1/uploads", Answer(user_file(), 201))
+    done = run(
+        *("check", "--baseline", "old.onnx", "-m", "new.onnx", "-r", "ort", "-t", "TYPE1"),
+        *("--target", "rpi4b"),
+    )
+    assert done.exit_code == 0, done.stderr
+    bodies = [request.json for request in server.of("POST", "/v1/benchmarks")]
+    assert [("target_uid" in body) for body in bodies if isinstance(body, dict)] == [
+        False,
+        *[True] * 5,
+    ]
+
+
+def test_student_quantiles_are_those_of_the_distribution() -> None:
+    scipy = pytest.importorskip("scipy.stats")
+    for degrees, probability in itertools.product(
+        (1, 2, 3, 4, 5, 9, 30, 99), (0.9, 0.975, 0.997, 0.9999)
+    ):
+        exact = scipy.t.ppf(probability, degrees)
+        assert student_quantile(probability, degrees) == pytest.approx(exact, rel=2e-3)
+
+
+def test_checks_of_equal_versions_rarely_fail_whenever_they_stop() -> None:
+    rng = random.Random(7)
+    looks, wrong = 8, 0
+    for _ in range(400):
+        ratios = [math.exp(rng.gauss(0.0, 0.05)) for _ in range(2)]
+        for _ in range(looks):
+            ratios.append(math.exp(rng.gauss(0.0, 0.05)))
+            _, low, high = interval_of(ratios, looks)
+            if low > 1 or high < 1:
+                wrong += 1
+                break
+    assert wrong <= 400 * 0.05
