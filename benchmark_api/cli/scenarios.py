@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import sys
 import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,11 +29,14 @@ from edgeyard.benchmark_api.cli.output import (
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
 from edgeyard.benchmark_api.cli.scenario_db import Db, scenario_db
+from edgeyard.benchmark_api.cli.sim_reports import progress
 from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.importers.detect import TraceFormat, detect_format
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.schemas import answers as shapes
-    from edgeyard.scheduler.sim.scenario import Scenario
+    from edgeyard.scheduler.sim.importers.machines import Imported, Selection
+    from edgeyard.scheduler.sim.scenario import NodeGroup, Scenario
 
 Reference = Annotated[
     str,
@@ -112,18 +119,193 @@ def _value(row: Row) -> str:
 
 def scenarios_import(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario as TOML or .json.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A scenario (.toml, .json), a log or trace, or a folder."
+        ),
+    ],
     db: Db = None,
     tag: Tags = None,
+    trace_format: Annotated[
+        TraceFormat | None,
+        typer.Option(
+            "--format",
+            help="swf: a log in the Standard Workload Format; supercloud: jobs of the MIT "
+            "SuperCloud or of DECICE; alibaba: pods of the GPU trace of 2023; edgeyard: a folder "
+            "of `edgeyard export`. Default: by name and first line.",
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the scenario; default: that of the file.")
+    ] = None,
+    nodes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Nodes of a trace: node_id,cpu_cores,memory (MB),cpu_load,memory_load; with "
+            "alibaba the trace's own list of nodes.",
+        ),
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[COUNTx]CORES:MB[:GPUS]",
+            help="Nodes of a trace, instead of --nodes; may be repeated.",
+        ),
+    ] = None,
+    skip: Annotated[int, typer.Option(metavar="N", min=0, help="Skip the first N jobs.")] = 0,
+    count: Annotated[
+        int | None, typer.Option(metavar="M", min=1, help="Import at most M jobs.")
+    ] = None,
+    drop_large: Annotated[
+        bool,
+        typer.Option("--drop-large", help="Leave out jobs that no node can run."),
+    ] = False,
+    gpu_shares: Annotated[
+        bool,
+        typer.Option("--gpu-shares", help="With alibaba: count GPUs in thousandths."),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a TOML or .json file instead of storing it."),
+    ] = None,
 ) -> None:
-    """Store a scenario."""
-    from edgeyard.scheduler.sim.scenario import load_scenario
+    """Store a scenario, or a log of another cluster as one.
 
-    store(session, db, load_scenario(file), tag or (), f"import {file.name}")
+    Logs are read by the rules of docs/how-to/scenarios.md: what they leave out or change is
+    reported, everything else that is wrong is an error with line and field, and stores nothing.
+    """
+    if out is not None:
+        check_folder(out)
+    from edgeyard.scheduler.sim.importers.machines import Selection
+
+    chosen = trace_format or detect_format(file)
+    given = {
+        "--name": name is not None,
+        "--nodes": nodes is not None,
+        "--node": bool(node),
+        "--skip": skip > 0,
+        "--count": count is not None,
+        "--drop-large": drop_large,
+        "--gpu-shares": gpu_shares,
+    }
+    for flag in (each for each, is_given in given.items() if is_given):
+        if flag not in _OPTIONS[chosen]:
+            others = ", ".join(each.value for each in TraceFormat if flag in _OPTIONS[each])
+            raise InvalidInput.at(flag, f"is not for {chosen.value} files", f"with {others}")
+    selection = Selection(
+        name=name or _plain_name(file), skip=skip, count=count, drop_large=drop_large
+    )
+    with progress() as advanced:
+        imported = _imported(
+            chosen, file, selection, nodes, node or [], gpu_shares, partial(advanced, "reading")
+        )
+    for each in imported.notes:
+        session.report(f"{file.name}: {each}")
+    finish(session, db, imported.scenario, tag or (), f"import {file.name}", out)
+
+
+_TRACE_FLAGS = frozenset({"--name", "--node", "--skip", "--count", "--drop-large"})
+_OPTIONS: Mapping[TraceFormat, frozenset[str]] = {
+    TraceFormat.SCENARIO: frozenset(),
+    TraceFormat.SWF: _TRACE_FLAGS | {"--nodes"},
+    TraceFormat.SUPERCLOUD: _TRACE_FLAGS | {"--nodes"},
+    TraceFormat.ALIBABA: (_TRACE_FLAGS - {"--node"}) | {"--nodes", "--gpu-shares"},
+    TraceFormat.EDGEYARD: frozenset({"--name", "--skip", "--count"}),
+}
+
+
+def _imported(
+    chosen: TraceFormat,
+    file: Path,
+    selection: Selection,
+    nodes: Path | None,
+    node: list[str],
+    gpu_shares: bool,
+    advanced: Callable[[float], None],
+) -> Imported:
+    from edgeyard.scheduler.sim.importers.machines import Imported, read_nodes
+
+    if chosen is TraceFormat.SCENARIO:
+        from edgeyard.scheduler.sim.scenario import load_scenario
+
+        return Imported(scenario=load_scenario(file))
+    if chosen is TraceFormat.EDGEYARD:
+        from edgeyard.scheduler.sim.importers.history import import_history
+
+        return import_history(file, selection, advanced=advanced)
+    if chosen is TraceFormat.ALIBABA:
+        from edgeyard.scheduler.sim.importers.alibaba import import_alibaba
+
+        if nodes is None:
+            accepted = "--nodes openb_node_list_all_node.csv, which is beside the list of pods"
+            raise InvalidInput.at("--nodes", "is missing", accepted)
+        return import_alibaba(
+            file, selection, nodes=nodes, gpu_shares=gpu_shares, advanced=advanced
+        )
+    if nodes is not None and node:
+        raise InvalidInput.at("--node", "goes without --nodes", "one of the two")
+    groups = read_nodes(nodes) if nodes is not None else _groups(node)
+    if chosen is TraceFormat.SWF:
+        from edgeyard.scheduler.sim.importers.swf import import_swf
+
+        return import_swf(file, selection, nodes=groups, advanced=advanced)
+    from edgeyard.scheduler.sim.importers.supercloud import import_supercloud
+
+    return import_supercloud(file, selection, nodes=groups, advanced=advanced)
+
+
+def _groups(node: list[str]) -> tuple[NodeGroup, ...]:
+    """Return the groups that ``--node`` states."""
+    from edgeyard.scheduler.sim.scenario import NodeGroup
+
+    groups = []
+    for number, text in enumerate(node, 1):
+        found = re.fullmatch(r"(?:(\d{1,7})x)?(\d{1,7}):(\d{1,12})(?::(\d{1,7}))?", text)
+        if found is None or not int(found[2]) or not int(found[3]) or found[1] == "0":
+            raise InvalidInput.at(
+                "--node", f"cannot read {text!r}", "[COUNTx]CORES:MB[:GPUS], e.g. 224x40:393216:2"
+            )
+        groups.append(
+            NodeGroup(
+                count=int(found[1] or 1),
+                cpu_cores=int(found[2]),
+                memory_mb=int(found[3]),
+                gpus=int(found[4] or 0),
+                name=f"node{number}",
+            )
+        )
+    return tuple(groups)
+
+
+def _plain_name(file: Path) -> str:
+    """Return the name of a file without its ends, as the name of a scenario."""
+    stem = re.sub(r"(\.(gz|csv|swf|parquet))+$", "", file.resolve().name)
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip(".-_")[:100] or "trace"
+
+
+def finish(
+    session: Session,
+    db: str | None,
+    scenario: Scenario,
+    tags: Sequence[str],
+    source: str,
+    out: Path | None,
+) -> None:
+    """Write a scenario to a file, or store it where none is named."""
+    if out is None:
+        store(session, db, scenario, tags, source)
+        return
+    import msgspec
+
+    tagged = msgspec.structs.replace(scenario, tags=tuple(sorted({*scenario.tags, *tags})))
+    write_text(out, text_of(tagged, as_json=out.suffix == ".json"))
+    session.report(f"{scenario.name} is in {out}")
 
 
 def store(
-    session: Session, db: str | None, scenario: Scenario, tags: list[str] | tuple[()], source: str
+    session: Session, db: str | None, scenario: Scenario, tags: Sequence[str], source: str
 ) -> None:
     """Store a scenario and report it."""
     with scenario_db(session, db) as scenarios:
@@ -162,11 +344,10 @@ def scenarios_export(
 
 def text_of(scenario: Scenario, *, as_json: bool) -> str:
     """Return a scenario as text."""
-    from edgeyard.benchmark_api.cli.output import json_text
     from edgeyard.scheduler.sim.scenario import scenario_to_json, scenario_to_toml
 
     if as_json:
-        return json_text(scenario_to_json(scenario), indent=1) + "\n"
+        return json.dumps(scenario_to_json(scenario), indent=1) + "\n"
     return scenario_to_toml(scenario)
 
 

@@ -12,12 +12,8 @@ an error that names the line and the field.
 
 from __future__ import annotations
 
-import gzip
-import io
 import math
-import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgeyard.errors import FieldError, InvalidInput
+from edgeyard.scheduler.sim.traces.text import opened_lines
 
 UNKNOWN_RUN_S = 10.0
 """Run time of jobs whose run time is negative."""
@@ -99,7 +96,7 @@ def read_swf(path: Path, advanced: Callable[[float], None] = lambda share: None)
     header: dict[str, int] = {}
     chunks: list[NDArray[np.float64]] = []
     numbers: list[NDArray[np.int64]] = []
-    with _opened(path, advanced) as lines:
+    with opened_lines(path, advanced, encoding="latin-1") as lines:
         data = _data_lines(lines, header)
         while chunk := list(islice(data, _CHUNK_LINES)):
             chunks.append(_parsed(path, chunk))
@@ -108,28 +105,6 @@ def read_swf(path: Path, advanced: Callable[[float], None] = lambda share: None)
         raise _error(path, None, "the file has no jobs", "lines of 18 fields")
     table, line = np.concatenate(chunks), np.concatenate(numbers)
     return _kept(path, table, line, header.get("MaxProcs") or header.get("MaxNodes"))
-
-
-@contextmanager
-def _opened(path: Path, advanced: Callable[[float], None]) -> Iterator[Iterator[str]]:
-    with path.open("rb") as file:
-        size = max(path.stat().st_size, 1)
-        compressed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
-        raw = gzip.GzipFile(fileobj=file) if compressed else file
-
-        def lines() -> Iterator[str]:
-            text = io.TextIOWrapper(raw, encoding="latin-1")
-            for number, line in enumerate(text):
-                if number % _CHUNK_LINES == 0:
-                    advanced(min(file.tell() / size, 1.0))
-                yield line
-            text.detach()
-
-        try:
-            yield lines()
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise _error(path, None, f"the compressed file is damaged or cut: {error}") from error
 
 
 def _data_lines(lines: Iterable[str], header: dict[str, int]) -> Iterator[tuple[int, str]]:
@@ -269,8 +244,11 @@ def _error(path: Path, line: int | None, reason: str, accepted: str = "") -> Inv
     return InvalidInput([FieldError(where, reason, accepted)])
 
 
-def no_processors(log: Log) -> NoReturn:
-    """Raise the error for a log whose header does not state the machine's size."""
-    raise _error(
-        log.path, None, "the header states neither MaxProcs nor MaxNodes", "--procs with a number"
-    )
+def no_processors(log: Log, flag: str = "--procs with a number") -> NoReturn:
+    """Raise the error for a log whose header does not state the machine's size.
+
+    Args:
+        log: The log.
+        flag: What states it instead.
+    """
+    raise _error(log.path, None, "the header states neither MaxProcs nor MaxNodes", flag)
