@@ -11,21 +11,7 @@ import re2
 
 from edgeyard.devices.attributes import members
 from edgeyard.devices.model import AttributeValue
-
-OPERATORS = (
-    "=",
-    "!=",
-    ">",
-    ">=",
-    "<",
-    "<=",
-    "set_contains",
-    "set_contains_any",
-    "regexp",
-    "is_set",
-    "is_not_set",
-)
-"""Operators that `compare` knows, named as Nomad names them."""
+from edgeyard.devices.operators import OPERATORS
 
 MAX_PATTERN_CHARS = 500
 

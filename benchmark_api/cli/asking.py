@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from edgeyard.devices.constraints import OPERATORS
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.sizes import parse_size
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.quantities import duration_s

@@ -259,6 +259,8 @@ class Program(TyperGroup):
             return _ERROR
         except EdgeyardError as error:
             return _print_error(message_of(error))
+        except ModuleNotFoundError as error:
+            return _print_error(_missing_extra(error))
         except KeyboardInterrupt:
             return _INTERRUPTED
         except BrokenPipeError:
@@ -296,6 +298,39 @@ def _usage(error: typer.TyperException) -> int:
 def _print_error(message: str) -> int:
     echo(f"edgeyard: {message}", err=True)
     return _ERROR
+
+
+_EXTRA_OF = {
+    "PIL": "images",
+    "ai_edge_litert": "tflite",
+    "boto3": "s3",
+    "google": "edgedevice",
+    "grpc": "edgedevice",
+    "gymnasium": "sim",
+    "highspy": "highs",
+    "matplotlib": "plot",
+    "msgpack": "edgedevice",
+    "numba": "sim",
+    "onnx": "learn",
+    "onnxruntime": "ort",
+    "pandas": "data",
+    "psycopg": "postgres",
+    "pyarrow": "export",
+}
+"""Extras by the package that they bring; all others come with ``server``."""
+
+
+def _missing_extra(error: ModuleNotFoundError) -> str:
+    """Return which extra of Edgeyard brings a package that is not installed.
+
+    Raises:
+        ModuleNotFoundError: The module is one of Edgeyard's own.
+    """
+    package = (error.name or "").partition(".")[0]
+    if package in ("", "edgeyard"):
+        raise error
+    extra = _EXTRA_OF.get(package, "server")
+    return f"this command needs {package}, which is not installed: pip install 'edgeyard[{extra}]'"
 
 
 def _reader_exited() -> int:

@@ -29,7 +29,7 @@ from edgeyard.benchmark_api.schemas.fields import (
     refusal,
 )
 from edgeyard.devices.attributes import SIZES_IN_BYTES
-from edgeyard.devices.constraints import OPERATORS
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import training
 from edgeyard.devices.sizes import ACCEPTED as SIZES
 from edgeyard.devices.sizes import parse_size

@@ -9,8 +9,8 @@ from datetime import datetime
 from urllib.parse import quote
 
 from edgeyard.devices.attributes import PROGRESS
-from edgeyard.devices.constraints import OPERATORS
 from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.errors import FieldError, InvalidInput
 from edgeyard.scheduler.hcl.cron import cron_of
 from edgeyard.scheduler.hcl.job import (

@@ -15,7 +15,7 @@ import hcl2
 from lark import Token, Tree
 from lark.exceptions import LarkError, UnexpectedInput
 
-from edgeyard.devices.constraints import OPERATORS
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.errors import HclError
 from edgeyard.scheduler.hcl.job import (
     CONFIG_NAMES,

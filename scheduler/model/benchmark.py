@@ -157,7 +157,7 @@ class Constraint:
 
     Attributes:
         attribute: Device attribute without its ``${device.attr.`` wrapping, e.g. ``memory.ram``.
-        operator: One of `edgeyard.devices.constraints.OPERATORS`.
+        operator: One of `edgeyard.devices.operators.OPERATORS`.
         value: Compared as Nomad compares: numbers as numbers, anything else as text.
     """
 

@@ -74,7 +74,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def new_environment(wheel: Path) -> Callable[..., Path]:
     """Makes a virtual environment of Edgeyard's wheel and more, and nothing of the checkout's."""
 
-    def make(folder: Path, *more: str, extra: str = "", pip: bool = False) -> Path:
+    def make(folder: Path, *more: str, extra: str = "server", pip: bool = False) -> Path:
         venv.create(folder, symlinks=True, with_pip=pip)
         # Its own dependencies and no others, at the versions that are tested.
         subprocess.run(

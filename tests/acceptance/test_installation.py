@@ -79,6 +79,30 @@ def test_the_wheel_runs_a_benchmark_outside_the_checkout(
     assert server.returncode == 0
 
 
+def test_the_wheel_alone_is_the_client(
+    tmp_path: Path, new_environment: Callable[..., Path], clean_environment: dict[str, str]
+) -> None:
+    environment = new_environment(tmp_path / "venv", extra="")
+    installed = {path.name for path in environment.glob("lib/python*/site-packages/*")}
+    assert "edgeyard" in installed
+    assert not installed & {"fastapi", "sqlalchemy", "onnxruntime", "scipy", "re2", "nomad"}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(environment / "bin/edgeyard"), *words],
+            cwd=tmp_path,
+            env={**clean_environment, "EDGEYARD_URL": "http://127.0.0.1:1"},
+            capture_output=True,
+            text=True,
+        )
+
+    assert "submit" in run("--help").stdout
+    assert "no answer from http://127.0.0.1:1" in run("list").stderr
+    refused = run("up", "--data-dir", "data")
+    assert refused.returncode == 1
+    assert "pip install 'edgeyard[server]'" in refused.stderr
+
+
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory, clone_to: Callable[[Path], None]) -> Path:
     """What is committed; the first `make` in it installs everything."""

@@ -41,8 +41,9 @@ from edgeyard.benchmark_api.schemas.requests import CampaignIn, ProgressIn, User
 from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.errors import ApiError
 from edgeyard.benchmark_api.sdk.results import results_of
-from edgeyard.devices.constraints import OPERATORS, compare, constraint_problem
+from edgeyard.devices.constraints import compare, constraint_problem
 from edgeyard.devices.inventory import Inventory
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import onnx_file, onnx_head
 from edgeyard.devices.runner.dataset import open_dataset
 from edgeyard.devices.runner.engine import TensorSpec

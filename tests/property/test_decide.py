@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from edgeyard.devices.attributes import attributes_of
-from edgeyard.devices.constraints import OPERATORS, compare
+from edgeyard.devices.constraints import compare
 from edgeyard.devices.model import Board
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.plugins.builtin import registry
 from edgeyard.plugins.testing import GIB, NOW, board, pending, snapshot_of
 from edgeyard.scheduler.decide.feasibility import feasibility

@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edgeyard.devices.constraints import OPERATORS
+from edgeyard.devices.operators import OPERATORS
 from edgeyard.scheduler.hcl.build import build_job
 from edgeyard.scheduler.hcl.job import (
     Artifact,

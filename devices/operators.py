@@ -1,0 +1,16 @@
+"""Operators of constraints; clients need their names, and no regular expressions."""
+
+OPERATORS = (
+    "=",
+    "!=",
+    ">",
+    ">=",
+    "<",
+    "<=",
+    "set_contains",
+    "set_contains_any",
+    "regexp",
+    "is_set",
+    "is_not_set",
+)
+"""Operators that `edgeyard.devices.constraints.compare` knows, named as Nomad names them."""
