@@ -117,6 +117,131 @@ def _value(row: Row) -> str:
     return field("value")(row)
 
 
+class Kind(StrEnum):
+    """What `generate` makes."""
+
+    POISSON = "poisson"
+    BERNOULLI = "bernoulli"
+    DIURNAL = "diurnal"
+    BURSTS = "bursts"
+    OVERLOAD = "overload"
+    NEW_FAMILY = "new-family"
+    TOPOLOGY = "topology"
+    PAPER = "paper"
+    PAPER_POISSON = "paper-poisson"
+
+
+_PAPER = (Kind.PAPER, Kind.PAPER_POISSON)
+
+
+def scenarios_generate(
+    session: Session,
+    kind: Annotated[
+        Kind,
+        typer.Argument(
+            help="paper and paper-poisson: jobs of the A2cScheduler paper on nodes; all others: a "
+            "lab of boards."
+        ),
+    ],
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="R",
+            help="Arrivals an hour, in a lab; default: by --load. Of paper kinds: a step, 0.7.",
+        ),
+    ] = None,
+    load: Annotated[
+        float | None,
+        typer.Option(
+            metavar="L",
+            help="What arrives over what the boards can run, instead of --rate; default 0.7 (0.5 "
+            "with bursts).",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is random.")] = 1,
+    boards: Annotated[
+        int | None, typer.Option(min=1, max=9999, help="Boards of the lab; default: 20.")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option(help="Time in which benchmarks arrive; default: '1 d'.")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="When the family joins (new-family) or boards leave and join (topology); "
+            "default: half-way.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Nodes of paper kinds; default: 1.")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=2, max=1_000_000, help="Steps in which jobs of paper kinds arrive; default: 50."
+        ),
+    ] = None,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="With paper: list the jobs instead of describing them.")
+    ] = False,
+    name: Annotated[str | None, typer.Option(help="Default: the kind and the seed.")] = None,
+    tag: Tags = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a TOML or .json file instead of storing it."),
+    ] = None,
+    db: Db = None,
+) -> None:
+    """Make a scenario of a stated kind; the same options and seed make the same one."""
+    from edgeyard.benchmark_api.cli import asking
+    from edgeyard.scheduler.sim.generators.labs import LAB_KINDS, LabOptions
+    from edgeyard.scheduler.sim.generators.paper import PAPER_KINDS, PaperOptions
+    from edgeyard.scheduler.sim.scenario import DAY_S
+
+    of_labs = {"--load": load, "--boards": boards, "--duration": duration, "--at": at}
+    of_paper = {"--nodes": nodes, "--steps": steps, "--rows": rows or None}
+    for flag, value in (of_labs if kind in _PAPER else of_paper).items():
+        if value is not None:
+            raise InvalidInput.at(flag, f"is not for {kind.value}", "another kind")
+    if at is not None and kind not in (Kind.NEW_FAMILY, Kind.TOPOLOGY):
+        raise InvalidInput.at("--at", f"is not for {kind.value}", "with new-family or topology")
+    if rate is not None and load is not None:
+        raise InvalidInput.at("--load", "goes without --rate", "one of the two")
+    for flag, value in (("--rate", rate), ("--load", load)):
+        if value is not None and not 0 < value <= 1e6:
+            raise InvalidInput.at(flag, f"is {value:g}", "a number above 0")
+    if out is not None:
+        check_folder(out)
+    chosen = name or f"{kind.value}-{seed}"
+    if kind in _PAPER:
+        if kind is Kind.PAPER and rate is not None and rate > 1:
+            raise InvalidInput.at("--rate", f"is {rate:g}", "a probability: above 0, up to 1")
+        scenario = PAPER_KINDS[kind.value](
+            PaperOptions(
+                name=chosen,
+                seed=seed,
+                rate=0.7 if rate is None else rate,
+                steps=50 if steps is None else steps,
+                nodes=nodes or 1,
+                rows=rows,
+            )
+        )
+    else:
+        scenario = LAB_KINDS[kind.value](
+            LabOptions(
+                name=chosen,
+                seed=seed,
+                boards=boards or 20,
+                duration_s=asking.seconds(duration, "--duration") or DAY_S,
+                rate_per_hour=rate,
+                load=load,
+                at_s=asking.seconds(at, "--at"),
+            )
+        )
+    finish(session, db, scenario, tag or (), f"generate {kind.value}", out)
+
+
 def scenarios_import(
     session: Session,
     file: Annotated[
@@ -421,6 +546,7 @@ def add_to(app: typer.Typer) -> None:
     )
     verb(group, "list")(scenarios_list)
     verb(group, "show")(scenarios_show)
+    verb(group, "generate")(scenarios_generate)
     verb(group, "import")(scenarios_import)
     verb(group, "export")(scenarios_export)
     verb(group, "tag")(scenarios_tag)
