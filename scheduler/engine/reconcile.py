@@ -95,7 +95,7 @@ class Reconciler:
     """Brings live attempts in line with the cluster. One thread.
 
     Attributes:
-        moved: Whether the last run changed an attempt.
+        moved: Whether the last run changed what can be decided: an attempt ended, for example.
     """
 
     def __init__(
@@ -357,13 +357,16 @@ class Reconciler:
                 lambda uow, it: lifecycle.task_started(
                     uow, it, job.target_uid, job.started_at or now, now
                 ),
+                moves=False,
             )
         elif job.run is JobRun.QUEUED and attempt.state in (
             AttemptState.DISPATCHING,
             AttemptState.UNKNOWN,
         ):
             self._apply(
-                attempt, lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now)
+                attempt,
+                lambda uow, it: lifecycle.to_state(uow, it, AttemptState.QUEUED, now),
+                moves=False,
             )
 
     def _note_stopping(self, attempt: Attempt, why: Failure) -> bool:
@@ -575,8 +578,12 @@ class Reconciler:
 
         self._store.transact(work)
 
-    def _apply(self, attempt: Attempt, change: _Change) -> None:
-        """Change an attempt as it is now in the store; a concurrent change wins."""
+    def _apply(self, attempt: Attempt, change: _Change, *, moves: bool = True) -> None:
+        """Change an attempt as it is now in the store; a concurrent change wins.
+
+        Args:
+            moves: Whether that may change what can be decided.
+        """
 
         def work(uow: UnitOfWork) -> None:
             current = uow.attempts.by_job_id(attempt.job_id)
@@ -585,7 +592,7 @@ class Reconciler:
 
         try:
             self._store.transact(work)
-            self.moved = True
+            self.moved |= moves
         except Conflict:
             logger.info(
                 "attempt changed meanwhile",

@@ -35,9 +35,6 @@ UPLOAD_RETRY_S = 30.0
 UPLOAD_PATIENCE_S = 600.0
 """How long a task tries to upload its result; then it stays on the host."""
 
-EXIT_S = 0.5
-"""From the upload of a result to the end of its task."""
-
 KILL_S = 1.0
 """From the order to stop a task to its end."""
 
@@ -71,13 +68,17 @@ class TaskPlan:
 
     Attributes:
         setup_s: From the board to the start of the task.
+        exit_s: From the upload of its result to the end of the task.
         run_s: From the start to the report; inf: it never ends by itself.
+        reports_half: It reports its progress halfway.
         reported: Failure that its report states; None: it measures well.
         crash: Failure with which it ends without a report; None: it reports.
     """
 
     run_s: float
     setup_s: float = 1.0
+    exit_s: float = 0.5
+    reports_half: bool = True
     reported: Failure | None = None
     crash: Failure | None = None
 
@@ -422,7 +423,8 @@ class SimCluster:
         run_s = job.plan.run_s
         if math.isfinite(run_s):
             half_s, end_s = self._now_s() + run_s / 2, self._now_s() + run_s
-            self._agenda.at(half_s, self._in_life(job, self._report_half))
+            if job.plan.reports_half:
+                self._agenda.at(half_s, self._in_life(job, self._report_half))
             self._agenda.at(end_s, self._in_life(job, self._finish))
         self._changed(job.state.job_id)
 
@@ -466,7 +468,8 @@ class SimCluster:
         if answer is Upload.TAKEN:
             status = EXIT_REPORTED if job.report["status"] == "failed" else 0
         failure = failure_of(status)
-        exit_at_s = self._now_s() + EXIT_S
+        assert job.plan is not None
+        exit_at_s = self._now_s() + job.plan.exit_s
         self._agenda.at(exit_at_s, self._in_life(job, lambda it: self._end(it, failure=failure)))
 
     def _stop(self, job_id: str) -> None:

@@ -84,10 +84,12 @@ class Pace:
         cycle_s: Minimum time between two turns: what happens in between is handled in one. 0: at
             once.
         idle_s: Steps that are taken whether or not there is news are taken at most so often.
+        lease_s: The server's lease is renewed so often.
     """
 
     cycle_s: float = 0.0
     idle_s: float = 0.0
+    lease_s: float = TURN_S
 
 
 @dataclass(slots=True)
@@ -231,6 +233,7 @@ class ServiceSimulation:
         self._after_step = after_step
         self._due_s: dict[Step | None, float] = {}
         self._turn_s = -math.inf
+        self._cycle_s = -math.inf
         self._checked = -1
         self._ids = 0
         for each in arrivals:
@@ -284,6 +287,11 @@ class ServiceSimulation:
         if server is not None:
             server.close()
         self.agenda.at(self.clocks.now_s + self.restart_s, self._start_server)
+
+    def wake(self) -> None:
+        """Have the engine decide soon: something is due."""
+        if self.server is not None:
+            self.server.engine.wake()
 
     def close(self) -> None:
         """Free the store."""
@@ -408,7 +416,7 @@ class ServiceSimulation:
         if self._has_work():
             return max(self.clocks.now_s, earliest_s)
         # Where idle steps are taken seldom, the lease is renewed with them.
-        renewed = self.pace.idle_s <= TURN_S
+        renewed = self.pace.idle_s <= self.pace.lease_s
         due = [at_s for step, at_s in self._due_s.items() if step is not None or renewed]
         return max(earliest_s, min(due, default=self.clocks.now_s))
 
@@ -428,7 +436,9 @@ class ServiceSimulation:
                 break
             taken = True
             if self._shuffle is not None:
-                late = [step for step in steps if step is None and self.pace.idle_s > TURN_S]
+                late = [
+                    step for step in steps if step is None and self.pace.idle_s > self.pace.lease_s
+                ]
                 rest = [step for step in steps if step not in late]
                 self._shuffle.shuffle(rest)
                 steps = [*late, *rest]
@@ -457,6 +467,10 @@ class ServiceSimulation:
         for step in Step:
             if step in work or (step in intervals and self._due_s.get(step, 0.0) <= now_s):
                 due.append(step)
+        # One cycle in an instant, on all that has come: what comes after is for the next one.
+        waits = self._cycle_s == now_s or len(due) > 1
+        if self.pace.cycle_s and waits and Step.CYCLE in due:
+            due.remove(Step.CYCLE)
         return due
 
     def _take(self, step: Step | None) -> None:
@@ -468,13 +482,14 @@ class ServiceSimulation:
         try:
             if step is None:
                 server.engine.step()
-                self._due_s[None] = now_s + TURN_S
+                self._due_s[None] = now_s + self.pace.lease_s
             else:
                 engine = server.engine.leading
                 if engine is None:
                     return
                 if step is Step.CYCLE:
                     self.tally.cycles += 1
+                    self._cycle_s = now_s
                 engine.step(step)
                 if step in engine.intervals_s:
                     self._due_s[step] = now_s + max(engine.intervals_s[step], idle_s)
