@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily
@@ -19,6 +21,8 @@ from edgeyard.scheduler.model.benchmark import (
     Status,
     WaitingReason,
 )
+from edgeyard.scheduler.sim.live import measure_policies
+from edgeyard.scheduler.sim.metrics import RunMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -27,6 +31,24 @@ _RUNS_S = (0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 3600, 4 * 3600)
 _CYCLES_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10)
 _GAPS = (0.0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _HTTP_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+
+_ENDED = 1000
+_POLICIES_OF = timedelta(days=1)
+_POLICIES_FOR = timedelta(seconds=15)
+_POLICY_FIGURES = {
+    "wait_s": ("wait_seconds", "From submission to start"),
+    "turnaround_s": ("turnaround_seconds", "From submission to end, of completed ones"),
+    "slowdown": ("slowdown_ratio", "Turnaround over run time, of completed ones"),
+    "bounded_slowdown": ("bounded_slowdown_ratio", "Slowdown with runs of at least 10 s"),
+}
+_POLICY_NUMBERS = {
+    "deadlines": ("deadlines", "Benchmarks with a deadline"),
+    "deadline_misses": ("deadline_misses", "Benchmarks that missed their deadline"),
+    "preemptions": ("preemptions", "Preempted attempts"),
+    "failed_attempts": ("failed_attempts", "Failed attempts"),
+    "makespan_s": ("makespan_seconds", "From the first submission to the last end"),
+    "fairness": ("fairness_ratio", "Jain's index of the users' mean bounded slowdowns"),
+}
 
 _CLUSTER_OPS = ("dispatch", "stop", "states", "logs", "hosts")
 
@@ -129,6 +151,8 @@ class _StoreMetrics(Collector):
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._lock = threading.Lock()
+        self._measured: tuple[datetime, Mapping[str, RunMetrics]] | None = None
 
     def describe(self) -> Iterable[GaugeMetricFamily]:
         """Nothing: registering must not ask the store."""
@@ -194,3 +218,48 @@ class _StoreMetrics(Collector):
         free = GaugeMetricFamily("edgeyard_files_free_bytes", "Room left for files.")
         free.add_metric((), services.files.free_bytes())
         yield free
+        yield from self._policies()
+
+    def _policies(self) -> Iterable[GaugeMetricFamily]:
+        """Figures of the policies that decided the benchmarks of the last day, for a while."""
+        services = self._services
+        now = services.clock.now()
+        with self._lock:
+            if self._measured is None or now - self._measured[0] >= _POLICIES_FOR:
+                with services.store.read() as uow:
+                    ended = uow.policies.ended(since=now - _POLICIES_OF, until=None, limit=_ENDED)
+                self._measured = (now, measure_policies(ended, resamples=1))
+            found = self._measured[1]
+        counts = _gauge("benchmarks", "Ended benchmarks", ("policy", "status"))
+        spread = {
+            name: _gauge(metric, text, ("policy", "statistic"))
+            for name, (metric, text) in _POLICY_FIGURES.items()
+        }
+        alone = {
+            name: _gauge(metric, text, ("policy",))
+            for name, (metric, text) in _POLICY_NUMBERS.items()
+        }
+        for policy, metrics in found.items():
+            label = policy or "unknown"
+            for status in TERMINAL:
+                counts.add_metric((label, status.value), metrics.statuses.get(status.value, 0))
+            for name, family in spread.items():
+                figure = metrics.figures[name]
+                for statistic, value in (
+                    ("mean", figure.interval.mean),
+                    ("p50", figure.p50),
+                    ("p90", figure.p90),
+                    ("p99", figure.p99),
+                    ("max", figure.max),
+                ):
+                    family.add_metric((label, statistic), value)
+            for name, family in alone.items():
+                family.add_metric((label,), getattr(metrics, name))
+        yield counts
+        yield from spread.values()
+        yield from alone.values()
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
+    help = f"{text}, of the newest {_ENDED} benchmarks of the last 24 h that the policy decided."
+    return GaugeMetricFamily(f"edgeyard_policy_{name}", help, labels=labels)

@@ -21,6 +21,7 @@ from edgeyard.benchmark_api.cli.output import (
     plain,
     show,
     table,
+    three_digits,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
 from edgeyard.benchmark_api.cli.replaying import Since, StopRule, utc
@@ -152,16 +153,23 @@ def policies_deactivate(
 
 
 def policies_compare(session: Session, since: Since = None, until: StopRule = None) -> None:
-    """Compare the decisions of the shadow policy with those of the active one.
+    """Compare policies by the benchmarks that ended under them, and the shadow with the active one.
 
-    Covers the newest 1,000 cycles with a shadow. "Expected" is the total predicted run time of the
-    benchmarks that both policies placed, on the boards that each of them chose.
+    Policies that decided at different times met different benchmarks; a simulation compares them
+    on the same ones. The shadow's decisions are compared in the newest 1,000 cycles with a shadow;
+    "expected" is the total predicted run time of the benchmarks that both policies placed, on the
+    boards that each of them chose.
     """
     answer = session.client.api.get("/v1/policies/comparison", params=_times(since, until))
-    cycles = _rows(answer.get("cycles") if isinstance(answer, dict) else None)
+    found = answer if isinstance(answer, dict) else {}
+    cycles, figures = _rows(found.get("cycles")), _rows(found.get("policies"))
     if session.output is Output.JSON:
-        emit_json({"cycles": cycles})
+        emit_json({"cycles": cycles, "policies": figures})
         return
+    if figures:
+        emit(session.output, [_figures_row(each) for each in figures], _FIGURES, "")
+    else:
+        session.report("no benchmark has ended in this time")
     if not cycles:
         session.report(
             "no cycle was decided by a shadow policy; activate one with: "
@@ -169,7 +177,45 @@ def policies_compare(session: Session, since: Since = None, until: StopRule = No
         )
         return
     for name in sorted({str(each["policy"]) for each in cycles}):
+        echo()
         _show_compared(name, [each for each in cycles if each["policy"] == name])
+
+
+_FIGURES = (
+    Column(title="POLICY", of=field("policy"), whole=True),
+    Column(title="ENDED", of=field("benchmarks"), right=True, whole=True),
+    Column(title="COMPLETED", of=field("completed"), right=True, whole=True),
+    Column(title="WAIT, s", of=field("wait_s"), right=True, whole=True),
+    Column(title="95 %", of=field("wait_s_interval"), right=True, whole=True, from_width=110),
+    Column(title="TURNAROUND, s", of=field("turnaround_s"), right=True, whole=True, from_width=90),
+    Column(title="BOUNDED SLOWDOWN", of=field("bounded_slowdown"), right=True, whole=True),
+    Column(title="MISSED", of=field("missed"), right=True, whole=True, from_width=90),
+    Column(title="PREEMPTED", of=field("preemptions"), right=True, whole=True, from_width=120),
+    Column(title="FAIRNESS", of=field("fairness"), right=True, whole=True, from_width=100),
+)
+
+
+def _figures_row(row: Row) -> Row:
+    """Return a policy's figures as cells."""
+    statuses, figures = row.get("statuses"), row.get("figures")
+    assert isinstance(statuses, Mapping)
+    assert isinstance(figures, Mapping)
+    shown: dict[str, object] = {
+        "policy": row.get("policy") or "(not known)",
+        "benchmarks": row.get("benchmarks"),
+        "completed": statuses.get("completed", 0),
+        "missed": f"{row.get('deadline_misses')} of {row.get('deadlines')}",
+        "preemptions": row.get("preemptions"),
+        "fairness": three_digits(row.get("fairness")),
+    }
+    for name, figure in figures.items():
+        bound = "≥ " if figure.get("at_least") else ""
+        mean = figure.get("mean")
+        shown[name] = "" if mean is None else f"{bound}{three_digits(mean)}"
+        if figure.get("low") is not None:
+            low, high = three_digits(figure["low"]), three_digits(figure["high"])
+            shown[f"{name}_interval"] = f"{low} to {high}"
+    return shown
 
 
 def _show_compared(name: str, cycles: list[Row]) -> None:

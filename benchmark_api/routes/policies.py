@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -23,12 +24,15 @@ from edgeyard.scheduler.model.benchmark import TERMINAL
 from edgeyard.scheduler.model.event import Event
 from edgeyard.scheduler.model.policies import PolicyActivation, PolicyOverride, PolicySeat
 from edgeyard.scheduler.ports import UnitOfWork
+from edgeyard.scheduler.sim.live import measure_policies
+from edgeyard.scheduler.sim.metrics import RunMetrics
 
 router = Router(prefix="/v1/policies", tags=["policies"])
 own = Router(prefix="/v1/benchmarks", tags=["policies"])
 """Of a benchmark that is decided by a policy of its own."""
 
 MAX_CYCLES = 10_000
+MAX_ENDED = 10_000
 
 
 @router.get("")
@@ -68,12 +72,58 @@ def comparison(
     until: datetime | None = None,
     limit: Annotated[int, Query(ge=1, le=MAX_CYCLES)] = 1000,
 ) -> Answer[shapes.Comparison]:
-    """What shadow policies decided in recorded cycles, next to what was done; newest first."""
+    """What shadow policies decided in recorded cycles, next to what was done; newest first.
+
+    `policies`: figures of the benchmarks that ended in this time, of the newest 10,000, by the
+    policy that decided them. Policies that decided at different times met different benchmarks.
+    """
     try:
         found = context.services.engine.shadows(_utc(since), _utc(until), limit)
     except ConfigError as error:
         raise InvalidInput.at("", "; ".join(error.problems)) from error
-    return Answer(shapes.Comparison(cycles=[_compared(seq, each) for seq, each in found]))
+    with context.services.store.read() as uow:
+        ended = uow.policies.ended(since=_utc(since), until=_utc(until), limit=MAX_ENDED)
+    return Answer(
+        shapes.Comparison(
+            cycles=[_compared(seq, each) for seq, each in found],
+            policies=[
+                _figures(policy, metrics) for policy, metrics in measure_policies(ended).items()
+            ],
+        )
+    )
+
+
+def _figures(policy: str, metrics: RunMetrics) -> shapes.PolicyFigures:
+    return shapes.PolicyFigures(
+        policy=policy,
+        benchmarks=metrics.jobs,
+        statuses=dict(metrics.statuses),
+        figures={
+            name: shapes.FigureOfPolicy(
+                jobs=found.jobs,
+                at_least=found.at_least,
+                mean=_known(found.interval.mean),
+                low=_known(found.interval.low),
+                high=_known(found.interval.high),
+                p50=_known(found.p50),
+                p90=_known(found.p90),
+                p99=_known(found.p99),
+                max=_known(found.max),
+            )
+            for name, found in metrics.figures.items()
+        },
+        deadlines=metrics.deadlines,
+        deadline_misses=metrics.deadline_misses,
+        preemptions=metrics.preemptions,
+        failed_attempts=metrics.failed_attempts,
+        makespan_s=metrics.makespan_s,
+        fairness=_known(metrics.fairness),
+    )
+
+
+def _known(value: float) -> float | None:
+    """Return a number for JSON, which has no NaN."""
+    return value if math.isfinite(value) else None
 
 
 def _compared(seq: int, cycle: CycleComparison) -> shapes.ComparedCycle:

@@ -822,10 +822,49 @@ class ComparedCycle(Struct, frozen=True, kw_only=True):
     expected_now_s: float
 
 
+class FigureOfPolicy(Struct, frozen=True, kw_only=True):
+    """A figure of the benchmarks that a policy decided; null: none of them has it.
+
+    ``jobs`` have the figure, ``at_least`` of them with a lower bound, because they never started.
+    ``low`` and ``high`` are the 95 % interval of the mean.
+    """
+
+    jobs: int
+    at_least: int
+    mean: float | None
+    low: float | None
+    high: float | None
+    p50: float | None
+    p90: float | None
+    p99: float | None
+    max: float | None
+
+
+class PolicyFigures(Struct, frozen=True, kw_only=True):
+    """Figures of the ended benchmarks that a policy decided: the same as of simulations.
+
+    ``policy`` is its name and version, empty where it is no longer known. ``figures`` are
+    ``wait_s``, ``turnaround_s``, ``slowdown`` and ``bounded_slowdown``. ``fairness`` is Jain's
+    index of the users' mean bounded slowdowns.
+    """
+
+    policy: str
+    benchmarks: int
+    statuses: dict[str, int]
+    figures: dict[str, FigureOfPolicy]
+    deadlines: int
+    deadline_misses: int
+    preemptions: int
+    failed_attempts: int
+    makespan_s: float
+    fairness: float | None
+
+
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Cycles in which a policy decided in the shadow, newest first."""
+    """Cycles in which a policy decided in the shadow, newest first, and figures of each policy."""
 
     cycles: list[ComparedCycle]
+    policies: list[PolicyFigures]
 
 
 class PolicyOverride(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from edgeyard.scheduler.model.benchmark import (
     BenchmarkType,
@@ -17,6 +20,11 @@ from edgeyard.scheduler.model.benchmark import (
     JobDescription,
 )
 from edgeyard.scheduler.model.strict_json import JsonObject, time_from_json, time_to_json
+
+
+class _Deadline(msgspec.Struct):
+    deadline: str | None = None
+
 
 _SEED_NAMES = {"user_time": "user_time_s", "queue_timeout": "queue_timeout_s"}
 """Fields that have another name than the one that users write."""
@@ -82,6 +90,12 @@ def description_to_json(description: JobDescription) -> JsonObject:
         "queue_timeout": d.queue_timeout_s,
         "extra": dict(d.extra),
     }
+
+
+def deadline_of(body: str) -> datetime | None:
+    """Return the deadline of a stored description without reading the rest of it."""
+    value = msgspec.json.decode(body, type=_Deadline).deadline
+    return None if value is None else time_from_json(value)
 
 
 def description_from_json(data: Mapping[str, object]) -> JobDescription:

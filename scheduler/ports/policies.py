@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from edgeyard.scheduler.model.attempt import Outcome
+from edgeyard.scheduler.model.ended import EndedBenchmark
 from edgeyard.scheduler.model.policies import (
     PolicyActivation,
     PolicyOverride,
@@ -44,6 +46,18 @@ class Policies(Protocol):
 
     def all(self) -> Sequence[StoredPolicy]:
         """Return all stored policies, by name and version."""
+        ...
+
+    def ended(
+        self, *, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[EndedBenchmark]:
+        """Return the benchmarks that ended in [since, until) with who decided them, newest first.
+
+        Args:
+            since: None: from the first one on.
+            until: None: up to now.
+            limit: How many at most.
+        """
         ...
 
     def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import cast
 
-from sqlalchemy import delete, select
+from sqlalchemy import case, delete, func, select
 
 from edgeyard.errors import Conflict
-from edgeyard.scheduler.model.benchmark import Status
+from edgeyard.scheduler.model import wire
+from edgeyard.scheduler.model.benchmark import FailureCategory, Status
+from edgeyard.scheduler.model.ended import EndedBenchmark
 from edgeyard.scheduler.model.policies import (
     PolicyActivation,
     PolicyOverride,
@@ -17,13 +20,63 @@ from edgeyard.scheduler.model.policies import (
 )
 from edgeyard.scheduler.ports import Policies
 from edgeyard.scheduler.store.rows import flat_row
-from edgeyard.scheduler.store.tables import activations, benchmarks, policies, policy_overrides
-from edgeyard.scheduler.store.transaction import Transaction
+from edgeyard.scheduler.store.tables import (
+    activations,
+    attempts,
+    benchmarks,
+    cycles,
+    descriptions,
+    explanations,
+    policies,
+    policy_overrides,
+)
+from edgeyard.scheduler.store.transaction import Transaction, among
 
+_PREEMPTED = FailureCategory.PREEMPTED.value
 _OVERRIDES = (
     select(policy_overrides)
     .join(benchmarks, benchmarks.c.benchmark_id == policy_overrides.c.benchmark_id)
     .where(benchmarks.c.status == Status.PENDING.value)
+)
+
+
+_ATTEMPTS = (
+    select(
+        attempts.c.benchmark_id,
+        func.count(attempts.c.started_at).label("attempts"),
+        func.sum(case((attempts.c.failure_category == _PREEMPTED, 1), else_=0)).label(
+            "preemptions"
+        ),
+        func.sum(
+            case(
+                (
+                    attempts.c.failure_category.is_not(None)
+                    & (attempts.c.failure_category != _PREEMPTED),
+                    1,
+                ),
+                else_=0,
+            )
+        ).label("failed_attempts"),
+    )
+    .where(among(attempts.c.benchmark_id))
+    .group_by(attempts.c.benchmark_id)
+)
+_ENDED = (
+    select(
+        benchmarks.c.benchmark_id,
+        benchmarks.c.user_id,
+        benchmarks.c.status,
+        benchmarks.c.submit_time,
+        benchmarks.c.started_at,
+        benchmarks.c.ended_at,
+        descriptions.c.body,
+        cycles.c.policy,
+    )
+    .join(descriptions, descriptions.c.benchmark_id == benchmarks.c.benchmark_id)
+    .outerjoin(explanations, explanations.c.benchmark_id == benchmarks.c.benchmark_id)
+    .outerjoin(cycles, cycles.c.seq == explanations.c.seq)
+    .where(benchmarks.c.ended_at.is_not(None))
+    .order_by(benchmarks.c.ended_at.desc(), benchmarks.c.benchmark_id)
 )
 
 
@@ -67,6 +120,36 @@ class SqlPolicies(Policies):
     def all(self) -> Sequence[StoredPolicy]:
         rows = self._tx.rows(select(policies).order_by(policies.c.name, policies.c.version))
         return [StoredPolicy(**row) for row in rows]  # type: ignore[arg-type]
+
+    def ended(
+        self, *, since: datetime | None, until: datetime | None, limit: int
+    ) -> Sequence[EndedBenchmark]:
+        wanted = _ENDED.limit(limit)
+        if since is not None:
+            wanted = wanted.where(benchmarks.c.ended_at >= since)
+        if until is not None:
+            wanted = wanted.where(benchmarks.c.ended_at < until)
+        rows = self._tx.rows(wanted)
+        ids = [row["benchmark_id"] for row in rows]
+        counts = {row["benchmark_id"]: row for row in self._tx.rows_of(_ATTEMPTS, ids)}
+        nothing = dict.fromkeys(("attempts", "preemptions", "failed_attempts"), 0)
+        return [
+            EndedBenchmark(
+                benchmark_id=cast(str, row["benchmark_id"]),
+                user_id=cast(str, row["user_id"]),
+                policy=cast("str | None", row["policy"]) or "",
+                status=Status(cast(str, row["status"])),
+                submit_time=cast(datetime, row["submit_time"]),
+                started_at=cast("datetime | None", row["started_at"]),
+                ended_at=cast(datetime, row["ended_at"]),
+                deadline=wire.deadline_of(cast(str, row["body"])),
+                **{
+                    name: int(cast(int, counts.get(row["benchmark_id"], nothing)[name]))
+                    for name in nothing
+                },
+            )
+            for row in rows
+        ]
 
     def override(self, benchmark_id: str, override: PolicyOverride | None) -> None:
         self._tx.run(
