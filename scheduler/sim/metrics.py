@@ -283,9 +283,9 @@ class JobOutcomes:
         if name == "turnaround_s":
             values = np.where(self.completed | self.unended, turnaround, np.nan)
             return JobFigure(values, self.unended)
-        least_s = {"slowdown": MIN_RUN_S, "bounded_slowdown": SLOWDOWN_THRESHOLD_S}[name]
+        min_run_s = {"slowdown": MIN_RUN_S, "bounded_slowdown": SLOWDOWN_THRESHOLD_S}[name]
         known = self.completed & started
-        run = np.maximum(self.end_s - self.start_s, least_s)
+        run = np.maximum(self.end_s - self.start_s, min_run_s)
         values = np.where(known, np.maximum(turnaround / run, 1.0), np.nan)
         return JobFigure(values, np.zeros(len(values), dtype=np.bool_))
 
