@@ -89,6 +89,7 @@ _BODIES = (
     requests.QuarantineIn,
     requests.LeaseIn,
     requests.PriorityIn,
+    requests.FileNameIn,
     requests.CreditsIn,
     requests.RateIn,
     requests.PolicyIn,

@@ -216,8 +216,19 @@ _FILE_COLUMNS = (
 
 
 def files_list(session: Session) -> None:
-    """List your uploaded files."""
+    """List your uploaded files.
+
+    The table has one row for each content, with all its names and the id of its newest file.
+    """
     rows = list(session.client.api.pages("/v1/files"))
+    if session.output is Output.TABLE:
+        contents: dict[object, dict[str, object]] = {}
+        for row in rows:
+            known = contents.setdefault((row.get("user_id"), row.get("sha256")), dict(row))
+            names = plain(known.get("name")).split(", ")
+            if plain(row.get("name")) not in names:
+                known["name"] = ", ".join([*names, plain(row.get("name"))])
+        rows = list(contents.values())
     emit(session.output, rows, _FILE_COLUMNS, "no files")
 
 
@@ -225,9 +236,11 @@ def files_upload(
     session: Session, paths: Annotated[list[Path], typer.Argument(metavar="FILE...")]
 ) -> None:
     """Upload models, datasets or configurations."""
+    from edgeyard.benchmark_api.cli.uploading import upload_with_progress
+
     rows: list[Row] = []
     for path in paths:
-        file = session.client.upload(path)
+        file = upload_with_progress(session, path)
         rows.append(
             {
                 "file_id": file.file_id,

@@ -16,7 +16,6 @@ from edgeyard.benchmark_api.cli.output import (
     emit_json,
     field,
     local_time,
-    size,
     when,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, echo, verb
@@ -304,8 +303,9 @@ def _answer_schedule(session: Session, submitted: Benchmark) -> None:
 
 def _reported_upload(session: Session) -> Callable[[Path], UploadedFile]:
     def upload(path: Path) -> UploadedFile:
-        session.report(f"uploading {path.name} ({size(path.stat().st_size)})")
-        return session.client.upload(path)
+        from edgeyard.benchmark_api.cli.uploading import upload_with_progress
+
+        return upload_with_progress(session, path)
 
     return upload
 

@@ -13,9 +13,9 @@ from starlette.concurrency import run_in_threadpool
 
 from edgeyard.benchmark_api.auth import Caller, Submitter
 from edgeyard.benchmark_api.routes import views
-from edgeyard.benchmark_api.routes.context import Context, Ctx
+from edgeyard.benchmark_api.routes.context import Body, Context, Ctx
 from edgeyard.benchmark_api.routes.contract import Answer, Router
-from edgeyard.benchmark_api.routes.documented import accepts_files, content
+from edgeyard.benchmark_api.routes.documented import accepts, accepts_files, content
 from edgeyard.benchmark_api.routes.receiving import (
     ReceivedFile,
     UploadBudget,
@@ -24,10 +24,12 @@ from edgeyard.benchmark_api.routes.receiving import (
 )
 from edgeyard.benchmark_api.routes.sending import stored_file
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.schemas.fields import file_name_problem
+from edgeyard.benchmark_api.schemas.requests import FileNameIn, parse
 from edgeyard.errors import InvalidInput, NotFound
 from edgeyard.scheduler.engine import quotas
 from edgeyard.scheduler.engine.housekeeping import release
-from edgeyard.scheduler.model.files import UserFile
+from edgeyard.scheduler.model.files import StoredFile, UserFile
 from edgeyard.scheduler.model.quotas import quotas_of
 from edgeyard.scheduler.ports import UnitOfWork
 
@@ -48,6 +50,23 @@ async def upload(request: Request, caller: Submitter, context: Ctx) -> Answer[sh
         request, services.files, limit, "dataset_limit_bytes", most=1, budget=budget
     )
     file = await run_in_threadpool(name_file, context, caller, received[0])
+    location = {"Location": f"{services.public_url}/v1/files/{file.file_id}"}
+    return Answer(views.user_file(services, file), 201, location)
+
+
+@router.post("/names", status_code=201, openapi_extra=accepts("FileNameIn"))
+def name_content(body: Body, caller: Submitter, context: Ctx) -> Answer[shapes.UserFile]:
+    """Name content that you uploaded before, so that it need not be sent again; 404 otherwise."""
+    asked = parse(FileNameIn, body.tree())
+    if problem := file_name_problem(asked.name):
+        raise InvalidInput.at("/name", problem, "a plain file name")
+    services = context.services
+    with services.store.read() as uow:
+        known = uow.files.user_content(caller.user_id, asked.sha256)
+    if not services.files.contains(asked.sha256):
+        raise NotFound("content", asked.sha256)
+    content = StoredFile(sha256=known.sha256, size_bytes=known.size_bytes)
+    file = name_file(context, caller, ReceivedFile(asked.name, content), "/name")
     location = {"Location": f"{services.public_url}/v1/files/{file.file_id}"}
     return Answer(views.user_file(services, file), 201, location)
 

@@ -78,6 +78,16 @@ def submit(
     return _stored(asked, caller, context, idempotency, now)
 
 
+@router.post("/check", openapi_extra=accepts_document("JobDescriptionIn"))
+def check_description(
+    body: Body, caller: Submitter, context: Ctx
+) -> Answer[shapes.CheckedDescription]:
+    """Check a description before its files are uploaded: all that needs no file."""
+    services = context.services
+    asked = check(body.document(), caller, services, context.offers.now(), services.clock.now())
+    return Answer(shapes.CheckedDescription(warnings=list(asked.warnings)))
+
+
 @router.post("/{benchmark_id}/retry", status_code=202)
 def retry(
     benchmark_id: str,

@@ -325,6 +325,12 @@ class DryRun(Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
+class CheckedDescription(Struct, frozen=True, kw_only=True):
+    """A description that would be accepted with the right files."""
+
+    warnings: list[str]
+
+
 class CampaignMember(Struct, frozen=True, kw_only=True):
     """A benchmark of a new campaign."""
 

@@ -241,6 +241,15 @@ class LeaseIn(BaseModel):
     reason: LongText = Field("", description="Shown to users whose benchmarks wait for the board.")
 
 
+class FileNameIn(BaseModel):
+    """A name for content that was uploaded before."""
+
+    model_config = _STRICT
+
+    name: Annotated[str, Field(max_length=1000)]
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
 class PriorityIn(BaseModel):
     """Another priority of a benchmark that waits."""
 

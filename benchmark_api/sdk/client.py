@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import time
@@ -9,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, Unpack, overload
+from typing import TYPE_CHECKING, BinaryIO, Self, Unpack, overload
 
 import httpx
 
@@ -42,7 +43,7 @@ from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
 from edgeyard.benchmark_api.sdk.comparison import compare
 from edgeyard.benchmark_api.sdk.config import client_settings
-from edgeyard.benchmark_api.sdk.errors import MissingExtra
+from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError
 from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
@@ -56,6 +57,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     combinations,
     is_matrix,
     split_matrix,
+    with_names,
     with_uploads,
 )
 from edgeyard.benchmark_api.sdk.waiting import raise_for_end, wait_for_end
@@ -66,6 +68,11 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from edgeyard.benchmark_api.sdk.inference import Inference
+
+HASH_FROM_BYTES = 2**20
+"""Smaller files are sent at once: to ask first whether the server has them takes as long."""
+MAX_CHECKED = 50
+"""Combinations of a matrix that are checked before its files are uploaded."""
 
 PAGE = 100
 """Benchmarks a page when listing."""
@@ -148,13 +155,23 @@ class Client:
 
     # --- submitting -----------------------------------------------------------------------------
 
-    def upload(self, path: File) -> UploadedFile:
-        """Send a file, streamed; the newest of a name is the one that the name means."""
+    def upload(self, path: File, *, on_sent: Callable[[int], object] | None = None) -> UploadedFile:
+        """Upload a file, streamed; the newest of a name is the one that the name means.
+
+        Large content that you uploaded before is not sent again.
+
+        Args:
+            path: The file.
+            on_sent: Receives the number of bytes sent so far.
+        """
         path = Path(path)
+        if (known := self._known_content(path)) is not None:
+            return known
 
         def body() -> Mapping[str, object]:
             handle.seek(0)
-            return {"files": {"file": (path.name, handle, "application/octet-stream")}}
+            source = CountedFile(handle, on_sent) if on_sent else handle
+            return {"files": {"file": (path.name, source, "application/octet-stream")}}
 
         try:
             handle = path.open("rb")
@@ -163,14 +180,34 @@ class Client:
         with handle:
             # The same content is stored once, so that sending it twice does no harm.
             response = self.api.request("POST", "/v1/files", make_body=body, idempotent=True)
-        file = read_answer(response.json(), UserFile)
-        return UploadedFile(
-            file_id=file.file_id,
-            name=file.name,
-            sha256=file.sha256,
-            size_bytes=file.size,
-            url=file.url,
-        )
+        return uploaded_file(read_answer(response.json(), UserFile))
+
+    def _known_content(self, path: Path) -> UploadedFile | None:
+        """Name content that the server has from this user already; None if it has to be sent."""
+        try:
+            if path.stat().st_size < HASH_FROM_BYTES:
+                return None
+            with path.open("rb") as handle:
+                sha256 = hashlib.file_digest(handle, "sha256").hexdigest()
+        except OSError as error:
+            raise InvalidInput.at("/file", f"can't read {path}: {error.strerror}") from error
+        body: dict[str, object] = {"name": path.name, "sha256": sha256}
+        try:
+            answer = self.api.post("/v1/files/names", body, key=uuid.uuid4().hex)
+        except NotFoundError:
+            return None
+        return uploaded_file(read_answer(answer, UserFile))
+
+    def _check_before_upload(self, description: Mapping[str, object], base: Path) -> None:
+        """Let the server check a description before large files are uploaded for it.
+
+        Raises:
+            ValidationFailed: As for `submit`.
+        """
+        named, largest = with_names(description, base)
+        if largest >= HASH_FROM_BYTES:
+            for one in combinations(named)[:MAX_CHECKED]:
+                self.api.post("/v1/benchmarks/check", one, key=uuid.uuid4().hex)
 
     @overload
     def submit(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
@@ -254,7 +291,9 @@ class Client:
             base: Folder that relative paths are seen from; None: the current one.
             upload: In place of `Client.upload`.
         """
-        ready = with_uploads(description, base or Path.cwd(), upload or self.upload)
+        folder = base or Path.cwd()
+        self._check_before_upload(description, folder)
+        ready = with_uploads(description, folder, upload or self.upload)
         key = uuid.uuid4().hex
         if not is_matrix(ready):
             answer = self.api.post("/v1/benchmarks", ready, key=key)
@@ -283,7 +322,9 @@ class Client:
             base: Folder that relative paths start from; None: the current one.
             upload: Used instead of `Client.upload`.
         """
-        ready = with_uploads(description, base or Path.cwd(), upload or self.upload)
+        folder = base or Path.cwd()
+        self._check_before_upload(description, folder)
+        ready = with_uploads(description, folder, upload or self.upload)
         answers = [
             self.api.post("/v1/benchmarks", one, params={"dry_run": "true"}, key=uuid.uuid4().hex)
             for one in combinations(ready)
@@ -737,6 +778,43 @@ class Client:
         key = uuid.uuid4().hex  # cancelling twice does no harm; the others use the key
         answer = self.api.post(f"{_path(benchmark)}/{action}", body, key=key)
         return benchmark_of(read_answer(answer, shape), self)
+
+
+class CountedFile:
+    """A file that reports how much of it was read."""
+
+    def __init__(self, file: BinaryIO, on_read: Callable[[int], object]) -> None:
+        self._file = file
+        self._on_read = on_read
+
+    def read(self, size: int = -1) -> bytes:
+        """Read as the file does."""
+        data = self._file.read(size)
+        self._on_read(self._file.tell())
+        return data
+
+    def fileno(self) -> int:
+        """Return the file's descriptor, from which its length is read."""
+        return self._file.fileno()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Move in the file."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return the position in the file."""
+        return self._file.tell()
+
+
+def uploaded_file(file: UserFile) -> UploadedFile:
+    """Return the file of an answer."""
+    return UploadedFile(
+        file_id=file.file_id,
+        name=file.name,
+        sha256=file.sha256,
+        size_bytes=file.size,
+        url=file.url,
+    )
 
 
 def _listed(value: object) -> object:

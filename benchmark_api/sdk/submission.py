@@ -153,6 +153,28 @@ def combinations(description: Mapping[str, object]) -> list[JobDescription]:
     return [{**common, **dict(zip(matrix, values, strict=True))} for values in chosen]
 
 
+def with_names(description: Mapping[str, object], base: Path) -> tuple[JobDescription, int]:
+    """Return a description with the names of its local files, and their largest size in bytes.
+
+    Raises:
+        InvalidInput: A path without a file.
+    """
+    named: JobDescription = {}
+    largest = 0
+    for name, value in description.items():
+        if value is None:
+            continue
+        named[name] = value
+        if name in ("model", "dataset", "odt_config"):
+            paths = [_local(name, item, base) for item in _items(value)]
+            largest = max([largest, *(path.stat().st_size for path in paths if path)])
+            items = [
+                path.name if path else item for path, item in zip(paths, _items(value), strict=True)
+            ]
+            named[name] = items if isinstance(value, list) else items[0]
+    return named, largest
+
+
 def with_uploads(description: Mapping[str, object], base: Path, upload: Upload) -> JobDescription:
     """The description with its local files uploaded and named as the server knows them.
 

@@ -29,6 +29,14 @@ class Files(Protocol):
         """
         ...
 
+    def user_content(self, user_id: str, sha256: str) -> UserFile:
+        """Return a user's newest file with this content.
+
+        Raises:
+            NotFound: The user has no such file.
+        """
+        ...
+
     def user_file_by_id(self, file_id: str) -> UserFile:
         """Return a file.
 

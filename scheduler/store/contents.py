@@ -121,6 +121,11 @@ class SqlFiles(Files):
         self._tx.lock_names()
         return _user_file(self._tx.row(_NAMED, {"user_id": user_id, "name": name}), name)
 
+    def user_content(self, user_id: str, sha256: str) -> UserFile:
+        query = select(user_files).order_by(*_NEWEST).limit(1)
+        owned = query.where(user_files.c.user_id == user_id, user_files.c.sha256 == sha256)
+        return _user_file(self._tx.row(owned), sha256)
+
     def user_file_by_id(self, file_id: str) -> UserFile:
         self._tx.lock_names()
         return _user_file(

@@ -18,7 +18,7 @@ from edgeyard.benchmark_api.app import create_app
 from edgeyard.scheduler.model.attempt import Attempt
 from edgeyard.scheduler.model.knowledge import Lease
 from edgeyard.scheduler.model.registration import RegistrationKind
-from tests.builders.api import Api, description, running
+from tests.builders.api import MODEL, Api, description, running
 from tests.databases import database_in, stored_text
 
 UPLOAD_TOKEN = "upload-token-1"
@@ -48,6 +48,7 @@ ANYBODY = {"alice": 200, "operator": 200, "bob": 200, "host": 200}
 ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("POST", "/v1/benchmarks"): USERS,
     ("GET", "/v1/benchmarks"): USERS,
+    ("POST", "/v1/benchmarks/check"): USERS,
     ("GET", "/v1/benchmarks/{benchmark_id}"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/cancel"): OWNERS,
     ("POST", "/v1/benchmarks/{benchmark_id}/hold"): OWNERS,
@@ -65,13 +66,16 @@ ROUTES: dict[tuple[str, str], dict[str, int]] = {
     ("GET", "/v1/benchmarks/{benchmark_id}/results/{attempt}/{name}"): OWNERS,
     ("GET", "/v1/results"): OWNERS,
     ("POST", "/v1/campaigns"): USERS,
+    ("GET", "/v1/campaigns"): USERS,
     ("GET", "/v1/campaigns/{campaign_id}"): OWNERS,
     ("POST", "/v1/files"): USERS,
+    ("POST", "/v1/files/names"): OWNERS | {"operator": 404},  # of own content alone
     ("GET", "/v1/files"): USERS,
     ("GET", "/v1/files/{file_id}"): OWNERS,
     ("GET", "/v1/files/{file_id}/content"): OWNERS,
     ("DELETE", "/v1/files/{file_id}"): OWNERS,
     ("GET", "/v1/boards"): USERS,
+    ("GET", "/v1/attributes"): USERS,
     ("GET", "/v1/boards/{target_uid}"): USERS,
     ("POST", "/v1/boards/{target_uid}/drain"): OPERATORS,
     ("POST", "/v1/boards/{target_uid}/resume"): OPERATORS,
@@ -217,7 +221,12 @@ COLUMNS = {
 }
 """Of the published table."""
 
-UNDOCUMENTED = {("GET", "/docs"), ("GET", "/openapi.json"), ("HEAD", "/download/{name}")}
+UNDOCUMENTED = {
+    ("GET", "/docs"),
+    ("GET", "/docs/{name}"),
+    ("GET", "/openapi.json"),
+    ("HEAD", "/download/{name}"),
+}
 """Public, and not in the schema: the reference itself, and what Nomad's getter asks first."""
 
 
@@ -505,6 +514,8 @@ BODIES: dict[str, dict[str, object]] = {
     "/upload/{job}/{filename}": {"content": b"x"},
     "/upload/{job}/": {"files": {"file": ("x.bin", b"x")}},
     "/v1/benchmarks/{benchmark_id}/clone": {"json": {}},
+    "/v1/benchmarks/check": {"json": description()},
+    "/v1/files/names": {"json": {"name": "own.onnx", "sha256": hashlib.sha256(MODEL).hexdigest()}},
 }
 
 
@@ -569,7 +580,9 @@ def test_only_job_descriptions_may_be_yaml(api: Api, path: str) -> None:
         content=b"{",
         headers={"Content-Type": "application/yaml"},
     )
-    written_by_people = path.endswith(("/v1/benchmarks", "/clone", "/v1/campaigns"))
+    written_by_people = path.endswith(
+        ("/v1/benchmarks", "/v1/benchmarks/check", "/clone", "/v1/campaigns")
+    )
     assert answer.status_code == (422 if written_by_people else 415), answer.text
 
 

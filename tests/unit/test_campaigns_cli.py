@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
-from tests.builders.answers import benchmark, campaign, row, workload
+from tests.builders.answers import benchmark, campaign, row, user_file, workload
 from tests.fakes.api_server import Answer, FakeServer
 
 
@@ -124,6 +124,20 @@ def test_a_history_compares_each_result_with_the_one_before(server: FakeServer) 
     assert listed[0]["ratio"] is None
     assert run(*words, "--plot", "history.svg").exit_code == 0
     assert "<svg" in Path("history.svg").read_text()
+
+
+def test_files_are_listed_by_content(server: FakeServer) -> None:
+    files = [
+        user_file(file_id="file-3", name="c.onnx", sha256="cd" * 32),
+        user_file(file_id="file-2", name="b.onnx", sha256="ab" * 32),
+        user_file(file_id="file-1", name="a.onnx", sha256="ab" * 32),
+    ]
+    server.on("GET", "/v1/files", {"items": files})
+    shown = run("files", "list").stdout.splitlines()
+    assert len(shown) == 3
+    assert "file-2" in shown[2]
+    assert "b.onnx, a.onnx" in shown[2]
+    assert len(json.loads(run("files", "list", "--json").stdout)) == 3
 
 
 @pytest.mark.parametrize(
