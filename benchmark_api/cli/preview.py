@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,14 +18,23 @@ from edgeyard.benchmark_api.printing import printable
 from edgeyard.benchmark_api.schemas.answers import as_json
 
 if TYPE_CHECKING:
-    from edgeyard.benchmark_api.sdk import UploadedFile
+    from edgeyard.benchmark_api.sdk import DryRun, UploadedFile
 
 
 def preview(
     session: Session, description: Mapping[str, object], upload: Callable[[Path], UploadedFile]
 ) -> None:
     """Show what would happen; exit with 2 if a benchmark is infeasible."""
-    answers = [as_json(one) for one in session.client.preview(description, upload=upload)]
+    _show(session, session.client.preview(description, upload=upload))
+
+
+def preview_clone(session: Session, origin: str, changes: Mapping[str, object]) -> None:
+    """Show what would happen to a clone; exit with 2 if it is infeasible."""
+    _show(session, [session.client.preview_clone(origin, changes)])
+
+
+def _show(session: Session, found: Sequence[DryRun]) -> None:
+    answers = [as_json(one) for one in found]
     for warning in dict.fromkeys(plain(text) for one in answers for text in _warnings(one)):
         session.report(f"warning: {warning}")
     if session.output is Output.JSON:

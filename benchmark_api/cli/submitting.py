@@ -77,7 +77,7 @@ def submit(
     keep_outputs: Annotated[
         bool,
         typer.Option(
-            "--keep-outputs", help="Keep the model's outputs for the arrays of --dataset."
+            "--keep-outputs", help="Run on the arrays of --dataset and keep the outputs (TYPE1)."
         ),
     ] = False,
     version_tag: Annotated[str | None, _option("Tag of the engine's image.")] = None,
@@ -223,10 +223,13 @@ def _submit_clone(
     timeout_s: float | None,
     cancel_on_timeout: bool,
 ) -> None:
-    if job is not None or dry_run:
-        raise InvalidInput.at(
-            "--clone", "can be combined with flags only, not with a job file or --dry-run"
-        )
+    if job is not None:
+        raise InvalidInput.at("--clone", "can be combined with flags only, not with a job file")
+    if dry_run:
+        from edgeyard.benchmark_api.cli.preview import preview_clone
+
+        preview_clone(session, origin, changes)
+        return
     cloned = session.client.clone_with(origin, changes)
     _answer(session, [cloned], wait, timeout_s, cancel_on_timeout)
 

@@ -106,6 +106,7 @@ def retry(
 @router.post(
     "/{benchmark_id}/clone",
     status_code=202,
+    responses=documented(200, shapes.DryRun),
     openapi_extra=accepts_document(None),
 )
 def clone(
@@ -113,9 +114,18 @@ def clone(
     body: Body,
     caller: Submitter,
     context: Ctx,
+    dry_run: Flag = False,
     idempotency_key: IdempotencyKey = None,
-) -> Answer[shapes.SubmissionAnswer]:
-    """Submit a benchmark again with changes: the body holds the fields that differ."""
+) -> Answer[shapes.SubmissionAnswer] | Answer[shapes.DryRun]:
+    """Submit a benchmark again with changes: the body holds the fields that differ.
+
+    With ``dry_run`` nothing is submitted, and the answer is what would happen.
+    """
+    if dry_run:
+        services = context.services
+        now = services.clock.now()
+        asked, kept = _repeated(benchmark_id, body.document(), caller, context, now, retry=False)
+        return Answer(_would(asked, caller, services, kept))
     idempotency = IdempotencyGuard(
         shapes.SubmissionAnswer, idempotency_key, caller.user_id, body, f"clone/{benchmark_id}"
     )
@@ -218,9 +228,29 @@ def _again(
     if (earlier := idempotency.earlier(services)) is not None:
         return earlier
     now = services.clock.now()
+    asked, kept = _repeated(benchmark_id, changes, caller, context, now, retry=retry_of is not None)
+    return _stored(asked, caller, context, idempotency, now, kept=kept, retry_of=retry_of)
+
+
+def _repeated(
+    benchmark_id: str,
+    changes: Mapping[str, object],
+    caller: Caller,
+    context: Context,
+    now: datetime,
+    *,
+    retry: bool,
+) -> tuple[CheckedRequest, list[BenchmarkFile]]:
+    """Return an earlier benchmark with changes, checked, and the files that it keeps.
+
+    Raises:
+        Conflict: It is a retry, and the benchmark has not ended.
+        InvalidInput: As `check`.
+    """
+    services = context.services
     with services.store.read() as uow:
         before = visible(uow, benchmark_id, caller)
-    if retry_of is not None and before.status not in TERMINAL:
+    if retry and before.status not in TERMINAL:
         raise Conflict(f"{benchmark_id} is {before.status.value}: only ended ones can be retried")
     tree, warnings = _merged(before, changes, caller.user, now)
     asked = check(tree, caller, services, context.offers.now(), now)
@@ -229,8 +259,7 @@ def _again(
         for file in before.files
         if not _touches(file.role, changes)
     ]
-    asked = replace(asked, warnings=(*asked.warnings, *warnings))
-    return _stored(asked, caller, context, idempotency, now, kept=kept, retry_of=retry_of)
+    return replace(asked, warnings=(*asked.warnings, *warnings)), kept
 
 
 def _still_there(files: FileStore, file: BenchmarkFile) -> BenchmarkFile:
@@ -392,10 +421,15 @@ def _forecast(
     return views.forecast(services, services.engine.forecast_submission(candidate, caller.user_id))
 
 
-def _would(asked: CheckedRequest, caller: Caller, services: Services) -> shapes.DryRun:
+def _would(
+    asked: CheckedRequest,
+    caller: Caller,
+    services: Services,
+    kept: Sequence[BenchmarkFile] = (),
+) -> shapes.DryRun:
     """Return a dry run's answer; files are looked up, nothing is stored."""
     with services.store.read() as uow:
-        description, files = StoreChecks(uow, services).files_of(asked, caller)
+        description, files = StoreChecks(uow, services).files_of(asked, caller, kept)
     try:
         preview = services.engine.preview(description, files, caller.user_id)
     except (HclError, InvalidInput) as error:

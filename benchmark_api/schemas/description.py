@@ -225,8 +225,8 @@ class JobDescriptionIn(BaseModel):
     )
     keep_outputs: bool = Field(
         False,
-        description="Keep the model's outputs (outputs.npz). TYPE1 then runs on the arrays of the "
-        "dataset, an .npz with an array for each input, instead of random data.",
+        description="TYPE1 runs on the arrays of the dataset (an .npz with an array for each "
+        "input) instead of random data, and the model's outputs are kept (outputs.npz).",
     )
     profile_layers: bool = Field(
         False,
@@ -336,10 +336,8 @@ def _about_outputs(asked: JobDescriptionIn, has_data: bool) -> list[FieldError]:
     """What can't be combined with keeping the model's outputs."""
     if not asked.keep_outputs:
         return []
-    if asked.benchmark_type == "TYPE3":
-        return [FieldError("/keep_outputs", "is for TYPE1 and TYPE2", "false")]
     if asked.benchmark_type != "TYPE1":
-        return []
+        return [FieldError("/keep_outputs", "is for TYPE1 only", "false, or TYPE1")]
     found = []
     if not has_data:
         found.append(

@@ -331,6 +331,13 @@ class Client:
         ]
         return [read_answer(answer, DryRun) for answer in answers]
 
+    def preview_clone(self, benchmark: Named, changes: Mapping[str, object]) -> DryRun:
+        """Return what would happen to a clone with these changes; nothing is submitted."""
+        body = with_uploads(changes, Path.cwd(), self.upload)
+        path = f"{_path(benchmark)}/clone"
+        answer = self.api.post(path, body, params={"dry_run": "true"}, key=uuid.uuid4().hex)
+        return read_answer(answer, DryRun)
+
     def infer(
         self,
         model: File,

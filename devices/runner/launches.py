@@ -262,7 +262,8 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
     if peak is not None and baseline is not None:
         report["ram_model"] = max(0, peak - baseline)
     warm_ms = None
-    if order["number"] == 0 and cold_ms < _WARM_LOAD_UP_TO_S * 1e3:
+    left_s = order["left_s"] - (time.monotonic() - began)
+    if order["number"] == 0 and cold_ms < 1e3 * min(_WARM_LOAD_UP_TO_S, left_s):
         del session  # never two at a time: the board's memory may hold but one
         _, warm_ms = load()
     report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
@@ -337,7 +338,9 @@ class _Plan:
                 min_s=MIN_MEASURING_S,
             )
         if order["precision"] is not None:
-            return StopRule(runs=_RUNS_FOR_PRECISION, max_s=max_s, min_s=_S_FOR_PRECISION)
+            return StopRule(
+                runs=_RUNS_FOR_PRECISION, max_s=max_s, min_s=_S_FOR_PRECISION, min_runs=1
+            )
         return StopRule(
             runs=math.ceil(order["runs"] / LAUNCHES),
             max_s=max_s / LAUNCHES,

@@ -53,14 +53,17 @@ class StopRule:
     Attributes:
         runs: Number of runs; not looked at when ``precision`` is given.
         precision: Relative half-width of the p50's interval.
-        max_s: With ``precision`` or ``min_s``: no further chunk begins after this time.
+        max_s: With ``precision``, ``min_s`` or ``min_runs``: no further chunk begins after this
+            time.
         min_s: Runs go on until they took so long together, also where there are enough of them.
+        min_runs: Runs that are made whatever time they take; None: ``runs``, with a precision 1.
     """
 
     runs: int
     precision: Optional[float] = None
     max_s: float = math.inf
     min_s: float = 0.0
+    min_runs: Optional[int] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,6 +271,9 @@ def _series(
     done, look_at = 0, _MIN_RUNS_FOR_PRECISION
     spent_ns = 0.0
     min_ns = min(until.min_s, until.max_s) * 1e9
+    least = until.min_runs
+    if least is None:
+        least = until.runs if until.precision is None else 1
     while done < most or (spent_ns < min_ns and done < _MAX_RUNS):
         number_ns = max(recent_ns, 1.0) * loops
         wanted = most - done if done < most else math.ceil((min_ns - spent_ns) / number_ns)
@@ -282,7 +288,7 @@ def _series(
         watch.look()
         share = min(done / most, spent_ns / min_ns if min_ns > 0 else 1.0)
         if until.precision is not None:
-            share = spent_ns / 1e9 / until.max_s
+            share = spent_ns / 1e9 / max(until.max_s, 1e-9)
             if done >= look_at:
                 look_at = math.ceil(done * _LOOK_AGAIN)
                 interval = median_interval(np.concatenate(chunks))
@@ -291,8 +297,8 @@ def _series(
                     if enough and interval.half_width <= until.precision:
                         break
                     share = max(share, (until.precision / interval.half_width) ** 2)
-            if spent_ns >= until.max_s * 1e9 and done >= _MIN_RUNS_FOR_PRECISION:
-                break
+        if spent_ns >= until.max_s * 1e9 and done >= least:
+            break
         progress(
             WARMED_PERCENT + (MEASURED_PERCENT - WARMED_PERCENT) * min(1.0, share), "measuring"
         )

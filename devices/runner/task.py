@@ -38,6 +38,9 @@ _PROGRESS_INTERVAL_S = 0.5
 _SHARE_OF_TIME = 0.8
 """Of the time limit: a measurement for a precision ends then, so that its result is reported."""
 
+_RESERVE_S = 1.5
+"""Of a short time limit, so much is left for starts of processes: a slow board takes long."""
+
 _WARMUP_SHARE = 0.25
 _MAX_PROFILING_S, _PROFILING_PERCENT = 5.0, 95.0
 
@@ -172,13 +175,15 @@ class _Task:
         return session
 
     def _latency(self) -> Report:
-        left_s = max(0.0, self.spec.user_time_s - (time.monotonic() - self.started))
+        user_time_s = self.spec.user_time_s
+        reserve_s = max((1 - _SHARE_OF_TIME) * user_time_s, min(_RESERVE_S, 0.4 * user_time_s))
+        left_s = user_time_s - reserve_s - (time.monotonic() - self.started)
         report, found = measure_in_launches(
             self.spec,
             self.board,
             self.engine_parameters,
             self.progress,
-            left_s=left_s * _SHARE_OF_TIME,
+            left_s=max(0.0, left_s),
             max_warmup_s=self._max_warmup_s(),
             confined=self.confined,
         )

@@ -192,8 +192,8 @@ class JobDescription:
         input: Per input name: ``{"shape": [...], "low": x, "high": y, "integers": bool}``.
         name: Given by the user; also that of its campaign. "": none.
         parameters: Of the engine, e.g. ``{"threads": 2}``.
-        keep_outputs: The model's outputs are part of the result; TYPE1 runs on the dataset's
-            arrays instead of random data.
+        keep_outputs: TYPE1 runs on the dataset's arrays instead of random data, and the model's
+            outputs are part of the result.
         profile_layers: The time of each layer is part of the result (TYPE1).
         extra: Stored, never interpreted.
     """

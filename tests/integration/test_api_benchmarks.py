@@ -511,6 +511,19 @@ def test_a_clone_takes_changes_over(api: Api) -> None:
     assert refusal(wrong)["errors"][0]["pointer"] == "/model"
 
 
+def test_a_dry_run_of_a_clone_says_what_its_submission_says(api: Api) -> None:
+    made = api.submit()
+    path = f"/v1/benchmarks/{made}/clone"
+    before = api.as_().get("/v1/benchmarks?total=true").json()["total"]
+    answer = api.as_().post(f"{path}?dry_run=true", json={"nb_inference": 7})
+    assert answer.status_code == 200
+    assert answer.json()["description"]["nb_inference"] == 7
+    wrong = {"target": "nowhere"}
+    dry = refusal(api.as_().post(f"{path}?dry_run=true", json=wrong))
+    assert dry["errors"] == refusal(api.as_().post(path, json=wrong))["errors"]
+    assert api.as_().get("/v1/benchmarks?total=true").json()["total"] == before
+
+
 def test_a_clone_outlives_its_deadline_with_a_warning(api: Api) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     benchmark_id = api.submit(deadline=soon)

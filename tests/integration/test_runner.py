@@ -201,6 +201,18 @@ def test_a_host_that_sets_only_the_eleven_variables_is_served(
     assert server.tokens == {None}
 
 
+def test_a_precision_that_the_time_does_not_allow_keeps_what_was_measured(
+    server: UploadServer, tmp_path: Path
+) -> None:
+    task = make_task(tmp_path, server, SQUEEZENET, precision=0.0001, user_time_s=6)
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    assert report["precision"]["reached"] is False
+    assert report["inference_latency"]["p50_ci95"]
+    assert "precision_not_reached" in {one["code"] for one in report["verdict"]["reasons"]}
+
+
 def test_a_precision_is_measured_until_it_is_reached(server: UploadServer, tmp_path: Path) -> None:
     task = make_task(tmp_path, server, linear_model(np.eye(64)), precision=0.2)
     code, output = task.run()

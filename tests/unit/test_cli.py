@@ -384,6 +384,13 @@ def test_a_cron_makes_a_schedule(server: FakeServer) -> None:
     assert "created a schedule" in result.stderr
 
 
+def test_a_clone_is_previewed(server: FakeServer) -> None:
+    server.on("POST", f"{ONE}/clone", dry_run())
+    result = run("submit", "--clone", ID, "--nb-inference", "5", "--dry-run")
+    assert result.exit_code == 0, result.stderr
+    assert "The job as it would be dispatched" in result.stdout
+
+
 def test_clone_sends_the_changes_only(server: FakeServer) -> None:
     server.on("POST", f"{ONE}/clone", accepted("copy"))
     assert run("submit", "--clone", ID, "--nb-inference", "5").stdout == "copy\n"

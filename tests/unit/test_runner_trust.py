@@ -165,6 +165,16 @@ def test_a_precision_is_measured_for_until_it_is_reached(machine: Path) -> None:
     assert found.verdict.verdict == "comparable"
 
 
+def test_a_slow_model_ends_in_time_with_what_was_measured_for_its_precision(
+    machine: Path,
+) -> None:
+    session = Scripted(lambda run: int(4e8 * (1 + 0.1 * jitter(run))))
+    found = measured(session, StopRule(runs=1, precision=0.001, max_s=3.0), machine)
+    assert 6 <= len(found.latencies_ms) <= 9
+    assert found.verdict.interval is not None
+    assert "precision_not_reached" in codes(found)
+
+
 def test_a_precision_that_time_does_not_allow_is_reported(machine: Path) -> None:
     session = Scripted(lambda run: 5_000_000 + int(4_000_000 * jitter(run)))
     found = measured(session, StopRule(runs=1, precision=0.001, max_s=0.5), machine)
