@@ -349,7 +349,12 @@ def not_shown_to_differ(row: Row) -> str:
 def accuracy(row: Row) -> str:
     """Return the accuracy, which does not depend on the verdict on the latency."""
     value = row.get("accuracy")
-    return f"{value:.1%}" if isinstance(value, int | float) else ""
+    if isinstance(value, int | float):
+        return f"{value:.1%}"
+    name, value = row.get("metric"), row.get("metric_value")
+    if not isinstance(value, int | float):
+        return ""
+    return f"{plain(name)} {value:.4g}" if name == "MAE" else f"{plain(name)} {value:.1%}"
 
 
 def age(value: object) -> str:

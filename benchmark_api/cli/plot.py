@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgeyard.benchmark_api.cli.output import MARKS, plain, three_digits
+from edgeyard.benchmark_api.cli.output import MARKS, accuracy, plain, three_digits
 from edgeyard.benchmark_api.schemas.answers import as_json
 from edgeyard.benchmark_api.sdk.errors import MissingExtra
 from edgeyard.benchmark_api.sdk.fields import number
@@ -31,6 +31,7 @@ class Bar:
     """One benchmark's latency.
 
     Attributes:
+        accuracy: Of TYPE2, as it is shown below the latency; "": none.
         low_ms: Lower end of the p50's confidence interval, with the variance between runs where
             it is known; None: not known.
     """
@@ -42,6 +43,7 @@ class Bar:
     high_ms: float | None = None
     p90_ms: float | None = None
     verdict: str = "comparable"
+    accuracy: str = ""
 
 
 def bars_of(results: Iterable[Results]) -> list[Bar]:
@@ -69,6 +71,7 @@ def bars_of(results: Iterable[Results]) -> list[Bar]:
                 high_ms=latency.p50_high_ms if high is None else high,
                 p90_ms=latency.p90_ms,
                 verdict=one.verdict.verdict if one.verdict else "comparable",
+                accuracy=accuracy(row),
             )
         )
     return bars
@@ -163,7 +166,8 @@ def _axes(
     for model in models:
         places = [x for bar, x in slots if bar.model == model]
         centres.append(sum(places) / len(places))
-    names = axes.secondary_xaxis(-0.07 if labelled else 0.0)
+    lines = 2 if any(bar.accuracy for bar in bars) else 1
+    names = axes.secondary_xaxis(-0.05 * lines - 0.02 if labelled else 0.0)
     names.set_xticks(centres, models)
     names.tick_params(axis="x", length=0)
     names.spines["bottom"].set_visible(False)
@@ -186,7 +190,8 @@ def _axes(
 
 
 def _label(bar: Bar) -> str:
-    return f"{three_digits(bar.p50_ms)}{MARKS.get(bar.verdict, '')}"
+    latency = f"{three_digits(bar.p50_ms)}{MARKS.get(bar.verdict, '')}"
+    return f"{latency}\n{bar.accuracy}" if bar.accuracy else latency
 
 
 def _legend(figure: Any, bars: Sequence[Bar], colours: Mapping[str, Any]) -> None:

@@ -362,13 +362,30 @@ def _facts(found: Results) -> Mapping[str, str]:
     facts["throughput"] = f"{rate} /s{mark}" if rate else ""
     facts["accuracy"] = f"{found.accuracy:.2%}" if found.accuracy is not None else ""
     facts["top-5"] = _share(row.get("top5"))
+    if row.get("metric"):
+        facts |= _metric_facts(found)
     facts |= _training_facts(found)
     facts["peak memory"] = size(row.get("ram_peak_bytes"))
     own = size(row.get("ram_model_bytes"))
     if own:
         facts["peak memory"] += f" (the model's own: {own})"
+    cold, warm = three_digits(row.get("load_cold_ms")), three_digits(row.get("load_warm_ms"))
+    if cold:
+        facts["load"] = f"{cold} ms cold" + (f", {warm} ms warm" if warm else "")
+    first = three_digits(row.get("first_inference_ms"))
+    facts["first inference"] = f"{first} ms" if first else ""
     facts["sandbox"] = _sandbox(found.report.get("confinement"))
     return {name: value for name, value in facts.items() if value}
+
+
+def _metric_facts(found: Results) -> Mapping[str, str]:
+    """Return the numbers of another metric than classification."""
+    value = found.report.get("accuracy")
+    numbers: Row = value if isinstance(value, Mapping) else {}
+    if numbers.get("metric") == "regression":
+        return {name.upper(): three_digits(numbers.get(name)) for name in ("mae", "rmse")}
+    names = {"miou": "mIoU", "pixel_accuracy": "pixels right", "map": "mAP", "map50": "mAP at 50 %"}
+    return {shown: _share(numbers.get(name)) for name, shown in names.items()}
 
 
 def _between_runs(variation: object) -> str:

@@ -49,7 +49,7 @@ _END_COLUMNS = (
     ),
     Column(title="VERDICT", of=field("verdict"), always=False),
 )
-_MEASURED = ("p50_ms", "accuracy", "final_loss", "verdict")
+_MEASURED = ("p50_ms", "accuracy", "metric", "metric_value", "final_loss", "verdict")
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", show_default=False)]
 Campaign = Annotated[

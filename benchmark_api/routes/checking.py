@@ -338,12 +338,15 @@ def _parameter_problems(asked: JobDescription) -> list[FieldError]:
     elif kind is BenchmarkType.TYPE3:
         no_dataset = (f"has no effect in {kind.value}", "odt_config describes the training")
     found = parameters.problems(
-        asked.runtime, asked.parameters, no_dataset=no_dataset, others=(parameters.RAW,)
+        asked.runtime,
+        asked.parameters,
+        no_dataset=no_dataset,
+        others=(parameters.RAW, parameters.METRIC),
     )
     if kind is BenchmarkType.TYPE1 and no_dataset is None:
         found += [
             FieldError(f"/parameters/{key}", "describes a dataset of TYPE2", "TYPE2, or none")
-            for key in ("raw", "preprocessing")
+            for key in ("raw", "preprocessing", "metric")
             if key in asked.parameters
         ]
     return found

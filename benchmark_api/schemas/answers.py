@@ -433,7 +433,12 @@ class BetweenRuns(Struct, frozen=True, kw_only=True):
 
 
 class ResultRow(Struct, frozen=True, kw_only=True):
-    """One row of a comparison; what was not measured is null."""
+    """One row of a comparison; what was not measured is null.
+
+    ``metric`` and ``metric_value`` are of TYPE2 with another metric than classification: MAE, mIoU
+    or mAP. ``ram_model_bytes`` is the peak less the baseline, which the process takes before it
+    loads the model.
+    """
 
     benchmark_id: str
     model: str
@@ -456,8 +461,14 @@ class ResultRow(Struct, frozen=True, kw_only=True):
     throughput_per_s: float | None
     accuracy: float | None
     top5: float | None
+    metric: str | None
+    metric_value: float | None
     final_loss: float | None
+    load_cold_ms: float | None
+    load_warm_ms: float | None
+    first_inference_ms: float | None
     ram_peak_bytes: float | None
+    ram_baseline_bytes: float | None
     ram_model_bytes: float | None
     verdict: str | None
     reasons: list[Reason]

@@ -149,6 +149,16 @@ RAW = Parameter(
 )
 """Not offered to the platform's client, which sets it by the kind of the dataset."""
 
+METRIC = Parameter(
+    key="metric",
+    display_name="Metric",
+    description="With a dataset: what its y is compared by; classification by default.",
+    type="enum",
+    choices=("classification", "regression", "segmentation", "detection"),
+    of_dataset=True,
+)
+"""Not offered to the platform's client, which knows class numbers only."""
+
 
 def of_engine(engine: str) -> list[Parameter]:
     """Parameters that a built-in engine takes; none of an engine that is not built in."""

@@ -33,7 +33,12 @@ from edgeyard.benchmark_api.sdk.errors import (
     ValidationFailed,
     WaitTimeout,
 )
-from edgeyard.benchmark_api.sdk.inference import Inference, OutputComparison, SetOutputs
+from edgeyard.benchmark_api.sdk.inference import (
+    Evaluation,
+    Inference,
+    OutputComparison,
+    SetOutputs,
+)
 from edgeyard.benchmark_api.sdk.results import Latency, Results, Trust
 from edgeyard.benchmark_api.sdk.submission import Filters, JobChanges, JobFields, UploadedFile
 
@@ -51,6 +56,7 @@ __all__ = [
     "Client",
     "ClientError",
     "DryRun",
+    "Evaluation",
     "Event",
     "Explanation",
     "Failure",

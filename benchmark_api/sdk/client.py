@@ -10,7 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, Unpack, overload
 
 import httpx
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     import pandas
     from numpy.typing import ArrayLike
 
-    from edgeyard.benchmark_api.sdk.inference import Inference
+    from edgeyard.benchmark_api.sdk.inference import Evaluation, Inference
 
 HASH_FROM_BYTES = 2**20
 """Smaller files are sent at once: to ask first whether the server has them takes as long."""
@@ -403,6 +403,53 @@ class Client:
             benchmark = self.wait(submitted[0], timeout, progress=progress)
             found = inference.inference_of(self.results(benchmark), Path(folder))
         return found if local is None else inference.with_comparison(found, local)
+
+    def inference(self, benchmark: Named) -> Inference:
+        """Return the outputs that an earlier benchmark with ``keep_outputs`` kept."""
+        from edgeyard.benchmark_api.sdk import inference
+
+        with tempfile.TemporaryDirectory() as folder:
+            return inference.inference_of(self.results(benchmark), Path(folder))
+
+    def evaluate(
+        self,
+        model: File,
+        dataset: str | Path | Mapping[str, ArrayLike],
+        metric: Callable[[Mapping[str, Any], Any], Any],
+        target: str | None = None,
+        *,
+        runtime: str = "ort",
+        batch_size: int | None = None,
+        timeout: float | None = None,
+        progress: bool = True,
+        **fields: Unpack[JobFields],
+    ) -> Evaluation:
+        """Run a dataset on a board and a metric of your own on the outputs, here.
+
+        Args:
+            model: A local file is uploaded first.
+            dataset: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input.
+            metric: ``metric(outputs, y)``, with the outputs of all rows by name.
+            target: As for `infer`, as are the others.
+
+        Raises:
+            InvalidInput: The dataset lacks ``y`` or inputs, or the metric raised; its error names
+                the benchmark, whose outputs `inference` returns.
+        """
+        from edgeyard.benchmark_api.sdk import inference
+
+        arrays, y = inference.split_dataset(dataset)
+        found = self.infer(
+            model,
+            arrays,
+            target,
+            runtime=runtime,
+            batch_size=batch_size,
+            timeout=timeout,
+            progress=progress,
+            **fields,
+        )
+        return inference.evaluation_of(found, y, metric)
 
     def cancel(self, benchmark: Named) -> Benchmark:
         """Stop it and free its board; its end follows in a moment."""

@@ -93,6 +93,57 @@ class OutputComparison:
     equal: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a metric of the user's own gave for the outputs of a board."""
+
+    benchmark_id: str
+    value: Any
+    inference: Inference = field(repr=False)
+
+
+def split_dataset(dataset: object) -> tuple[dict[str, Any], Any]:
+    """Return the inputs of a dataset and its ``y``.
+
+    Raises:
+        InvalidInput: It lacks one of them, or they have different numbers of rows.
+    """
+    if isinstance(dataset, str | Path):
+        arrays = read_inputs(Path(dataset).expanduser())
+    else:
+        arrays = named_inputs(dataset)
+    if "y" not in arrays or len(arrays) < 2:
+        raise InvalidInput.at(
+            "/dataset",
+            f"holds {', '.join(arrays)}",
+            "y, and x or an array for each input of the model",
+        )
+    y = arrays.pop("y")
+    for name, rows in arrays.items():
+        if rows.ndim == 0 or y.ndim == 0 or len(rows) != len(y):
+            raise InvalidInput.at(
+                "/dataset", f"{name!r} and 'y' have different rows", "as many rows of each"
+            )
+    return arrays, y
+
+
+def evaluation_of(found: Inference, y: Any, metric: Any) -> Evaluation:
+    """Run a metric on outputs.
+
+    Raises:
+        InvalidInput: It raised.
+    """
+    try:
+        value = metric(found.outputs, y)
+    except Exception as error:  # whatever the user's own function raises
+        raise InvalidInput.at(
+            "/metric",
+            f"it raised {type(error).__name__}: {error}; the outputs are kept",
+            f"a function of outputs and y; client.inference({found.benchmark_id!r}) returns them",
+        ) from error
+    return Evaluation(benchmark_id=found.benchmark_id, value=value, inference=found)
+
+
 @contextmanager
 def inputs_file(inputs: object) -> Iterator[Path]:
     """Give the path of an ``.npz`` with the inputs, checked as far as is possible here.

@@ -153,6 +153,8 @@ def accuracy_of(report: Record) -> float | None:
     """The share of right answers of a TYPE2 report."""
     value = report.get("accuracy")
     if isinstance(value, Mapping):
+        if value.get("metric"):
+            return None
         return (
             number(value, "top1") if number(value, "top1") is not None else number(value, "value")
         )

@@ -24,6 +24,7 @@ from edgeyard.devices.runner.measure import (
     timed_runs,
     warming,
 )
+from edgeyard.devices.runner.metrics import Metric
 from edgeyard.devices.runner.trust import judge
 from edgeyard.devices.runner.warmup import warm_up
 from edgeyard.errors import RunFailed
@@ -43,6 +44,7 @@ class Accuracy:
         top: Share of rows whose class is among the first k, by k.
         classes: Scores a row; 0 where the model returns classes itself.
         batch_size: Rows a run.
+        numbers: Of another metric; None: ``top`` says how often classes were right.
     """
 
     measurement: Measurement
@@ -51,9 +53,13 @@ class Accuracy:
     top: Mapping[int, float]
     classes: int
     batch_size: int
+    numbers: Optional[Mapping[str, object]] = None
+    rows: int = 0
 
     def as_json(self) -> Mapping[str, object]:
         """As the report has it."""
+        if self.numbers is not None:
+            return {"rows": self.rows, "batch_size": self.batch_size, **self.numbers}
         rows = 0 if self.labels is None else len(self.labels)
         low, high = wilson_interval(round(self.top[1] * rows), rows)
         return {
@@ -96,11 +102,13 @@ def evaluate(
     clock: Clock = time.perf_counter_ns,
     max_warmup_s: float = math.inf,
     outputs: Optional[IO[bytes]] = None,
+    metric: Optional[Metric] = None,
 ) -> Accuracy:
     """Warm up on the first batch, then run every row once.
 
     Args:
         outputs: Where the model's output of every row goes, as it is; None: nowhere.
+        metric: Compares outputs with the dataset's truth; None: classes are counted.
 
     Raises:
         RunFailed: ``user_input``: outputs and labels don't fit; ``user_model``: NaN; and what
@@ -108,7 +116,9 @@ def evaluate(
     """
     rows = dataset.rows
     first = _padded(dataset.batch(0, min(batch_size, rows)), batch_size)
+    began = clock()
     values = session.run(first)
+    first_ms = (clock() - began) / 1e6
     check_finite(session, values)
     read: Callable[[Sequence[object]], NDArray[np.int64]] = _nothing
     if dataset.labels is None:
@@ -137,6 +147,11 @@ def evaluate(
             latencies.append((clock() - began) / 1e6)
             check_finite(session, values)
             ranked.append(read(values)[: end - start])
+            if metric is not None and dataset.truth is not None:
+                metric.add(
+                    _rows_of(values[index], session.outputs[index].name, end - start, batch_size),
+                    dataset.truth[start:end],
+                )
             if outputs is not None:
                 outputs.write(_row_bytes(values[index], end - start, batch_size))
             if time.monotonic() - reported_at >= _REPORT_INTERVAL_S:
@@ -156,12 +171,15 @@ def evaluate(
             warmup=warmup,
             conditions=conditions,
             verdict=judge(series, conditions, warmup=warmup),
+            first_ms=first_ms,
         ),
         ranked=all_ranked,
         labels=dataset.labels,
         top=_top(all_ranked, dataset),
         classes=classes,
         batch_size=batch_size,
+        numbers=None if metric is None else metric.result(),
+        rows=rows,
     )
 
 
@@ -215,6 +233,22 @@ def _reader(
 def _nothing(values: Sequence[object]) -> NDArray[np.int64]:
     """Read no classes: there is nothing to compare them with."""
     return np.zeros((0, 0), dtype=np.int64)
+
+
+def _rows_of(value: object, name: str, rows: int, batch_size: int) -> NDArray[np.generic]:
+    """The output of a batch's rows.
+
+    Raises:
+        RunFailed: ``user_input``: it has no dimension for rows.
+    """
+    if not isinstance(value, np.ndarray) or value.ndim == 0 or len(value) != batch_size:
+        shape = list(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
+        raise RunFailed(
+            "user_input",
+            f"output {name!r} is {shape}; a metric needs a value for each of {batch_size} rows; "
+            "name another output by preprocessing/output",
+        )
+    return value[:rows]
 
 
 def _row_bytes(value: object, rows: int, batch_size: int) -> bytes:

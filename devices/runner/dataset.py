@@ -46,6 +46,7 @@ class Dataset:
         labels: Shape (rows,), int64; None: the dataset has none, so that nothing can be right.
         batch: ``batch(first, last)``: feeds of rows first to last - 1.
         class_names: By class number, where the dataset names them.
+        truth: Shape (rows, ...): what a metric other than of classes compares outputs with.
         folders: Of images that no ``labels`` number: in the order that numbers them; else none.
     """
 
@@ -55,16 +56,23 @@ class Dataset:
     preprocessing: Preprocessing
     class_names: Mapping[int, str]
     folders: Tuple[str, ...] = ()
+    truth: Optional[NDArray[np.generic]] = None
 
 
 def open_dataset(
-    path: Path, inputs: Sequence[TensorSpec], wishes: object, *, raw: bool = False
+    path: Path,
+    inputs: Sequence[TensorSpec],
+    wishes: object,
+    *,
+    raw: bool = False,
+    classes: bool = True,
 ) -> Dataset:
     """The dataset in a file, prepared for a model's inputs.
 
     Args:
         raw: What is no zip is rows of the model's only input, as NumPy's ``tofile`` writes them.
         wishes: The job description's ``parameters.preprocessing``; None: none.
+        classes: ``y`` holds class numbers; otherwise what a metric compares outputs with.
 
     Raises:
         RunFailed: ``user_input``: not a dataset, unsafe, or not of the model's shape (which names
@@ -78,7 +86,9 @@ def open_dataset(
         raise RunFailed("user_input", _no_dataset(path, error)) from error
     if array_names(archive):
         archive.close()
-        return _arrays(path, inputs, parse_preprocessing(wishes))
+        return _arrays(path, inputs, parse_preprocessing(wishes), classes)
+    if not classes:
+        raise _wrong(path, "holds images; this metric takes an .npz with x and y")
     return _images(archive, path, inputs, wishes)
 
 
@@ -91,26 +101,30 @@ def _no_dataset(path: Path, error: Exception) -> str:
     return found or f"dataset {path.name!r} is neither an .npz nor a ZIP file of images: {error}"
 
 
-def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing) -> Dataset:
+def _arrays(path: Path, inputs: Sequence[TensorSpec], how: Preprocessing, classes: bool) -> Dataset:
     single = len(inputs) == 1
     names = ["x"] if single else [spec.name for spec in inputs]
     arrays = read_arrays(path, [*names, "y"])
-    labels = _labels(arrays.pop("y"), path)
+    truth = arrays.pop("y")
+    labels = _labels(truth, path) if classes else None
+    if truth.ndim == 0 or len(truth) == 0 or truth.dtype.kind not in "biuf":
+        raise _wrong(path, f"has 'y' of shape {list(truth.shape)} and type {truth.dtype}")
     feeds: Dict[str, NDArray[np.generic]] = {}
     for spec, name in zip(inputs, names, strict=True):
         rows = arrays[name]
-        if rows.ndim == 0 or len(rows) != len(labels):
+        if rows.ndim == 0 or len(rows) != len(truth):
             has = len(rows) if rows.ndim else 0
-            raise _wrong(path, f"has {has} rows of {name!r} and {len(labels)} of 'y'")
+            raise _wrong(path, f"has {has} rows of {name!r} and {len(truth)} of 'y'")
         if single and how.changes_values:
             rows = how.apply(rows, channel_axis=_channel_axis(spec, how.layout))
         feeds[spec.name] = _fit(rows, spec, f"array {name!r}", path)
     return Dataset(
-        rows=len(labels),
+        rows=len(truth),
         labels=labels,
         batch=lambda first, last: {name: rows[first:last] for name, rows in feeds.items()},
         preprocessing=how,
         class_names={},
+        truth=None if classes else truth,
     )
 
 

@@ -267,6 +267,7 @@ def _measured(order: Mapping[str, Any], channel: Channel) -> Report:
         del session  # never two at a time: the board's memory may hold but one
         _, warm_ms = load()
     report["load"] = {"cold_ms": cold_ms, "warm_ms": warm_ms}
+    report["first_inference_ms"] = found.first_ms
     np.save(_file(order["results"], order["number"]), found.latencies_ms)
     assert found.warmup is not None
     return {

@@ -75,6 +75,7 @@ class Measurement:
         precision: That was asked for.
         loops: Consecutive inferences that each latency is the mean of.
         launches: Processes that measured, one after another, as many latencies each.
+        first_ms: The first inference after loading; None: not measured.
     """
 
     latencies_ms: NDArray[np.float64]
@@ -84,6 +85,7 @@ class Measurement:
     precision: Optional[float] = None
     loops: int = 1
     launches: int = 1
+    first_ms: Optional[float] = None
 
     def as_json(self, rows_a_run: int = 1) -> Dict[str, object]:
         """As the report has it.
@@ -105,6 +107,8 @@ class Measurement:
             "temperature": self.conditions.temperature_after_c,
             "conditions": self.conditions.as_json(),
         }
+        if self.first_ms is not None:
+            report["first_inference_ms"] = self.first_ms
         if self.precision is not None:
             interval = self.verdict.interval
             report["precision"] = {
@@ -174,7 +178,10 @@ def measure(
     Raises:
         RunFailed: ``user_model``: outputs are not finite; and what `Session.run` raises.
     """
-    check_finite(session, session.run(feeds))
+    began = clock()
+    outputs = session.run(feeds)
+    first_ms = (clock() - began) / 1e6
+    check_finite(session, outputs)
     gc.collect()
     gc.disable()  # a collection of ours is no property of the model
     try:
@@ -200,6 +207,7 @@ def measure(
         verdict=judge(latencies, conditions, warmup=warmup, precision=until.precision, loops=loops),
         precision=until.precision,
         loops=loops,
+        first_ms=first_ms,
     )
 
 

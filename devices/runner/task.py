@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from edgeyard.devices.runner.conditions import Watch
     from edgeyard.devices.runner.measure import Measurement
 
-RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw")
+RUNNER_PARAMETERS = ("preprocessing", "batch_size", "raw", "metric")
 """Of ``parameters``, what is the runner's; the rest is the engine's."""
 
 RAW_OUTPUT = "raw_output.bin"
@@ -260,6 +260,7 @@ class _Task:
 
         from edgeyard.devices.runner.accuracy import batch_size_of, evaluate
         from edgeyard.devices.runner.dataset import open_dataset
+        from edgeyard.devices.runner.metrics import metric_of
 
         report: Report = {}
         dataset_file = self._dataset()
@@ -267,8 +268,15 @@ class _Task:
         raw = self.spec.parameters.get("raw", False)
         if not isinstance(raw, bool):
             raise RunFailed("user_input", "parameters/raw: neither true nor false")
+        metric = metric_of(self.spec.parameters.get("metric"))
+        if raw and metric is not None:
+            raise RunFailed("user_input", "parameters/raw: can't be combined with a metric")
         dataset = open_dataset(
-            dataset_file, session.inputs, self.spec.parameters.get("preprocessing"), raw=raw
+            dataset_file,
+            session.inputs,
+            self.spec.parameters.get("preprocessing"),
+            raw=raw,
+            classes=metric is None,
         )
         batch_size = batch_size_of(session.inputs, self.spec.parameters.get("batch_size"))
         outputs = self.spec.results_dir / RAW_OUTPUT
@@ -281,10 +289,13 @@ class _Task:
                 self.progress,
                 max_warmup_s=self._max_warmup_s(),
                 outputs=file,
+                metric=metric,
             )
         self._add_measurement(report, found.measurement, rows_a_run=batch_size)
         if raw:
             self._add_file(report, RAW_OUTPUT)
+        if found.numbers is not None:
+            report["accuracy"] = found.as_json()
         if found.labels is not None:
             report["accuracy"] = found.as_json()
             np.savez(

@@ -15,6 +15,7 @@ from deploy.process import Server
 from edgeyard import Client
 from edgeyard.benchmark_api.cli import app
 from edgeyard.benchmark_api.sdk import ValidationFailed
+from edgeyard.benchmark_api.sdk.inference import evaluation_of
 from edgeyard.errors import InvalidInput
 from tests.builders.runner import linear_model
 
@@ -75,6 +76,23 @@ def test_what_does_not_fit_the_model_is_refused_before_a_board_is_used(
         with pytest.raises((ValidationFailed, InvalidInput), match=says.replace("[", "\\[")):
             client.infer(model, inputs, "emumid", progress=False)
     assert client.count() == before
+
+
+def test_a_metric_of_ones_own_runs_on_the_outputs_and_may_fail(client: Client, model: Path) -> None:
+    x = np.random.default_rng(5).random((6, 4), dtype=np.float32)
+    data = {"x": x, "y": (x @ WEIGHTS).argmax(axis=1)}
+
+    def share(outputs: Any, y: Any) -> float:
+        return float((outputs["scores"].argmax(axis=1) == y).mean())
+
+    found = client.evaluate(model, data, share, "emumid", nb_inference=1, progress=False)
+    assert found.value == 1.0
+    with pytest.raises(InvalidInput, match="it raised KeyError: 'logits'; the outputs are kept"):
+        evaluation_of(found.inference, data["y"], lambda outputs, y: outputs["logits"])
+    again = client.inference(found.benchmark_id)
+    np.testing.assert_array_equal(again.outputs["scores"], found.inference.outputs["scores"])
+    with pytest.raises(InvalidInput, match="/dataset: holds x"):
+        client.evaluate(model, {"x": x}, share, "emumid", progress=False)
 
 
 def test_the_command_writes_outputs_and_shows_layers(client: Client, model: Path) -> None:

@@ -89,6 +89,27 @@ def test_rows_beyond_the_batch_are_run_in_batches(server: UploadServer, tmp_path
     np.testing.assert_allclose(found, x @ WEIGHTS, rtol=1e-6)
 
 
+def test_a_regression_reports_its_errors(server: UploadServer, tmp_path: Path) -> None:
+    x = np.random.default_rng(4).random((7, 4), dtype=np.float32)
+    file = tmp_path / "data.npz"
+    np.savez(file, x=x, y=x @ WEIGHTS + 0.5)
+    task = make_task(
+        tmp_path,
+        server,
+        linear_model(WEIGHTS),
+        datasets={"data.npz": file},
+        benchmark_type="TYPE2",
+        parameters={"metric": "regression", "batch_size": 2},
+    )
+    code, output = task.run()
+    assert code == 0, output
+    report = report_of(server)
+    assert report["accuracy"]["mae"] == pytest.approx(0.5, rel=1e-4)
+    assert report["accuracy"]["rmse"] == pytest.approx(0.5, rel=1e-4)
+    assert report["accuracy"]["rows"] == 7
+    assert report["first_inference_ms"] > 0
+
+
 def test_layers_are_profiled_apart_from_the_timed_runs(
     server: UploadServer, tmp_path: Path
 ) -> None:

@@ -1,0 +1,251 @@
+"""TYPE2 beyond class numbers: regression, segmentation and detection.
+
+What ``y`` of the dataset holds and what the model has to return is in
+``docs/reference/datasets.md``.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Optional, Protocol, Tuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import RunFailed
+
+CLASSIFICATION = "classification"
+NAMES = (CLASSIFICATION, "regression", "segmentation", "detection")
+
+IGNORED_LABEL = 255
+"""Of pixels that no class is stated for."""
+
+MAX_CLASSES = 1000
+MAX_BOXES = 100
+"""Of a class in an image, by score."""
+
+_THRESHOLDS = np.linspace(0.5, 0.95, 10)
+_RECALLS = np.linspace(0.0, 1.0, 101)
+
+Array = NDArray[np.generic]
+
+
+class Metric(Protocol):
+    """Compares outputs with the truth, batch by batch."""
+
+    def add(self, output: Array, truth: Array) -> None:
+        """Count rows; both have as many.
+
+        Raises:
+            RunFailed: ``user_input``: they do not fit.
+        """
+        ...
+
+    def result(self) -> Dict[str, object]:
+        """The numbers, as the report has them; ``value`` is the one that comparisons show."""
+        ...
+
+
+def metric_of(name: object) -> Optional[Metric]:
+    """The metric of that name; None for classification, which has its own counting.
+
+    Raises:
+        RunFailed: ``user_input``: no such metric.
+    """
+    if name in (None, CLASSIFICATION):
+        return None
+    if name == "regression":
+        return Regression()
+    if name == "segmentation":
+        return Segmentation()
+    if name == "detection":
+        return Detection()
+    raise RunFailed("user_input", f"parameters/metric: {name!r} is not one of {', '.join(NAMES)}")
+
+
+class Regression:
+    """Mean absolute and root mean square error over all values."""
+
+    def __init__(self) -> None:
+        self._absolute = self._square = 0.0
+        self._values = 0
+
+    def add(self, output: Array, truth: Array) -> None:
+        """Count rows; see `Metric.add`."""
+        rows = len(truth)
+        if output.size != truth.size or len(output) != rows:
+            raise _unfit(output, truth, "as many values a row as 'y'")
+        wrong = output.reshape(rows, -1).astype(np.float64) - truth.reshape(rows, -1).astype(
+            np.float64
+        )
+        self._absolute += float(np.abs(wrong).sum())
+        self._square += float((wrong * wrong).sum())
+        self._values += wrong.size
+
+    def result(self) -> Dict[str, object]:
+        """MAE and RMSE; see `Metric.result`."""
+        mae = self._absolute / max(1, self._values)
+        rmse = float(np.sqrt(self._square / max(1, self._values)))
+        return {"metric": "regression", "name": "MAE", "value": mae, "mae": mae, "rmse": rmse}
+
+
+class Segmentation:
+    """Mean intersection over union of the classes of pixels."""
+
+    def __init__(self) -> None:
+        self._confusion = np.zeros((0, 0), dtype=np.int64)
+
+    def add(self, output: Array, truth: Array) -> None:
+        """Count pixels; see `Metric.add`."""
+        if truth.dtype.kind not in "iu":
+            raise RunFailed("user_input", f"'y' has type {truth.dtype}; expected class numbers")
+        found = _classes_of_pixels(output, truth)
+        true = truth.reshape(found.shape).astype(np.int64)
+        counted = true != IGNORED_LABEL
+        found, true = found[counted], true[counted]
+        if not true.size:
+            return
+        highest = int(max(found.max(), true.max()))
+        if highest >= MAX_CLASSES or min(int(found.min()), int(true.min())) < 0:
+            raise RunFailed("user_input", f"class numbers go from 0 to {MAX_CLASSES - 1}")
+        size = max(highest + 1, len(self._confusion))
+        if size > len(self._confusion):
+            grown = np.zeros((size, size), dtype=np.int64)
+            grown[: len(self._confusion), : len(self._confusion)] = self._confusion
+            self._confusion = grown
+        self._confusion += np.bincount(true * size + found, minlength=size * size).reshape(
+            size, size
+        )
+
+    def result(self) -> Dict[str, object]:
+        """MIoU over the classes that occur, and pixel accuracy; see `Metric.result`."""
+        hits = np.diag(self._confusion).astype(np.float64)
+        union = self._confusion.sum(axis=0) + self._confusion.sum(axis=1) - hits
+        occurs = union > 0
+        shares = hits[occurs] / union[occurs]
+        miou = float(shares.mean()) if shares.size else 0.0
+        return {
+            "metric": "segmentation",
+            "name": "mIoU",
+            "value": miou,
+            "miou": miou,
+            "pixel_accuracy": float(hits.sum() / max(1, self._confusion.sum())),
+            "iou_by_class": {
+                str(number): float(share)
+                for number, share in zip(np.flatnonzero(occurs), shares, strict=True)
+            },
+        }
+
+
+class Detection:
+    """Mean average precision of boxes, as COCO has it: over ten overlaps and 101 recalls."""
+
+    def __init__(self) -> None:
+        self._images = 0
+        self._found: Dict[int, List[Tuple[float, NDArray[np.bool_]]]] = {}
+        self._true: Dict[int, int] = {}
+
+    def add(self, output: Array, truth: Array) -> None:
+        """Match the boxes of images; see `Metric.add`."""
+        if truth.ndim != 3 or truth.shape[2] != 5:
+            raise RunFailed(
+                "user_input",
+                f"'y' has shape {list(truth.shape)}; detection takes (rows, boxes, 5): "
+                "x1, y1, x2, y2, class, and a class below 0 where there is no box",
+            )
+        if output.ndim != 3 or output.shape[2] != 6 or len(output) != len(truth):
+            raise _unfit(output, truth, "(rows, boxes, 6): x1, y1, x2, y2, score, class")
+        for found, true in zip(output.astype(np.float64), truth.astype(np.float64), strict=True):
+            self._images += 1
+            boxes, there = found[found[:, 4] > 0], true[true[:, 4] >= 0]
+            for number in {*boxes[:, 5].astype(int).tolist(), *there[:, 4].astype(int).tolist()}:
+                self._match(
+                    number,
+                    boxes[boxes[:, 5].astype(int) == number],
+                    there[there[:, 4].astype(int) == number, :4],
+                )
+
+    def _match(self, number: int, boxes: NDArray[np.float64], there: NDArray[np.float64]) -> None:
+        """Each box, best first, takes the free true box that it overlaps most."""
+        self._true[number] = self._true.get(number, 0) + len(there)
+        matches = self._found.setdefault(number, [])
+        boxes = boxes[np.argsort(-boxes[:, 4], kind="stable")[:MAX_BOXES]]
+        overlaps = _overlaps(boxes[:, :4], there)
+        taken = np.zeros((len(_THRESHOLDS), len(there)), dtype=bool)
+        for place in range(len(boxes)):
+            hit = np.zeros(len(_THRESHOLDS), dtype=bool)
+            for level, threshold in enumerate(_THRESHOLDS):
+                free = np.where(taken[level], -1.0, overlaps[place])
+                if free.size and free.max() >= threshold:
+                    taken[level, int(free.argmax())] = True
+                    hit[level] = True
+            matches.append((float(boxes[place, 4]), hit))
+
+    def result(self) -> Dict[str, object]:
+        """MAP of all overlaps and of 50 %; see `Metric.result`."""
+        precisions = [
+            self._average_precisions(number) for number, count in self._true.items() if count
+        ]
+        by_level = np.mean(precisions, axis=0) if precisions else np.zeros(len(_THRESHOLDS))
+        value = float(by_level.mean())
+        return {
+            "metric": "detection",
+            "name": "mAP",
+            "value": value,
+            "map": value,
+            "map50": float(by_level[0]),
+            "images": self._images,
+        }
+
+    def _average_precisions(self, number: int) -> NDArray[np.float64]:
+        """Average precision of a class at each overlap."""
+        found = sorted(self._found.get(number, []), key=lambda one: -one[0])
+        if not found:
+            return np.zeros(len(_THRESHOLDS))
+        hits = np.array([hit for _, hit in found]).T.cumsum(axis=1)
+        recall = hits / self._true[number]
+        precision = hits / np.arange(1, len(found) + 1)
+        precision = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+        averages = np.zeros(len(_THRESHOLDS))
+        for level in range(len(_THRESHOLDS)):
+            places = np.searchsorted(recall[level], _RECALLS - 1e-12, side="left")
+            reached = places < len(found)
+            averages[level] = precision[level][places[reached]].sum() / len(_RECALLS)
+        return averages
+
+
+def _overlaps(boxes: NDArray[np.float64], there: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Intersection over union: shape (boxes, true boxes)."""
+    low = np.maximum(boxes[:, None, :2], there[None, :, :2])
+    high = np.minimum(boxes[:, None, 2:], there[None, :, 2:])
+    both = np.clip(high - low, 0, None).prod(axis=2)
+
+    def area(of: NDArray[np.float64]) -> NDArray[np.float64]:
+        sides: NDArray[np.float64] = np.clip(of[:, 2:] - of[:, :2], 0, None)
+        return sides[:, 0] * sides[:, 1]
+
+    union = area(boxes)[:, None] + area(there)[None, :] - both
+    shares: NDArray[np.float64] = both / np.where(union > 0, union, 1.0)
+    return shares
+
+
+def _classes_of_pixels(output: Array, truth: Array) -> NDArray[np.int64]:
+    """Class number of each pixel: shape (rows, height, width)."""
+    size = truth.shape if truth.ndim == 3 else truth.reshape(len(truth), *truth.shape[-2:]).shape
+    if output.dtype.kind in "iu" and output.size == truth.size:
+        return output.reshape(size).astype(np.int64)
+    if output.ndim == 4 and output.shape[0] == size[0]:
+        if output.shape[2:] == size[1:]:
+            return np.asarray(output.argmax(axis=1), dtype=np.int64)
+        if output.shape[1:3] == size[1:]:
+            return np.asarray(output.argmax(axis=3), dtype=np.int64)
+    raise _unfit(
+        output, truth, "class numbers of the shape of 'y', or scores with a dimension for classes"
+    )
+
+
+def _unfit(output: Array, truth: Array, takes: str) -> RunFailed:
+    return RunFailed(
+        "user_input",
+        f"the output has shape {list(output.shape)} for 'y' of shape {list(truth.shape)}; this "
+        f"metric takes {takes}; name another output by preprocessing/output",
+    )
