@@ -414,7 +414,7 @@ class Client:
     def evaluate(
         self,
         model: File,
-        dataset: str | Path | Mapping[str, ArrayLike],
+        data: str | Path | Mapping[str, ArrayLike],
         metric: Callable[[Mapping[str, Any], Any], Any],
         target: str | None = None,
         *,
@@ -428,17 +428,17 @@ class Client:
 
         Args:
             model: A local file is uploaded first.
-            dataset: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input.
+            data: An ``.npz`` or arrays: ``y``, and ``x`` or an array for each input.
             metric: ``metric(outputs, y)``, with the outputs of all rows by name.
             target: As for `infer`, as are the others.
 
         Raises:
-            InvalidInput: The dataset lacks ``y`` or inputs, or the metric raised; its error names
+            InvalidInput: The data lack ``y`` or inputs, or the metric raised; its error names
                 the benchmark, whose outputs `inference` returns.
         """
         from edgeyard.benchmark_api.sdk import inference
 
-        arrays, y = inference.split_dataset(dataset)
+        arrays, y = inference.split_dataset(data)
         found = self.infer(
             model,
             arrays,

@@ -114,7 +114,7 @@ def split_dataset(dataset: object) -> tuple[dict[str, Any], Any]:
         arrays = named_inputs(dataset)
     if "y" not in arrays or len(arrays) < 2:
         raise InvalidInput.at(
-            "/dataset",
+            "/data",
             f"holds {', '.join(arrays)}",
             "y, and x or an array for each input of the model",
         )
@@ -122,7 +122,7 @@ def split_dataset(dataset: object) -> tuple[dict[str, Any], Any]:
     for name, rows in arrays.items():
         if rows.ndim == 0 or y.ndim == 0 or len(rows) != len(y):
             raise InvalidInput.at(
-                "/dataset", f"{name!r} and 'y' have different rows", "as many rows of each"
+                "/data", f"{name!r} and 'y' have different rows", "as many rows of each"
             )
     return arrays, y
 

@@ -91,7 +91,7 @@ def test_a_metric_of_ones_own_runs_on_the_outputs_and_may_fail(client: Client, m
         evaluation_of(found.inference, data["y"], lambda outputs, y: outputs["logits"])
     again = client.inference(found.benchmark_id)
     np.testing.assert_array_equal(again.outputs["scores"], found.inference.outputs["scores"])
-    with pytest.raises(InvalidInput, match="/dataset: holds x"):
+    with pytest.raises(InvalidInput, match="/data: holds x"):
         client.evaluate(model, {"x": x}, share, "emumid", progress=False)
 
 
