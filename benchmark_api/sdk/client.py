@@ -47,6 +47,7 @@ from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError
 from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
+from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
 from edgeyard.benchmark_api.sdk.submission import (
@@ -55,6 +56,7 @@ from edgeyard.benchmark_api.sdk.submission import (
     JobFields,
     UploadedFile,
     combinations,
+    explicit_fields,
     is_matrix,
     split_matrix,
     with_names,
@@ -100,6 +102,8 @@ Named = str | Benchmark
 """A benchmark, or its id."""
 File = str | Path
 """A local path, a URL, or the name of a file that was uploaded before."""
+Model = File | InMemory
+"""A file, the bytes of one, or an ``onnx.ModelProto``."""
 
 
 class Client:
@@ -107,8 +111,12 @@ class Client:
 
     Server and token come from the arguments, else from ``EDGEYARD_URL``, ``EDGEYARD_TOKEN`` and
     ``EDGEYARD_PROFILE``, else from ``edgeyard.toml`` of the folder, else from
-    ``~/.config/edgeyard/config.toml``. Safe to use from several threads. Every call raises
-    `ApiError` where the server says no and `ServerNotReached` where it says nothing.
+    ``~/.config/edgeyard/config.toml``. Every call raises `ApiError` if the server refuses it and
+    `ServerNotReached` if it does not answer. A client is a context manager that closes its
+    connections.
+
+    Calls block. A client may be used from several threads at once; in a program with asyncio call
+    it by ``await asyncio.to_thread(client.wait, benchmark)``.
 
     Example::
 
@@ -213,7 +221,7 @@ class Client:
     def submit(  # type: ignore[overload-overlap]  # text is a sequence of texts, too
         self,
         *,
-        model: File,
+        model: Model,
         runtime: str,
         benchmark_type: str,
         target: str | None = None,
@@ -227,7 +235,7 @@ class Client:
     def submit(
         self,
         *,
-        model: File | Sequence[File],
+        model: Model | Sequence[Model],
         runtime: str | Sequence[str],
         benchmark_type: str,
         target: str | Sequence[str] | None = None,
@@ -237,10 +245,11 @@ class Client:
         **fields: Unpack[JobFields],
     ) -> Benchmarks: ...
 
+    @explicit_fields(JobFields)
     def submit(
         self,
         *,
-        model: File | Sequence[File],
+        model: Model | Sequence[Model],
         runtime: str | Sequence[str],
         benchmark_type: str,
         target: str | Sequence[str] | None = None,
@@ -252,7 +261,9 @@ class Client:
         """Submit a benchmark; with a list for model, target or runtime, one a combination.
 
         Args:
-            model: A local file is uploaded first; so are ``dataset`` and ``odt_config``.
+            model: A local file, the bytes of one, or an ``onnx.ModelProto`` is uploaded first; so
+                are ``dataset`` (a file, or arrays by name, e.g. ``{"x": rows, "y": labels}``) and
+                ``odt_config``. Otherwise a URL, or the name of an uploaded file.
             runtime: Engine, e.g. ``ort``.
             benchmark_type: ``TYPE1``, ``TYPE2`` or ``TYPE3``.
             target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
@@ -292,8 +303,9 @@ class Client:
             upload: In place of `Client.upload`.
         """
         folder = base or Path.cwd()
-        self._check_before_upload(description, folder)
-        ready = with_uploads(description, folder, upload or self.upload)
+        with as_files(description) as files:
+            self._check_before_upload(files, folder)
+            ready = with_uploads(files, folder, upload or self.upload)
         key = uuid.uuid4().hex
         if not is_matrix(ready):
             answer = self.api.post("/v1/benchmarks", ready, key=key)
@@ -323,8 +335,9 @@ class Client:
             upload: Used instead of `Client.upload`.
         """
         folder = base or Path.cwd()
-        self._check_before_upload(description, folder)
-        ready = with_uploads(description, folder, upload or self.upload)
+        with as_files(description) as files:
+            self._check_before_upload(files, folder)
+            ready = with_uploads(files, folder, upload or self.upload)
         answers = [
             self.api.post("/v1/benchmarks", one, params={"dry_run": "true"}, key=uuid.uuid4().hex)
             for one in combinations(ready)
@@ -873,7 +886,7 @@ def uploaded_file(file: UserFile) -> UploadedFile:
 
 def _listed(value: object) -> object:
     """Sequences as lists, which is what JSON and the matrix know."""
-    if isinstance(value, Sequence) and not isinstance(value, str):
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return list(value)
     return value
 

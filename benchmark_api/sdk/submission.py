@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from edgeyard.errors import FieldError, InvalidInput
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 JobDescription = dict[str, object]
 """Fields of a job description, as JSON values (and `Path` where a file is meant)."""
@@ -19,7 +25,7 @@ class JobFields(TypedDict, total=False):
 
     benchmark_id: str
     model_url: str
-    dataset: str | Path
+    dataset: str | Path | Mapping[str, ArrayLike]
     dataset_urls: Sequence[str]
     odt_config: str | Path | Mapping[str, object]
     target_uid: str
@@ -76,6 +82,24 @@ class Filters(TypedDict, total=False):
     schedule_id: str | None
     submitted_from: str | None
     submitted_before: str | None
+
+
+def explicit_fields(fields: type) -> Callable[[F], F]:
+    """Show the fields of a `TypedDict` as keyword arguments, so that shells can complete them."""
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+        named = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+            for name, kind in inspect.get_annotations(fields).items()
+        ]
+        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=[*own, *named]
+        )
+        return function
+
+    return decorate
 
 
 MATRIX_FIELDS = ("model", "target", "runtime")

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.sdk import Client
 
 
+def __dir__() -> list[str]:
+    return [*__all__, *globals()]
+
+
 def __getattr__(name: str) -> object:
     if name == "Client":
         from edgeyard.benchmark_api.sdk import Client

@@ -1,0 +1,115 @@
+"""Models and datasets in memory, and what shells complete."""
+
+from __future__ import annotations
+
+import inspect
+import io
+import re
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import edgeyard
+from edgeyard import Client
+from edgeyard.benchmark_api.sdk import JobFields
+from edgeyard.errors import InvalidInput
+from tests.builders.answers import accepted, user_file
+from tests.fakes.api_server import Answer, FakeServer
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeServer]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    with FakeServer() as running:
+        monkeypatch.setenv("EDGEYARD_URL", running.url)
+        running.on("POST", "/v1/files", Answer(user_file(), 201))
+        running.on("POST", "/v1/benchmarks", Answer(accepted(), 202))
+        yield running
+
+
+def submit(model: Any, **fields: Any) -> None:
+    with Client() as client:
+        client.submit(model=model, runtime="ort", benchmark_type="TYPE1", target="rpi4b", **fields)
+
+
+def uploaded(server: FakeServer) -> list[tuple[str, bytes]]:
+    """Name and content of each upload."""
+    found = []
+    for request in server.of("POST", "/v1/files"):
+        head, _, rest = request.body.partition(b"\r\n\r\n")
+        name = re.search(rb'filename="([^"]*)"', head)
+        assert name is not None
+        found.append((name[1].decode(), rest.rpartition(b"\r\n--")[0]))
+    return found
+
+
+class Proto:
+    def SerializeToString(self) -> bytes:
+        return b"a network"
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "suffix"),
+    [
+        (b"a network", b"a network", ".onnx"),
+        (Proto(), b"a network", ".onnx"),
+        (b"\0\0\0\0TFL3rest", b"\0\0\0\0TFL3rest", ".tflite"),
+    ],
+)
+def test_a_model_may_be_in_memory(
+    server: FakeServer, model: object, content: bytes, suffix: str
+) -> None:
+    submit(model)
+    ((name, sent),) = uploaded(server)
+    assert sent == content
+    assert name.endswith(suffix)
+
+
+def test_models_of_different_content_have_different_names(server: FakeServer) -> None:
+    for model in (b"one", b"two", b"one"):
+        submit(model)
+    names = [name for name, _ in uploaded(server)]
+    assert names[0] == names[2] != names[1]
+
+
+def test_a_dataset_may_be_arrays(server: FakeServer) -> None:
+    rows, labels = np.zeros((4, 3), np.float32), [0, 1, 2, 0]
+    submit(b"a network", dataset={"x": rows, "y": labels})
+    (_, (name, content)) = uploaded(server)
+    assert name.endswith(".npz")
+    with np.load(io.BytesIO(content)) as found:
+        assert found["x"].dtype == np.float32
+        assert found["y"].tolist() == labels
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"dataset": {}}, "/dataset: has no arrays"),
+        ({"dataset": {"x": ["a"]}}, "/dataset/x: has the type"),
+        ({"dataset": {"x": [[1], [1, 2]]}}, "/dataset/x"),
+    ],
+)
+def test_what_is_no_dataset_is_refused_before_anything_is_sent(
+    server: FakeServer, fields: Mapping[str, object], expected: str
+) -> None:
+    with pytest.raises(InvalidInput, match=expected.lstrip("/")):
+        submit(b"a network", **fields)
+    assert server.asked == []
+
+
+def test_an_empty_model_is_refused(server: FakeServer) -> None:
+    with pytest.raises(InvalidInput, match="is empty"):
+        submit(b"")
+    assert server.asked == []
+
+
+def test_shells_can_complete_the_client_and_its_fields() -> None:
+    assert "Client" in dir(edgeyard)
+    assert JobFields.__annotations__.keys() <= inspect.signature(Client.submit).parameters.keys()
