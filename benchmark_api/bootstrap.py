@@ -44,6 +44,7 @@ from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock
 from edgeyard.scheduler.clusters.local import LocalCluster
 from edgeyard.scheduler.clusters.nomad import NomadAccess, NomadCluster
+from edgeyard.scheduler.clusters.nomad.batches import NomadBatches
 from edgeyard.scheduler.clusters.nomad.doctor import examine
 from edgeyard.scheduler.clusters.observed import ClusterWithNodes, ObservedCluster
 from edgeyard.scheduler.engine.claims import Claims
@@ -81,6 +82,7 @@ from edgeyard.scheduler.ports import (
     UrlFetcher,
     WebhookPost,
 )
+from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
 from edgeyard.scheduler.sim.service.server import SimServer
@@ -615,6 +617,11 @@ def nomad_access(settings: Settings) -> NomadAccess:
         connections=settings.nomad_connections,
         timeout_s=settings.nomad_timeout_s,
     )
+
+
+def open_batches(settings: Settings) -> BatchCluster:
+    """Return the cluster that runs batch jobs which need no board: Nomad."""
+    return NomadBatches(nomad_access(settings))
 
 
 def nomad_findings(

@@ -68,9 +68,11 @@ RULES = (
     "Overloaded nodes and energy are shown where the scenario knows them.",
     "Policies are compared on common random numbers: the same scenario and seed, job by job. Jobs "
     "that did not get so far under one of the two policies are counted as unpaired and are in "
-    "neither mean. From 5 seeds on the interval is a bootstrap of the seeds' means; with fewer it "
-    "is a bootstrap of blocks of √n neighbouring jobs, which shows the chance within these seeds, "
-    "not between others.",
+    "neither mean.",
+    "Intervals, also those of single policies: from 5 seeds on they are a bootstrap of the seeds' "
+    "means. With fewer they are a bootstrap of blocks of √n neighbouring jobs, which shows the "
+    "chance within these seeds, not between others; figures of whole runs, such as the makespan, "
+    "then have none.",
 )
 
 
@@ -290,7 +292,7 @@ def finding(each: PairedComparison) -> tuple[str, str]:
     interval = each.result.difference
     if not (math.isfinite(interval.low) and math.isfinite(interval.high)):
         same = interval.mean == 0
-        return ("equal" if same else "one pair, no interval"), ""
+        return ("equal" if same else "too few seeds"), ""
     if interval.low == interval.high == 0:
         return "equal", ""
     if interval.low <= 0 <= interval.high:

@@ -1,4 +1,4 @@
-"""``sim report``, ``sim list`` and ``sim show``: what simulations led to."""
+"""``sim report``: what simulations led to."""
 
 from __future__ import annotations
 
@@ -151,11 +151,11 @@ def write(
     *,
     html: Path | None,
     csv: Path | None,
-    parquet: Path | None,
     rows: Rows,
-    plot: Path | None,
-    form: Form,
     title: str,
+    parquet: Path | None = None,
+    plot: Path | None = None,
+    form: Form = Form.PNG,
 ) -> list[Path]:
     """Write the documents that were asked for; return their paths."""
     from edgeyard.benchmark_api.cli import sim_documents as documents
@@ -211,6 +211,22 @@ def show_report(made: Report) -> None:
         if place or len(made.parts) > 1:
             show("" if place else part.label, *([part.label] if place else []))
         show_part(part)
+
+
+def show_summary(made: Report) -> None:
+    """Print one table of all scenarios, and how the policies' bounded slowdowns compare."""
+    width = console().width
+    rows = [_policy_row(each) for part in made.parts for each in part.summaries]
+    scenario = Column(title="SCENARIO", of=field("scenario"), whole=True)
+    show(table(rows, (scenario, *_POLICY_COLUMNS), width))
+    compared = [
+        {**_comparison_row(each), "scenario": each.scenario}
+        for part in made.parts
+        for each in part.comparisons
+        if each.figure == "bounded_slowdown"
+    ]
+    if compared:
+        show("", table(compared, (scenario, *_COMPARISON_COLUMNS), width))
 
 
 def show_part(part: Part) -> None:
@@ -279,6 +295,7 @@ def _policy_row(summary: PolicySummary) -> Row:
     from edgeyard.benchmark_api.cli.sim_documents import interval_text, number
 
     row: dict[str, object] = {
+        "scenario": summary.scenario,
         "policy": summary.policy,
         "seeds": summary.seeds,
         "jobs": f"{summary.jobs:,}",

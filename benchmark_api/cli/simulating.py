@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from edgeyard.benchmark_api.cli import sim_reports
+from edgeyard.benchmark_api.cli import sim_reports, sim_stored, sim_sweep
 from edgeyard.benchmark_api.cli.output import Column, console, emit_json, field, show, table
 from edgeyard.benchmark_api.cli.program import echo
 from edgeyard.errors import ConfigError, InvalidInput
@@ -300,4 +300,6 @@ def add_to(app: typer.Typer) -> None:
     )
     group.command("replay")(replay)
     sim_reports.add_to(group)
+    sim_sweep.add_to(group)
+    sim_stored.add_to(group)
     app.add_typer(group, name="sim")

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from edgeyard.scheduler.sim.metrics import (
     JOB_FIGURES,
     Comparison,
-    Distribution,
     Floats,
     Interval,
     JobOutcomes,
@@ -78,8 +77,9 @@ class PolicySummary:
         jobs: Of all seeds.
         completed: Of all seeds.
         unended: Jobs that had not ended, of all seeds.
-        figures: Of each name in `JOB_FIGURES` and `RUN_FIGURES` the mean over seeds; without an
-            interval (NaN) where there is but one seed and no neighbours to resample.
+        figures: Means by the names of `JOB_FIGURES` and `RUN_FIGURES`. From `MIN_SEEDS` on they
+            and their intervals are over the seeds' means; with fewer those of `JOB_FIGURES` are
+            over all jobs, and the others have no interval (NaN).
         at_least: Jobs that count with a lower bound, by figure.
         percentiles: Median, 90 % and 99 % of each of `JOB_FIGURES` over the jobs of all seeds.
     """
@@ -183,10 +183,17 @@ def _summary(scenario: str, policy: str, runs: Sequence[MeasuredRun]) -> PolicyS
     at_least: dict[str, int] = {}
     for name in JOB_FIGURES:
         each = [run.metrics.figures[name] for run in runs]
-        figures[name] = each[0].interval if len(each) == 1 else _over_seeds(_means(each))
         at_least[name] = sum(one.at_least for one in each)
         values = np.concatenate([run.jobs.figure(name).values for run in runs])
         known = values[~np.isnan(values)]
+        if len(each) >= MIN_SEEDS:
+            figures[name] = _over_seeds(np.array([one.interval.mean for one in each]))
+        elif len(each) == 1:
+            figures[name] = each[0].interval
+        elif len(known):
+            figures[name] = mean_interval(known, block=round(len(known) ** 0.5))
+        else:
+            figures[name] = _over_seeds(known)
         low, middle, high = (
             np.quantile(known, (0.5, 0.9, 0.99)).tolist() if len(known) else (np.nan,) * 3
         )
@@ -206,17 +213,16 @@ def _summary(scenario: str, policy: str, runs: Sequence[MeasuredRun]) -> PolicyS
     )
 
 
-def _means(each: Sequence[Distribution]) -> Floats:
-    return np.array([one.interval.mean for one in each])
-
-
 def _over_seeds(values: Floats) -> Interval:
-    """Return the mean over seeds; runs that lack the figure are left out."""
+    """Return the mean over seeds, with an interval if there are enough of them.
+
+    Runs that lack the figure are left out.
+    """
     known = values[~np.isnan(values)]
     if not len(known):
         return Interval(float("nan"), float("nan"), float("nan"))
-    if len(known) == 1:
-        return Interval(float(known[0]), float("nan"), float("nan"))
+    if len(known) < MIN_SEEDS:
+        return Interval(float(known.mean()), float("nan"), float("nan"))
     return mean_interval(known)
 
 
@@ -295,7 +301,7 @@ def _compare(
         if not len(known) or not known.any():
             continue
         result = compare(_without_noise(known[:, 0], known[:, 1]), known[:, 1])
-        if len(known) == 1:
+        if len(known) < MIN_SEEDS:
             nan = float("nan")
             result = Comparison(
                 difference=Interval(result.difference.mean, nan, nan),

@@ -1,0 +1,176 @@
+"""``sim list`` and ``sim show``: simulations in ScenarioDB; and how runs get there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import (
+    Column,
+    Row,
+    console,
+    emit,
+    emit_one,
+    field,
+    local_time,
+    plain,
+    table,
+    three_digits,
+)
+from edgeyard.benchmark_api.cli.program import Session, verb
+from edgeyard.benchmark_api.cli.scenario_db import Db, opened_db
+from edgeyard.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.model.scenarios import StoredScenario, StoredSimulation
+    from edgeyard.scheduler.ports import UnitOfWork
+    from edgeyard.scheduler.sim.runs import SimulatedRun
+    from edgeyard.scheduler.sim.scenario import Scenario
+
+_COLUMNS = (
+    Column(title="RUN", of=field("run_id"), whole=True),
+    Column(title="SCENARIO", of=field("scenario_name"), whole=True),
+    Column(title="POLICY", of=field("policy"), whole=True),
+    Column(title="SEED", of=field("seed"), right=True, whole=True),
+    Column(title="STATE", of=field("state"), whole=True, from_width=100),
+    Column(title="WAIT, s", of=lambda row: _metric(row, "mean_wait_s"), right=True, whole=True),
+    Column(
+        title="BOUNDED SLOWDOWN",
+        of=lambda row: _metric(row, "mean_bounded_slowdown"),
+        right=True,
+        whole=True,
+    ),
+    Column(title="STORED", of=lambda row: local_time(row["created_at"]), from_width=110),
+    Column(title="KIND", of=field("kind"), whole=True, from_width=120),
+)
+
+
+def _metric(row: Row, name: str) -> str:
+    metrics = row.get("metrics")
+    return three_digits(metrics.get(name)) if isinstance(metrics, dict) else ""
+
+
+def simulations_list(
+    session: Session,
+    db: Db = None,
+    scenario: Annotated[
+        str | None, typer.Option(metavar="SCENARIO", help="Only those of this name or hash.")
+    ] = None,
+    policy: Annotated[str | None, typer.Option(help="Only those of this policy.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only those of this kind, as sim.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many, newest first.")] = 50,
+) -> None:
+    """List stored simulations, newest first."""
+    if _names_server(session, db):
+        found = session.client.simulations(
+            scenario=scenario, policy=policy, kind=kind, page_size=min(limit + 1, 1000)
+        )
+        rows = [_plain_row(each) for each in islice(found, limit + 1)]
+        more, rows = len(rows) > limit, rows[:limit]
+    else:
+        with opened_db(db) as store, store.read() as uow:
+            sha256 = None if scenario is None else uow.scenarios.get(scenario).sha256
+            page, cursor = uow.simulations.runs(
+                scenario=sha256, policy=policy, kind=kind, limit=limit
+            )
+            rows, more = [_plain_row(each) for each in page], cursor is not None
+    emit(session.output, rows, _COLUMNS, "no simulations")
+    if more:
+        session.report(f"there are more: --limit {limit} showed the newest")
+
+
+def simulations_show(
+    session: Session,
+    run: Annotated[str, typer.Argument(metavar="RUN", help="Its id, as sim list shows it.")],
+    db: Db = None,
+) -> None:
+    """Show a stored simulation with its metrics."""
+    if _names_server(session, db):
+        row = _plain_row(session.client.simulation(run))
+    else:
+        with opened_db(db) as store, store.read() as uow:
+            row = _plain_row(uow.simulations.run(run))
+    metrics = row.get("metrics")
+    flat = {
+        **{key.replace("_", " "): value for key, value in row.items() if key != "metrics"},
+        **(metrics if isinstance(metrics, dict) else {}),
+    }
+    rows = [{"field": key, "value": value} for key, value in flat.items() if value is not None]
+    columns = (
+        Column(title="FIELD", of=field("field")),
+        Column(title="VALUE", of=lambda row: plain(row["value"])),
+    )
+    emit_one(session.output, row, table(rows, columns, console().width))
+
+
+def _names_server(session: Session, db: str | None) -> bool:
+    if session.names_server and db is not None:
+        raise InvalidInput.at("--db", "is for local databases", "--db, or --url and --profile")
+    return session.names_server
+
+
+def _plain_row(stored: object) -> dict[str, object]:
+    """Return a stored simulation, or the server's answer, as plain values."""
+    import msgspec
+
+    if isinstance(stored, msgspec.Struct):
+        return {name: getattr(stored, name) for name in stored.__struct_fields__}
+    found = asdict(stored)  # type: ignore[call-overload]
+    return {**found, "state": found["state"].value}
+
+
+def store_runs(
+    db: str | None, runs: Sequence[tuple[str, Scenario, SimulatedRun, Path]], source: str
+) -> None:
+    """Store runs with their scenarios and metrics; a run that is stored already is replaced.
+
+    Args:
+        db: See `opened_db`.
+        runs: Id, scenario, run, and file of the run.
+        source: Where the scenarios come from, in words.
+    """
+    from edgeyard.benchmark_api.cli.sim_documents import run_row
+    from edgeyard.scheduler.model.scenarios import StoredSimulation
+    from edgeyard.scheduler.sim.comparison import measured
+    from edgeyard.scheduler.sim.stored import stored_scenario
+
+    now = datetime.now(UTC)
+    common = ("scenario", "scenario_hash", "world", "policy", "seed", "version", "wall_s")
+    with opened_db(db) as store:
+        for run_id, scenario, run, path in runs:
+            described, body = stored_scenario(scenario, created_at=now, source=source)
+            row = run_row(scenario.name, run, measured(run))
+            simulation = StoredSimulation(
+                run_id=run_id,
+                scenario=described.sha256,
+                scenario_name=scenario.name,
+                policy=run.meta.policy,
+                seed=run.meta.seed,
+                version=run.meta.version,
+                metrics={name: value for name, value in row.items() if name not in common},
+                columns_file=str(path.absolute()),
+                wall_s=run.meta.wall_s,
+                created_at=now,
+            )
+
+            store.transact(partial(_save, described, body, simulation))
+
+
+def _save(
+    scenario: StoredScenario, body: str, simulation: StoredSimulation, uow: UnitOfWork
+) -> None:
+    uow.scenarios.add(scenario, body)
+    uow.simulations.save_run(simulation)
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the commands to the group ``sim``."""
+    verb(group, "list")(simulations_list)
+    verb(group, "show")(simulations_show)

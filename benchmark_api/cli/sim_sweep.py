@@ -1,0 +1,535 @@
+"""``sim sweep``: many scenarios, loads, policies and seeds, on all cores or on a Nomad cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from edgeyard.benchmark_api.cli.output import emit_json, show
+from edgeyard.benchmark_api.cli.program import echo
+from edgeyard.benchmark_api.cli.sim_reports import (
+    AsJson,
+    Baseline,
+    CsvFile,
+    Html,
+    Rows,
+    show_summary,
+    write,
+)
+from edgeyard.benchmark_api.printing import printable
+from edgeyard.errors import ConfigError, EdgeyardError, InvalidInput
+
+if TYPE_CHECKING:
+    from edgeyard.scheduler.framework.registry import Registry
+    from edgeyard.scheduler.ports.batches import BatchTask
+    from edgeyard.scheduler.sim.runs import SimulatedRun
+    from edgeyard.scheduler.sim.sweep import Cell, SweptPolicy
+
+MAX_CELLS = 100_000
+NOMAD_JOBS = 20
+"""Jobs at a time on Nomad, unless ``--jobs`` states another number."""
+_PARENT_CHECK_S = 1.0
+_NOMAD_CHECK_S = 1.0
+_RESULT = "run.npz"
+
+
+class Driver(StrEnum):
+    """Values of ``--driver``."""
+
+    RAW_EXEC = "raw_exec"
+    DOCKER = "docker"
+
+
+class Place(StrEnum):
+    """Values of ``--on``."""
+
+    LOCAL = "local"
+    NOMAD = "nomad"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A cell that could not be run, and why."""
+
+    cell: Cell
+    reason: str
+
+
+def sweep(
+    scenarios: Annotated[
+        list[str],
+        typer.Argument(metavar="SCENARIO…", help="TOML or JSON files, or names of built-in ones."),
+    ],
+    policy: Annotated[
+        list[str],
+        typer.Option(metavar="NAME|FILE", help="Policy; repeat it for several."),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder of the runs; a sweep that was interrupted goes on there."
+        ),
+    ],
+    seeds: Annotated[
+        str, typer.Option(metavar="N-M,…", help="Seeds, such as 1-20 or 1,5,7-9.")
+    ] = "1",
+    load: Annotated[
+        str, typer.Option(metavar="X,…", help="Factors of the rate of arrivals, such as 0.5,1,1.5.")
+    ] = "1",
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            max=1024,
+            help="Processes, or jobs on Nomad at a time; default: one for each core, or 20.",
+        ),
+    ] = None,
+    on: Annotated[
+        Place, typer.Option("--on", help="This machine, or a Nomad cluster as batch jobs.")
+    ] = Place.LOCAL,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Settings file with the nomad_* settings, for Nomad."),
+    ] = None,
+    driver: Annotated[Driver, typer.Option(help="Of the jobs on Nomad.")] = Driver.RAW_EXEC,
+    image: Annotated[
+        str | None, typer.Option(metavar="IMAGE", help="With Edgeyard, for --driver docker.")
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="Interpreter with Edgeyard on Nomad's nodes; default: this one's path.",
+        ),
+    ] = None,
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", min=64, max=2**20, help="Of each job on Nomad.")
+    ] = 512,
+    cpu: Annotated[
+        int, typer.Option(metavar="MHZ", min=10, max=2**20, help="Of each job on Nomad.")
+    ] = 1000,
+    store: Annotated[
+        bool, typer.Option("--store", help="Store scenarios and runs in the local ScenarioDB.")
+    ] = False,
+    db: Annotated[
+        str | None,
+        typer.Option(
+            "--db",
+            metavar="FILE|URL",
+            help="The local ScenarioDB; default: EDGEYARD_SCENARIO_DB, or a file of the user.",
+        ),
+    ] = None,
+    html: Html = None,
+    csv: CsvFile = None,
+    baseline: Baseline = None,
+    as_json: AsJson = False,
+) -> None:
+    """Simulate each scenario at each load under each policy with each seed, and compare.
+
+    Runs that the folder has already are not repeated, so that the same command goes on after an
+    interruption. A run that fails is reported at the end; the others are still made.
+    """
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.scheduler.sim.scenario import load_scenario
+    from edgeyard.scheduler.sim.sweep import sweep_cells
+
+    if (driver is Driver.DOCKER) != (image is not None):
+        raise InvalidInput.at("--image", "belongs to --driver docker, which needs it")
+    numbers, loads = parse_seeds(seeds), parse_loads(load)
+    whole = [load_scenario(each) for each in scenarios]
+    with known_plugins(Settings.load(None)) as known:
+        policies = [swept_policy(each, known) for each in policy]
+    cells = sweep_cells(whole, policies, numbers, loads)
+    if len(cells) > MAX_CELLS:
+        raise InvalidInput.at("--seeds", f"the sweep has {len(cells):,} runs", f"{MAX_CELLS:,}")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidInput.at("--out", f"{out} can't be created: {error}") from error
+    runs = {cell.key: run for cell in cells if (run := cell.finished(out)) is not None}
+    missing = [cell for cell in cells if cell.key not in runs]
+    if runs:
+        echo(f"{len(runs)} of {len(cells)} runs are there already", err=True)
+    failures: list[Failure] = []
+    with _progress(len(cells), len(runs)) as finished:
+
+        def done(cell: Cell, failure: Failure | None, wall_s: float) -> None:
+            if failure is not None:
+                failures.append(failure)
+            finished(cell, failure, wall_s)
+
+        try:
+            if on is Place.NOMAD:
+                docker = driver is Driver.DOCKER
+                options = NomadOptions(
+                    driver=driver.value,
+                    image=image or "",
+                    python=python or ("python3" if docker else sys.executable),
+                    memory_mib=memory,
+                    cpu_mhz=cpu,
+                    at_once=jobs or NOMAD_JOBS,
+                )
+                _on_nomad(missing, out, config, options, done)
+            else:
+                _on_cores(missing, out, jobs, done)
+        except KeyboardInterrupt:
+            echo("interrupted; the same command goes on with the runs that are missing", err=True)
+            raise typer.Exit(130) from None
+    for cell in missing:
+        if (run := cell.finished(out)) is not None:
+            runs[cell.key] = run
+        elif all(each.cell is not cell for each in failures):
+            failures.append(Failure(cell, "its run is missing or broken"))
+    for failure in failures:
+        echo(f"edgeyard: {failure.cell.label}: {failure.reason}", err=True)
+    if runs and (store or db is not None):
+        from edgeyard.benchmark_api.cli.sim_stored import store_runs
+
+        stored = [
+            (cell.key, cell.scenario, runs[cell.key], out / cell.file_name)
+            for cell in cells
+            if cell.key in runs
+        ]
+        store_runs(db, stored, f"sim sweep {' '.join(scenarios)}"[:200])
+    if runs:
+        made = make_report(
+            [runs[cell.key] for cell in cells if cell.key in runs], baseline=baseline
+        )
+        written = write(
+            made, html=html, csv=csv, rows=Rows.RUNS, title=f"Sweep of {', '.join(scenarios)}"
+        )
+        if as_json:
+            failed = [{"run": each.cell.label, "reason": each.reason} for each in failures]
+            emit_json({**report_json(made), "failures": failed})
+        else:
+            show_summary(made)
+            show("", f"Runs: {out}; plots and all comparisons: edgeyard sim report {out} --html")
+        for path in written:
+            echo(f"written: {path}", err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Return the numbers of ``1-20`` or ``1,5,7-9``, each once.
+
+    Raises:
+        InvalidInput: It has another form, or means too many.
+    """
+    found: dict[int, None] = {}
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not (low.isdecimal() and (high.isdecimal() or not dash)):
+            raise InvalidInput.at("--seeds", f"{part!r} is no seed", "numbers and ranges: 1-20,30")
+        first, last = int(low), int(high or low)
+        if first > last or last >= 2**63:
+            raise InvalidInput.at(
+                "--seeds", f"{part!r} is no range", "from the lower to the higher"
+            )
+        if last - first >= MAX_CELLS:
+            raise InvalidInput.at("--seeds", f"{part!r} means too many", f"{MAX_CELLS:,} at most")
+        found.update(dict.fromkeys(range(first, last + 1)))
+    return list(found)
+
+
+def parse_loads(text: str) -> list[float]:
+    """Return the factors of ``0.5,1,1.5``, each once.
+
+    Raises:
+        InvalidInput: One is no number above 0.
+    """
+    found: dict[float, None] = {}
+    for part in text.split(","):
+        try:
+            value = float(part)
+        except ValueError:
+            value = math.nan
+        if not 0 < value <= 1000:
+            raise InvalidInput.at(
+                "--load", f"{part.strip()!r} is no load", "numbers above 0 to 1000"
+            )
+        found[value] = None
+    return list(found)
+
+
+def swept_policy(reference: str, known: Registry) -> SweptPolicy:
+    """Return a policy by its name or file.
+
+    Raises:
+        InvalidInput: There is none, or it is wrong.
+    """
+    from edgeyard.scheduler.framework.policy import parse_policy, read_policy
+    from edgeyard.scheduler.sim.sweep import SweptPolicy
+
+    try:
+        text = read_policy(reference)
+        policy = parse_policy(text, source=reference)
+        known.resolve(policy)
+    except ConfigError as error:
+        raise InvalidInput.at("--policy", "; ".join(error.problems)) from error
+    return SweptPolicy(name=policy.name, text=text)
+
+
+Done = Callable[["Cell", "Failure | None", float], None]
+
+
+def _on_cores(cells: Sequence[Cell], folder: Path, jobs: int | None, done: Done) -> None:
+    """Run cells in processes of this machine; the last one returns after all are done."""
+    if not cells:
+        return
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+    from multiprocessing import get_context
+
+    from edgeyard.scheduler.sim.sweep import cell_to_text
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    workers = min(jobs or cores or 1, len(cells))
+    pool = ProcessPoolExecutor(
+        max_workers=workers,
+        mp_context=get_context("spawn"),
+        initializer=_begin_worker,
+        initargs=(os.getpid(),),
+    )
+    waiting = list(reversed(cells))
+    running: dict[Future[float], Cell] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < 2 * workers:
+                cell = waiting.pop()
+                task = (cell_to_text(cell), str(folder))
+                running[pool.submit(_run_cell, task)] = cell
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                cell = running.pop(future)
+                try:
+                    done(cell, None, future.result())
+                except BrokenProcessPool:
+                    raise
+                except EdgeyardError as error:
+                    done(cell, Failure(cell, str(error)), 0.0)
+                except Exception as error:  # of a policy or a plugin: named, and the others go on
+                    done(cell, Failure(cell, f"{type(error).__name__}: {error}"), 0.0)
+    except BrokenProcessPool as error:
+        raise ConfigError(
+            [
+                "a process of the sweep was killed, maybe for lack of memory; run the same command "
+                "again, with fewer --jobs: it goes on with the runs that are missing"
+            ]
+        ) from error
+    finally:
+        for process in list((getattr(pool, "_processes", None) or {}).values()):
+            if running:
+                process.terminate()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin_worker(parent: int) -> None:
+    """Leave Ctrl-C to the parent, and end when it does, however that happens."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_PARENT_CHECK_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="parent").start()
+
+
+def _run_cell(task: tuple[str, str]) -> float:
+    """Run one cell in a worker and write its file; return its wall time in seconds."""
+    from edgeyard.scheduler.sim.runs import save_run
+    from edgeyard.scheduler.sim.sweep import as_of_policy, cell_from_text
+
+    text, folder = task
+    cell = cell_from_text(text)
+    began = time.monotonic()
+    save_run(as_of_policy(simulate(cell), cell), Path(folder) / cell.file_name)
+    return time.monotonic() - began
+
+
+def simulate(cell: Cell) -> SimulatedRun:
+    """Simulate a cell in this process."""
+    from edgeyard.benchmark_api.bootstrap import known_plugins
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.scheduler.framework.policy import parse_policy
+
+    world = {"boards": "lab.world.simulate_lab", "nodes": "simulated_nodes.simulate_nodes"}
+    module, _, name = world[cell.scenario.world].rpartition(".")
+    simulated = getattr(import_module(f"edgeyard.scheduler.sim.{module}"), name)
+    with known_plugins(Settings.load(None)) as known:
+        policy = parse_policy(cell.policy.text, source=cell.policy.name)
+        run: SimulatedRun = simulated(cell.scenario, policy, known.resolve(policy), seed=cell.seed)
+        return run
+
+
+@contextlib.contextmanager
+def _progress(total: int, there: int) -> Iterator[Done]:
+    """Yield a function that shows that a cell is done: a bar, or a line where stderr is a file."""
+    count = there
+
+    def line(cell: Cell, failure: Failure | None, wall_s: float) -> None:
+        nonlocal count
+        count += 1
+        became = "failed" if failure is not None else f"{wall_s:.1f} s"
+        echo(f"{count}/{total} {printable(cell.label)}: {became}", err=True)
+
+    if not sys.stderr.isatty():
+        yield line
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True
+    ) as bars:
+        task = bars.add_task("simulating", total=total, completed=there)
+        yield lambda cell, failure, wall_s: bars.advance(task)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NomadOptions:
+    """How cells run on a cluster.
+
+    Attributes:
+        at_once: Jobs at a time.
+        python: Interpreter with Edgeyard on the nodes.
+    """
+
+    driver: str
+    image: str
+    python: str
+    memory_mib: int
+    cpu_mhz: int
+    at_once: int
+
+
+def _on_nomad(
+    cells: Sequence[Cell], folder: Path, config: Path | None, options: NomadOptions, done: Done
+) -> None:
+    """Run cells as batch jobs; a job that an earlier call has created is waited for."""
+    if not cells:
+        return
+    from edgeyard.benchmark_api.bootstrap import open_batches
+    from edgeyard.benchmark_api.settings import Settings
+    from edgeyard.errors import ClusterUnreachable, JobRefused
+    from edgeyard.scheduler.ports.batches import BatchState
+    from edgeyard.scheduler.sim.runs import load_run
+
+    batches = open_batches(Settings.load(config))
+    waiting = list(reversed(cells))
+    running: dict[str, tuple[Cell, float]] = {}
+    shown: set[str] = set()
+    try:
+        while waiting or running:
+            while waiting and len(running) < options.at_once:
+                cell = waiting.pop()
+                try:
+                    batches.submit(_task_of(cell, options))
+                except JobRefused as error:
+                    done(cell, Failure(cell, str(error)), 0.0)
+                    continue
+                running[job_id_of(cell)] = (cell, time.monotonic())
+            try:
+                found = batches.status(list(running))
+            except ClusterUnreachable as error:
+                if "cluster" not in shown:
+                    echo(f"edgeyard: {error}; the sweep waits for Nomad", err=True)
+                    shown.add("cluster")
+                time.sleep(_NOMAD_CHECK_S)
+                continue
+            for job_id, (cell, began) in list(running.items()):
+                status = found.get(job_id)
+                if status is None or status.state in (BatchState.WAITING, BatchState.RUNNING):
+                    reason = "" if status is None else status.reason
+                    if reason and reason not in shown:
+                        echo(f"edgeyard: {cell.label} waits: {reason}", err=True)
+                        shown.add(reason)
+                    continue
+                wall_s = time.monotonic() - began
+                failure: Failure | None = None
+                if status.state is BatchState.FAILED:
+                    text = batches.log_end(status.run_id)
+                    failure = Failure(cell, f"{status.reason}: {text}" if text else status.reason)
+                else:
+                    try:
+                        _keep(folder / cell.file_name, batches.result(status.run_id, _RESULT))
+                        load_run(folder / cell.file_name)
+                    except (ClusterUnreachable, EdgeyardError) as error:
+                        failure = Failure(cell, f"its result can't be read: {error}")
+                del running[job_id]
+                batches.remove(job_id)
+                done(cell, failure, wall_s)
+            if running:
+                time.sleep(_NOMAD_CHECK_S)
+    finally:
+        batches.close()
+
+
+def job_id_of(cell: Cell) -> str:
+    """Return the id of a cell's job: equal work has an equal id."""
+    return f"edgeyard-sweep-{cell.key}"
+
+
+def _task_of(cell: Cell, options: NomadOptions) -> BatchTask:
+    from edgeyard.scheduler.ports.batches import BatchTask
+    from edgeyard.scheduler.sim.sweep import cell_to_text
+
+    target = f"${{NOMAD_ALLOC_DIR}}/{_RESULT}"
+    command = [options.python, "-m", "edgeyard", "sim", "cell", "${NOMAD_TASK_DIR}/input", target]
+    return BatchTask(
+        job_id=job_id_of(cell),
+        command=command,
+        input=cell_to_text(cell),
+        driver=options.driver,
+        image=options.image,
+        cpu_mhz=options.cpu_mhz,
+        memory_mib=options.memory_mib,
+    )
+
+
+def _keep(path: Path, data: bytes) -> None:
+    from edgeyard.benchmark_api.cli.sim_documents import write_whole
+
+    write_whole(path, "--out", lambda file: file.write(data))
+
+
+def run_cell(
+    source: Annotated[Path, typer.Argument(metavar="INPUT")],
+    target: Annotated[Path, typer.Argument(metavar="RUN.npz")],
+) -> None:
+    """Run one cell of a sweep on another machine."""
+    from edgeyard.scheduler.sim.runs import save_run
+    from edgeyard.scheduler.sim.sweep import as_of_policy, cell_from_text
+
+    cell = cell_from_text(source.read_text(encoding="ascii"), source=str(source))
+    save_run(as_of_policy(simulate(cell), cell), target)
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add the command to the group ``sim``."""
+    group.command("sweep")(sweep)
+    group.command("cell", hidden=True)(run_cell)

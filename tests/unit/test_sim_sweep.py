@@ -1,0 +1,289 @@
+"""``edgeyard sim sweep``: cells, loads, resuming, failures."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from edgeyard.benchmark_api.cli import app
+from edgeyard.benchmark_api.cli.sim_sweep import parse_loads, parse_seeds
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.sim.runs import load_run, save_run
+from edgeyard.scheduler.sim.scenario import Scenario, scenario_from_json, scenario_from_toml
+from edgeyard.scheduler.sim.sweep import (
+    SweptPolicy,
+    cell_from_text,
+    cell_to_text,
+    sweep_cells,
+    with_load,
+)
+from tests.builders.cluster import eventually
+from tests.builders.runs import random_run
+
+SMALL = """
+name = "small"
+world = "boards"
+duration_s = 600
+[[lab.boards]]
+family = "rpi5"
+count = 2
+[lab.arrivals]
+rate_per_hour = 60
+[[lab.arrivals.mix]]
+model = "squeezenet"
+run_s = 60
+"""
+NODES = """
+name = "nodes"
+world = "nodes"
+duration_s = 100
+[[nodes.nodes]]
+count = 2
+cpu_cores = 10
+memory_mb = 1000
+[nodes.mix]
+rate = 0.5
+steps = 40
+"""
+FIFO = SweptPolicy(name="fifo", text="name = 'fifo'")
+OTHER = SweptPolicy(name="other", text="name = 'other'")
+
+
+def sweep(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["sim", "sweep", *map(str, arguments)])
+
+
+@pytest.fixture
+def scenario(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def small() -> Scenario:
+    return scenario_from_toml(SMALL)
+
+
+def test_cells_are_all_combinations_and_their_files_differ() -> None:
+    cells = sweep_cells([small()], [FIFO, OTHER], [1, 2, 3], [1.0, 2.0])
+    assert len(cells) == 12
+    assert len({cell.file_name for cell in cells}) == 12
+    assert [cell.label for cell in cells[:3]] == [
+        "small, fifo, seed 1",
+        "small, other, seed 1",
+        "small, fifo, seed 2",
+    ]
+
+
+def test_a_changed_scenario_or_policy_is_another_cell() -> None:
+    (cell,) = sweep_cells([small()], [OTHER], [1])
+    (same,) = sweep_cells([small()], [OTHER], [1])
+    changed = scenario_from_toml(SMALL.replace("count = 2", "count = 3"))
+    others = [
+        *sweep_cells([changed], [OTHER], [1]),
+        *sweep_cells([small()], [replace(OTHER, text="name = 'other' # 2")], [1]),
+        *sweep_cells([small()], [OTHER], [2]),
+        *sweep_cells([small()], [OTHER], [1], [1.5]),
+    ]
+    assert same.key == cell.key
+    assert len({cell.key, *(each.key for each in others)}) == 5
+
+
+def test_a_changed_log_is_another_cell(tmp_path: Path) -> None:
+    log = tmp_path / "log.swf"
+    document = {
+        "name": "log",
+        "world": "nodes",
+        "duration_s": 1.0,
+        "nodes": {"nodes": [{"cpu_cores": 4}], "log": str(log)},
+    }
+    keys = set()
+    for text in ("one", "another"):
+        log.write_text(text)
+        keys.add(sweep_cells([scenario_from_json(document)], [FIFO], [1])[0].key)
+    assert len(keys) == 2
+    log.unlink()
+    with pytest.raises(InvalidInput, match="can't be read"):
+        sweep_cells([scenario_from_json(document)], [FIFO], [1])
+
+
+def test_a_load_multiplies_rates_and_compresses_stated_arrivals() -> None:
+    scenario = with_load(small(), 2.0)
+    assert scenario.lab is not None
+    assert scenario.lab.arrivals is not None
+    assert (scenario.name, scenario.lab.arrivals.rate_per_hour) == ("small-load2", 120)
+    row = {"job_id": "a", "submit_s": 100.0, "run_s": 9.0, "family": "rpi5", "deadline_s": 150.0}
+    stated = scenario_from_json(
+        {
+            "name": "stated",
+            "world": "boards",
+            "duration_s": 200.0,
+            "lab": {"boards": [{"family": "rpi5", "count": 1}], "jobs": [row]},
+        }
+    )
+    lab = with_load(stated, 4.0).lab
+    assert lab is not None
+    assert (lab.jobs[0].submit_s, lab.jobs[0].run_s, lab.jobs[0].deadline_s) == (25.0, 9.0, 75.0)
+    assert with_load(stated, 1.0) is stated
+    with pytest.raises(InvalidInput, match=r"--load.*3 can't be applied"):
+        with_load(scenario_from_toml(NODES), 3.0)  # a probability above 1
+
+
+def test_a_cell_travels_as_text() -> None:
+    (cell,) = sweep_cells([small()], [OTHER], [7], [0.5])
+    text = cell_to_text(cell)
+    assert text.isascii()
+    assert "{" not in text
+    found = cell_from_text(text)
+    assert (found.key, found.scenario, found.load) == (cell.key, cell.scenario, 0.5)
+    for wrong in ("", "no base64!", text[:40], "aGVsbG8="):
+        with pytest.raises(InvalidInput, match="is no cell of a sweep"):
+            cell_from_text(wrong)
+
+
+def test_a_broken_file_is_no_finished_cell(tmp_path: Path) -> None:
+    (cell,) = sweep_cells([small()], [FIFO], [1])
+    assert cell.finished(tmp_path) is None
+    (tmp_path / cell.file_name).write_bytes(b"half")
+    assert cell.finished(tmp_path) is None
+    save_run(random_run("fifo", 1), tmp_path / cell.file_name)
+    assert cell.finished(tmp_path) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "found"), [("1-4", [1, 2, 3, 4]), ("7", [7]), ("1,5,7-8,5", [1, 5, 7, 8])]
+)
+def test_seeds_are_numbers_and_ranges(text: str, found: list[int]) -> None:
+    assert parse_seeds(text) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "3-1", "-1", "1-", "1-999999999", "1;2", "99999999999999999999"]
+)
+def test_other_seeds_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--seeds"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "nan", "inf", "x", "1,,2"])
+def test_other_loads_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="--load"):
+        parse_loads(text)
+
+
+def test_wrong_arguments_make_no_folder(scenario: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for arguments, text in (
+        (("none.toml", "--policy", "default"), "none.toml"),
+        ((scenario, "--policy", "none"), "--policy"),
+        ((scenario, scenario, "--policy", "default"), "two of the scenarios are called 'small'"),
+        ((scenario, "--policy", "default", "--policy", "default"), "two of the policies"),
+        ((scenario, "--policy", "default", "--seeds", "x"), "--seeds"),
+        ((scenario, "--policy", "default", "--load", "0"), "--load"),
+        ((scenario, "--policy", "default", "--seeds", "1-100000", "--load", "1,2"), "--seeds"),
+        ((scenario, "--policy", "default", "--driver", "docker"), "--image"),
+    ):
+        found = sweep(*arguments, "--out", out)
+        assert found.exit_code == 1, arguments
+        assert text in found.stderr
+        assert not out.exists()
+
+
+def _any_in_group(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
+    scenario, out = tmp_path / "nodes.toml", tmp_path / "out"
+    scenario.write_text(NODES)
+    command = ["sim", "sweep", str(scenario), "--policy", "sjf", "--policy", "fcfs"]
+    command += ["--seeds", "1-2", "--jobs", "1", "--out", str(out)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "edgeyard", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    eventually(lambda: len(list(out.glob("*.npz"))) >= 1, "a run is stored")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    eventually(lambda: not _any_in_group(process.pid), "its workers end, too")
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*.npz")}
+    found = CliRunner().invoke(app, [*command, "--json"])
+    assert found.exit_code == 0, found.stderr
+    assert f"{len(before)} of 4 runs are there already" in found.stderr
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    document = json.loads(found.stdout)
+    assert {(each["policy"], each["seed"]) for each in document["runs"]} == {
+        (policy, seed) for policy in ("sjf", "fcfs") for seed in (1, 2)
+    }
+    assert document["failures"] == []
+    assert (
+        sorted(path.suffix for path in out.iterdir() if not path.name.startswith("."))
+        == [".npz"] * 4
+    )
+    again = CliRunner().invoke(app, command)
+    assert "4 of 4 runs are there already" in again.stderr
+    assert "nodes" in again.stdout
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_is_named_and_the_others_are_made(tmp_path: Path) -> None:
+    large = tmp_path / "large.toml"
+    job = "[[nodes.jobs]]\njob_id = 'a'\nsubmit_s = 0\nrun_s = 1\ncpus = 99\n"
+    large.write_text(
+        NODES.replace('"nodes"', '"large"', 1).replace("[nodes.mix]", job + "[nodes.mix]")
+    )
+    nodes = tmp_path / "nodes.toml"
+    nodes.write_text(NODES)
+    out = tmp_path / "out"
+    found = sweep(large, nodes, "--policy", "fcfs", "--out", out, "--jobs", "1", "--json")
+    assert found.exit_code == 1
+    document = json.loads(found.stdout)
+    assert [each["run"] for each in document["failures"]] == ["large, fcfs, seed 1"]
+    assert [each["scenario"] for each in document["runs"]] == ["nodes"]
+    (path,) = out.glob("*.npz")
+    assert load_run(path).meta.policy == "fcfs"
+
+
+@pytest.mark.slow
+def test_stored_runs_are_listed_and_shown(tmp_path: Path) -> None:
+    path, db, out = tmp_path / "nodes.toml", tmp_path / "scenarios.db", tmp_path / "out"
+    path.write_text(NODES)
+    found = sweep(path, "--policy", "sjf", "--jobs", "1", "--db", db, "--out", out)
+    assert found.exit_code == 0, found.stderr
+    again = sweep(path, "--policy", "sjf", "--jobs", "1", "--db", db, "--out", out)
+    assert again.exit_code == 0, again.stderr  # stored twice, listed once
+
+    def run(*arguments: object) -> Result:
+        command = ["sim", *map(str, arguments), "--db", str(db)]
+        return CliRunner().invoke(app, command)
+
+    listed = run("list")
+    assert listed.exit_code == 0, listed.stderr
+    (row,) = json.loads(run("list", "--scenario", "nodes", "--policy", "sjf", "--json").stdout)
+    assert row["run_id"] in listed.stdout
+    assert (row["scenario_name"], row["policy"], row["seed"]) == ("nodes", "sjf", 1)
+    assert row["state"] == "completed"
+    assert Path(row["columns_file"]).parent == out
+    assert json.loads(run("list", "--policy", "other", "--json").stdout) == []
+    shown = run("show", row["run_id"])
+    assert "mean_bounded_slowdown" in shown.stdout
+    document = json.loads(run("show", row["run_id"], "--json").stdout)
+    assert document["metrics"]["completed"] == document["metrics"]["jobs"] > 0
+    missing = run("show", "none")
+    assert missing.exit_code == 1
+    assert "none" in missing.stderr
