@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from edgeyard.benchmark_api.app import openapi_document
 from edgeyard.benchmark_api.cli.reference import page as cli_page
@@ -29,9 +30,89 @@ def _authorization() -> str:
     return page()
 
 
+def _job_description() -> str:
+    schema: Any = description_schema()
+    parts = [_FIELDS.strip(), "", *_table(schema["properties"], schema.get("required", ()))]
+    for name, of in (("ConstraintIn", "constraints"), ("InputSpec", "input")):
+        found = schema["$defs"][name]
+        parts += ["", f"## A value of `{of}`", "", found["description"], ""]
+        parts += _table(found["properties"], found.get("required", ()))
+    return "\n".join([*parts, "", _SECTIONS.strip(), ""])
+
+
+def _table(properties: Mapping[str, Any], required: Sequence[str]) -> list[str]:
+    lines = ["| field | type | default | meaning |", "| --- | --- | --- | --- |"]
+    for name, facts in properties.items():
+        default = "required" if name in required else json.dumps(facts.get("default"))
+        cells = (f"`{name}`", _type(facts), default, str(facts.get("description", "")))
+        lines.append("| " + " | ".join(each.replace("|", "\\|") for each in cells) + " |")
+    return lines
+
+
+def _type(facts: Mapping[str, Any]) -> str:
+    """Return the type of a field in a few words."""
+    if "anyOf" in facts:
+        kinds = (_type(each) for each in facts["anyOf"] if each.get("type") != "null")
+        return " or ".join(dict.fromkeys(kinds))
+    if "enum" in facts:
+        return ", ".join(f"`{each}`" for each in facts["enum"])
+    if "const" in facts:
+        return f"`{facts['const']}`"
+    kind = {"array": "list", "string": "text", "object": "object"}.get(facts.get("type", ""))
+    return kind or str(facts.get("type", "any"))
+
+
+_FIELDS = """
+# Job description
+
+Made from the schema by `make docs`; do not edit. A job file is YAML or JSON with these fields;
+[its JSON Schema](job-description.schema.json) lets editors complete them. The flags of
+`edgeyard submit` and the keyword arguments of the SDK have the same names.
+
+```yaml
+version: 1
+model: net.onnx               # a file next to this one, a URL, or the name of an uploaded file
+runtime: ort
+benchmark_type: TYPE1
+target: rpi4b
+precision: 2 %
+constraints:
+  - {attribute: memory.ram, operator: ">=", value: 4 GiB}
+tags: [nightly]
+```
+
+`model`, `target` and `runtime` may be lists: each combination is a benchmark of a campaign.
+"""
+
+_SECTIONS = """
+## Which board: `target`, `target_uid`, `constraints`, `binding`
+
+`target` is a family: any of its boards that fits. `target_uid` is one board. `ram`, `storage` and
+`constraints` exclude boards; what no board of the lab could ever meet is refused at submission,
+with the values that exist. `edgeyard boards attributes` lists what constraints may name.
+
+`binding` states how much of the choice the cluster makes itself:
+
+| `binding` | the job states | use it |
+| --- | --- | --- |
+| `loose` | family, engine and type; the cluster takes any such board | to let Nomad choose |
+| `filtered` | all requirements and the boards that the scheduler allows | usually |
+| `strict` | one board, the one that the scheduler chose | to hold the scheduler to its decision |
+
+With `target_uid` the binding is `strict` unless you state another one.
+
+## To find it again: `name`, `tags`
+
+`name` names the benchmark, or the campaign of a matrix (`edgeyard campaigns show NAME`). `tags` are
+up to 20 labels: `edgeyard list --tag nightly`, `edgeyard results --tag nightly`,
+`edgeyard check --baseline nightly`.
+"""
+
+
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
     "openapi.json": lambda: _json(openapi_document()),
     "job-description.schema.json": lambda: _json(description_schema()),
+    "job-description.md": _job_description,
     "inventory.schema.json": lambda: _json(inventory_schema()),
     "ilp-document.schema.json": lambda: _json(DOCUMENT_SCHEMA),
     "ilp-plan.schema.json": lambda: _json(PLAN_SCHEMA),

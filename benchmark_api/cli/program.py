@@ -204,7 +204,9 @@ def _typed(error: FieldError, flags: Mapping[str, str], given: Mapping[str, obje
         pairs = value if isinstance(value, list | tuple) else ()
         set_by_name = name in stems and value not in (None, [], ())
         if set_by_name or any(str(each).startswith(f"{field}=") for each in pairs):
-            return flags.get(name, path)
+            key = path.partition("/")[2].split("/")[0]
+            of_pair = any(str(each).startswith(f"{key}=") for each in pairs) if key else False
+            return f"{flags.get(name, path)} {key}" if of_pair else flags.get(name, path)
     if _MISSING.search(error.reason):
         for name in given:
             if name in stems and name in flags:

@@ -108,10 +108,12 @@ class InputSpec(BaseModel):
 
     model_config = _STRICT
 
-    shape: list[Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]] | None = Field(None, max_length=16)
-    low: Number | None = None
-    high: Number | None = None
-    integers: bool | None = None
+    shape: list[Annotated[int, Field(ge=1, le=MAX_ELEMENTS)]] | None = Field(
+        None, max_length=16, description="Sizes; default: the model's own, where all are fixed."
+    )
+    low: Number | None = Field(None, description="Smallest value.")
+    high: Number | None = Field(None, description="Largest value.")
+    integers: bool | None = Field(None, description="Whether only whole numbers are drawn.")
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:

@@ -109,6 +109,15 @@ def test_help_names_the_values_of_repeatable_options() -> None:
         assert "<list[" not in run(*words, "--help").stdout
 
 
+def test_a_refused_parameter_is_named(server: FakeServer) -> None:
+    errors = [{"pointer": "/parameters/thread", "reason": "is unknown", "accepted": "threads"}]
+    refused = Answer(problem(422, "invalid_input", errors=errors), 422)
+    server.on("POST", "/v1/benchmarks", refused)
+    words = ("submit", "-m", "net.onnx", "-r", "ort", "-t", "TYPE1", "--target", "rpi4b")
+    done = run(*words, "--parameter", "threads=1", "--parameter", "thread=2")
+    assert "--parameter thread: is unknown" in done.stderr
+
+
 def test_the_attributes_of_boards_are_listed(server: FakeServer) -> None:
     item = {
         "name": "memory.ram",
@@ -186,7 +195,7 @@ def test_an_error_of_the_api_names_field_and_fix(server: FakeServer) -> None:
         (["submit", "-m", "m", "-t", "x"], "/benchmark_type", "--type: "),
         (["submit", "-m", "m", "--tag", "a"], "/tags/0", "--tag: "),
         (["submit", "-m", "m", "--user-time", "1"], "/user_time", "--user-time: "),
-        (["submit", "-m", "m", "--parameter", "a=1"], "/parameters/a", "--parameter: "),
+        (["submit", "-m", "m", "--parameter", "a=1"], "/parameters/a", "--parameter a: "),
         (["submit", "-m", "m", "--constraint", "a = 1"], "/constraints/0/value", "--constraint: "),
         (["submit", "-m", "m"], "/constraints/0/value", "constraints[0].value: "),
         (["users", "create", "ann", "--max-priority", "99"], "/max_priority", "--max-priority: "),
