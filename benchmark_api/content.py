@@ -20,7 +20,8 @@ from edgeyard.devices.runner.inference import (
     grouped_names,
     refuse_nan,
 )
-from edgeyard.devices.runner.onnx_file import inputs_of
+from edgeyard.devices.runner.model_archive import is_archive, open_archive
+from edgeyard.devices.runner.onnx_file import inputs_of, inspect
 from edgeyard.devices.sizes import size_text
 from edgeyard.errors import FieldError, InvalidInput, NotFound, RunFailed, Unavailable
 from edgeyard.scheduler.model.benchmark import (
@@ -31,11 +32,13 @@ from edgeyard.scheduler.model.benchmark import (
 )
 from edgeyard.scheduler.ports import FileStore
 
-MAX_MODEL_BYTES = 2**31
 MAX_VALUES_BYTES = 64 * 2**20
 """Of arrays whose values are looked at, too; larger ones the board looks at."""
 
 _REMEMBERED = 256
+_MAX_FIELDS = 300_000
+"""Of an ONNX file that is looked into here; a larger network is left to the board."""
+
 _MAX_CONFIG_BYTES = 2**20
 
 Headers = dict[str, tuple[tuple[int, ...], "np.dtype[np.generic]"]]
@@ -55,6 +58,8 @@ class ContentChecks:
         self._head = lru_cache(_REMEMBERED)(self._read_head)
         self._inputs = lru_cache(_REMEMBERED)(self._read_inputs)
         self._headers = lru_cache(_REMEMBERED)(self._read_headers)
+        self._archive = lru_cache(_REMEMBERED)(self._read_archive)
+        self._outside = lru_cache(_REMEMBERED)(self._find_outside)
         self._nan = lru_cache(_REMEMBERED)(self._find_nan)
 
     def check(
@@ -77,7 +82,7 @@ class ContentChecks:
         found: list[FieldError] = []
         if model is not None and model.sha256 is not None:
             found += self._model_problems(asked, model, max_ram_bytes)
-            if not found and asked.runtime == "ort" and (model.size_bytes or 0) < MAX_MODEL_BYTES:
+            if not found and asked.runtime == "ort":
                 found += self._input_problems(asked, model.sha256, files)
         config = _first(files, FileRole.ODT_CONFIG)
         if config is not None and config.sha256 is not None:
@@ -104,6 +109,12 @@ class ContentChecks:
         is_tflite = foreign_kind(head) == TFLITE
         if asked.runtime == "tflite" and is_tflite:
             return []
+        if asked.runtime == "ort" and head.startswith(b"PK\x03\x04"):
+            problem = self._archive(model.sha256)
+            accepted = "an ONNX file, or an uncompressed zip of one with its data files"
+            return [FieldError("/model", problem, accepted)] if problem else []
+        if asked.runtime == "ort" and (problem := self._outside(model.sha256)):
+            return [FieldError("/model", problem, "a folder or zip with the data files")]
         expected = "an ONNX file" if asked.runtime == "ort" else "a TensorFlow Lite model"
         if sentence := mismatch("the model", expected, head):
             accepted = f"{expected}, or the runtime tflite" if is_tflite else expected
@@ -190,10 +201,40 @@ class ContentChecks:
 
         return self._of(sha256, read, b"")
 
+    def _read_archive(self, sha256: str) -> str:
+        """What is wrong with an archive of a model and its data files; "" where nothing is."""
+
+        def read(path: Path) -> str:
+            archive = open_archive(path)
+            inspect(archive.model, archive.data, max_fields=_MAX_FIELDS)
+            return ""
+
+        try:
+            return self._of(sha256, read, "")
+        except RunFailed as error:
+            return "" if f"{_MAX_FIELDS} fields" in error.sentence else error.sentence
+
+    def _find_outside(self, sha256: str) -> str:
+        """Which weights of an ONNX file lie outside of it, in words; "" where none do."""
+
+        def read(path: Path) -> str:
+            inspect(path, max_fields=_MAX_FIELDS)
+            return ""
+
+        try:
+            return self._of(sha256, read, "")
+        except RunFailed as error:  # what is no ONNX file may be of another kind
+            return error.sentence if "outside the ONNX file" in error.sentence else ""
+
     def _read_inputs(self, sha256: str) -> tuple[TensorSpec, ...]:
         """Inputs of an ONNX file; none where it is no such file."""
+
+        def read(path: Path) -> tuple[TensorSpec, ...]:
+            model = open_archive(path).model if is_archive(path) else path
+            return inputs_of(model, max_fields=_MAX_FIELDS)
+
         try:
-            return self._of(sha256, inputs_of, ())
+            return self._of(sha256, read, ())
         except RunFailed:
             return ()
 

@@ -48,6 +48,7 @@ from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
 from edgeyard.benchmark_api.sdk.memory import InMemory, as_files
+from edgeyard.benchmark_api.sdk.model_folder import packed
 from edgeyard.benchmark_api.sdk.progress import ProgressView, view_for
 from edgeyard.benchmark_api.sdk.results import Results, results_of
 from edgeyard.benchmark_api.sdk.submission import (
@@ -261,9 +262,10 @@ class Client:
         """Submit a benchmark; with a list for model, target or runtime, one a combination.
 
         Args:
-            model: A local file, the bytes of one, or an ``onnx.ModelProto`` is uploaded first; so
-                are ``dataset`` (a file, or arrays by name, e.g. ``{"x": rows, "y": labels}``) and
-                ``odt_config``. Otherwise a URL, or the name of an uploaded file.
+            model: A local file, a folder of an ONNX model and its data files, the bytes of a file,
+                or an ``onnx.ModelProto`` is uploaded first; so are ``dataset`` (a file, or arrays
+                by name, e.g. ``{"x": rows, "y": labels}``) and ``odt_config``. Otherwise a URL, or
+                the name of an uploaded file.
             runtime: Engine, e.g. ``ort``.
             benchmark_type: ``TYPE1``, ``TYPE2`` or ``TYPE3``.
             target: Family, e.g. ``rpi4b``; may be left out where ``target_uid`` is given.
@@ -397,6 +399,8 @@ class Client:
             local = None
             if compare_local:
                 path = Path(model).expanduser()
+                if path.is_dir():
+                    path = packed(path)
                 if not path.is_file():
                     raise InvalidInput.at(
                         "/compare_local", f"{model} is no file on this machine", "a local model"

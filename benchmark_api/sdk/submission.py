@@ -248,6 +248,10 @@ def _local(name: str, value: object, base: Path) -> Path | None:
     if not isinstance(value, str | Path):
         raise InvalidInput.at(f"/{name}", f"is a {type(value).__name__}", "a path, name or URL")
     path = base / Path(value).expanduser()
+    if path.is_dir() and name == "model":
+        from edgeyard.benchmark_api.sdk.model_folder import packed
+
+        return packed(path)
     if path.is_dir():
         raise InvalidInput.at(f"/{name}", f"{path} is a folder", "a file; pack a folder as .zip")
     if path.is_file():

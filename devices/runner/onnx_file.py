@@ -7,7 +7,7 @@ byte for byte. Only the standard library and NumPy; Python 3.10.
 """
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +33,8 @@ MAX_GRAPH_DEPTH = 16
 MAX_FIELDS = 10_000_000
 """More fields take longer to look through than a run may say nothing."""
 
+MAX_PAIR_BYTES = 4096
+MAX_INPUT_BYTES = 2**16
 MAX_OPSET_BYTES = 2**16
 """Of one entry that names an operator set and its version."""
 
@@ -50,6 +52,7 @@ TENSOR_DIMS, TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW, TENSOR_EXTERNAL, TENSOR_LOCAT
     1, 2, 8, 9, 13, 14,
 )  # fmt: skip
 SPARSE_VALUES, SPARSE_INDICES, SPARSE_DIMS = 1, 2, 3
+PAIR_KEY, PAIR_VALUE = 1, 2
 FUNCTION_NODE, FUNCTION_ATTRIBUTE = 7, 11
 TRAINING_INITIALIZATION, TRAINING_ALGORITHM = 1, 2
 VALUE_NAME, VALUE_TYPE, OPSET_DOMAIN, OPSET_VERSION = 1, 2, 1, 2
@@ -173,19 +176,25 @@ class OnnxFacts:
     operators: dict[str, int]
 
 
-def inspect(model: "Path | bytes") -> OnnxFacts:
+def inspect(
+    model: "Path | bytes | memoryview",
+    data: "Mapping[str, memoryview] | None" = None,
+    *,
+    max_fields: int | None = None,
+) -> OnnxFacts:
     """Look through an ONNX file before anything loads it; its weights aren't read.
 
     Args:
         model: The file, or its content.
+        data: Content of its data files, by name; None: all weights have to lie inside.
 
     Raises:
         RunFailed: ``user_model``: not an ONNX file, over a limit, external data, or tensors that
             claim more elements than the file can hold.
     """
-    view = memoryview(model) if isinstance(model, bytes) else open_model(model)
+    view = open_model(model) if isinstance(model, Path) else memoryview(model)
     try:
-        return _inspect(view)
+        return _inspect(view, data or {}, max_fields)
     except RunFailed:
         found = mismatch("the model", "an ONNX file", bytes(view[:HEAD_BYTES]))
         if found is None:
@@ -193,7 +202,9 @@ def inspect(model: "Path | bytes") -> OnnxFacts:
         raise RunFailed("user_model", found) from None
 
 
-def inputs_of(model: Path) -> "tuple[TensorSpec, ...]":
+def inputs_of(
+    model: "Path | memoryview", *, max_fields: int | None = None
+) -> "tuple[TensorSpec, ...]":
     """The inputs that a run has to give, as the file states them; its weights aren't read.
 
     An input that is no tensor, or whose rank is not stated, has the type "".
@@ -201,8 +212,8 @@ def inputs_of(model: Path) -> "tuple[TensorSpec, ...]":
     Raises:
         RunFailed: ``user_model``: not an ONNX file, or over a limit.
     """
-    view = open_model(model)
-    scan = _ModelScan(file_bytes=len(view))
+    view = open_model(model) if isinstance(model, Path) else model
+    scan = _ModelScan(file_bytes=len(view), max_fields=max_fields)
     given: list[TensorSpec] = []
     weights: set[str] = set()
     for number, _, value in scan.fields_of(view):
@@ -218,8 +229,14 @@ def inputs_of(model: Path) -> "tuple[TensorSpec, ...]":
             elif entry.number == GRAPH_SPARSE:
                 for part in scan.fields_of(entry.content()):
                     if part.number == SPARSE_VALUES:
-                        weights.add(Message(part.content()).string(TENSOR_NAME))
+                        weights |= {
+                            field.text()
+                            for field in scan.fields_of(part.content())
+                            if field.number == TENSOR_NAME
+                        }
             elif entry.number == GRAPH_INPUT:
+                if len(entry.content()) > MAX_INPUT_BYTES:
+                    raise not_onnx("the description of an input is too long")
                 given.append(_input(entry.content()))
     return tuple(spec for spec in given if spec.name not in weights)
 
@@ -245,8 +262,11 @@ def _dimension(message: Message) -> Dimension:
     return value if 0 < value < 2**63 else message.string(DIMENSION_NAME)[:100] or None
 
 
-def _inspect(view: memoryview) -> OnnxFacts:
-    census = _ModelScan(file_bytes=len(view))
+def _inspect(view: memoryview, data: Mapping[str, memoryview], max_fields: int | None) -> OnnxFacts:
+    sizes = {name: len(content) for name, content in data.items()}
+    census = _ModelScan(
+        file_bytes=len(view) + sum(sizes.values()), data_sizes=sizes, max_fields=max_fields
+    )
     opsets: dict[str, int] = {}
     ir_version, producer, graphs = 0, "", 0
     for number, _, value in census.fields_of(view):
@@ -283,6 +303,8 @@ class _ModelScan:
     """Counts what is in a model, and stops at the first thing over a limit."""
 
     file_bytes: int
+    data_sizes: Mapping[str, int] = field(default_factory=dict)
+    max_fields: int | None = None
     nodes: int = 0
     tensors: int = 0
     parameters: int = 0
@@ -293,8 +315,9 @@ class _ModelScan:
         """The fields of one message, counted with those of all others."""
         for entry in fields_of(view):
             self.fields += 1
-            if self.fields > MAX_FIELDS:
-                raise RunFailed("user_model", f"the model has more than {MAX_FIELDS} fields")
+            most = MAX_FIELDS if self.max_fields is None else self.max_fields
+            if self.fields > most:
+                raise RunFailed("user_model", f"the model has more than {most} fields")
             yield entry
 
     def visit(self, kind: str, view: memoryview, depth: int) -> None:
@@ -337,6 +360,7 @@ class _ModelScan:
 
     def tensor(self, view: memoryview) -> None:
         name, dims, external = "", list[int](), False
+        where = dict[str, str]()
         for entry in self.fields_of(view):
             if entry.number == TENSOR_DIMS:
                 dims.extend(entry.integers(MAX_DIMENSIONS))
@@ -344,16 +368,46 @@ class _ModelScan:
                 name = entry.text()[:100]
             elif entry.number == TENSOR_EXTERNAL:
                 external = True
+                if len(entry.content()) > MAX_PAIR_BYTES:
+                    raise not_onnx(f"the place of the weights {name!r} is too long")
+                pair = Message(entry.content())
+                key = pair.string(PAIR_KEY)
+                if key in where:  # readers differ in which of two counts
+                    raise not_onnx(f"the place of the weights {name!r} is stated twice")
+                where[key] = pair.string(PAIR_VALUE)
             elif entry.number == TENSOR_LOCATION:
                 external = external or entry.value != 0
         if external:
-            raise RunFailed(
-                "user_model",
-                f"the weights {name!r} lie outside the ONNX file; save it with all data inside",
-            )
+            self._external(name, where)
         # The smallest types that onnx knows put four elements into a byte.
         elements = self._elements(name, dims, limit=4 * self.file_bytes)
         self.parameters += elements
+
+    def _external(self, name: str, where: Mapping[str, str]) -> None:
+        """Look at where the weights of a tensor lie."""
+        location = where.get("location", "")
+        if not self.data_sizes:
+            raise RunFailed(
+                "user_model",
+                f"the weights {name!r} lie outside the ONNX file, in {location[:100]!r}; submit "
+                "the folder of both, or an uncompressed zip, or save it with all data inside",
+            )
+        size = self.data_sizes.get(location)
+        if size is None:
+            has = ", ".join(sorted(self.data_sizes)[:10])
+            raise RunFailed(
+                "user_model",
+                f"the weights {name!r} lie in {location[:100]!r}, which is not among the model's "
+                f"data files: {has}",
+            )
+        numbers = [where.get("offset", "0"), where.get("length", "0")]
+        if not all(text.isascii() and text.isdigit() and len(text) < 20 for text in numbers):
+            raise not_onnx(f"the place of the weights {name!r} is no number")
+        if sum(map(int, numbers)) > size:
+            raise RunFailed(
+                "user_model",
+                f"the weights {name!r} lie beyond the end of {location!r}, which has {size} bytes",
+            )
 
     def _elements(self, name: str, dims: Sequence[int], limit: int) -> int:
         self.tensors += 1

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Optional
 
 from edgeyard.errors import RunFailed
 
@@ -17,12 +18,16 @@ _ALL_SEALS = 0x1 | 0x2 | 0x4 | 0x8
 
 
 @contextmanager
-def sealed(file: Path) -> Iterator[Path]:
+def sealed(file: Path, offset: int = 0, size: Optional[int] = None) -> Iterator[Path]:
     """A path under which the file's content of this moment is read, whatever becomes of the file.
 
     What was inspected there is what is loaded there. The content lies in the kernel's memory and
     not in the process's, so that it is no part of what the process is measured to need. Nothing
     lies next to it.
+
+    Args:
+        offset: Where the content begins that is copied.
+        size: So many bytes; None: up to the end.
 
     Raises:
         RunFailed: ``board_fault``: it can't be read, or there is no room for the copy.
@@ -34,8 +39,12 @@ def sealed(file: Path) -> Iterator[Path]:
     try:
         try:
             with file.open("rb") as source:
-                while os.sendfile(copy, source.fileno(), None, 2**30):
-                    pass
+                end = source.seek(0, os.SEEK_END) if size is None else offset + size
+                while offset < end:
+                    done = os.sendfile(copy, source.fileno(), offset, min(2**30, end - offset))
+                    if not done:
+                        break
+                    offset += done
             fcntl.fcntl(copy, _ADD_SEALS, _ALL_SEALS)
         except OSError as error:
             raise RunFailed("board_fault", f"the model can't be read: {error}") from error

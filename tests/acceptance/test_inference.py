@@ -18,6 +18,8 @@ from edgeyard.benchmark_api.sdk import ValidationFailed
 from edgeyard.benchmark_api.sdk.inference import evaluation_of
 from edgeyard.errors import InvalidInput
 from tests.builders.runner import linear_model
+from tests.unit.test_model_archive import WEIGHTS as LARGE_WEIGHTS
+from tests.unit.test_model_archive import folder_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("server")]
 
@@ -76,6 +78,14 @@ def test_what_does_not_fit_the_model_is_refused_before_a_board_is_used(
         with pytest.raises((ValidationFailed, InvalidInput), match=says.replace("[", "\\[")):
             client.infer(model, inputs, "emumid", progress=False)
     assert client.count() == before
+
+
+def test_a_folder_with_data_files_runs_on_a_board(client: Client, tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "large")
+    x = np.random.default_rng(6).random((1, 64), dtype=np.float32)
+    found = client.infer(folder, x, "emumid", nb_inference=1, compare_local=True, progress=False)
+    assert found.sets[0].comparison["scores"].max_error <= 1.0
+    np.testing.assert_allclose(found.outputs["scores"], x @ LARGE_WEIGHTS, rtol=1e-5)
 
 
 def test_a_metric_of_ones_own_runs_on_the_outputs_and_may_fail(client: Client, model: Path) -> None:

@@ -45,8 +45,11 @@ from edgeyard.devices.constraints import compare, constraint_problem
 from edgeyard.devices.inventory import Inventory
 from edgeyard.devices.operators import OPERATORS
 from edgeyard.devices.runner import onnx_file, onnx_head
+from edgeyard.devices.runner.arrays import headers_of
 from edgeyard.devices.runner.dataset import open_dataset
 from edgeyard.devices.runner.engine import TensorSpec
+from edgeyard.devices.runner.inference import open_inputs
+from edgeyard.devices.runner.model_archive import open_archive
 from edgeyard.devices.runner.preprocessing import parse_preprocessing
 from edgeyard.devices.runner.spec import read_spec
 from edgeyard.devices.runner.training import parse_config
@@ -123,6 +126,7 @@ def _onnx(content: bytes, folder: Path) -> None:
     path = _file(folder, "model.onnx", content)
     onnx_file.inspect(content)
     onnx_file.inspect(path)
+    onnx_file.inputs_of(path)
     head = onnx_head.find_head(path)
     onnx_head.cut(path, head)
 
@@ -163,6 +167,32 @@ def _arrays_seeds() -> Sequence[bytes]:
         save(out, x=np.ones((6, 4), np.float32), y=np.arange(6))
         found.append(out.getvalue())
     return found
+
+
+def _own_inputs(content: bytes, folder: Path) -> None:
+    path = _file(folder, "inputs.npz", content)
+    headers_of(path)
+    open_inputs(path, [_VECTOR], None)
+
+
+def _own_inputs_seeds() -> Sequence[bytes]:
+    out = io.BytesIO()
+    np.savez(out, **{"a/x": np.ones((6, 4), np.float32), "b/x": np.ones((1, 4), np.float32)})  # type: ignore[arg-type]
+    return [out.getvalue()]
+
+
+def _model_archive(content: bytes, folder: Path) -> None:
+    whole = open_archive(_file(folder, "model.zip", content))
+    onnx_file.inspect(whole.model, whole.data)
+    onnx_file.inputs_of(whole.model)
+
+
+def _model_archive_seeds() -> Sequence[bytes]:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("net.onnx", gemm().SerializeToString())
+        archive.writestr("net.data", b"x" * 64)
+    return [out.getvalue()]
 
 
 def _images(content: bytes, folder: Path) -> None:
@@ -532,6 +562,8 @@ READERS: Mapping[str, Reader] = {
     "onnx": Reader(seeds=_onnx_seeds, read=_onnx, errors=(RunFailed,)),
     "tflite": Reader(seeds=_tflite_seeds, read=_tflite, errors=(RunFailed,)),
     "npz": Reader(seeds=_arrays_seeds, read=_arrays, errors=(RunFailed,)),
+    "own inputs": Reader(seeds=_own_inputs_seeds, read=_own_inputs, errors=(RunFailed,)),
+    "model archive": Reader(seeds=_model_archive_seeds, read=_model_archive, errors=(RunFailed,)),
     "image archive": Reader(seeds=_images_seeds, read=_images, errors=(RunFailed,)),
     "image": Reader(seeds=_picture_seeds, read=_picture, errors=(RunFailed,)),
     "job description": Reader(seeds=_document_seeds, read=_document, errors=_NOTHING),

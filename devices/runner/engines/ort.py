@@ -20,6 +20,7 @@ from edgeyard.devices.runner.engine import (
     TrainingConfig,
     TrainingResult,
 )
+from edgeyard.devices.runner.model_archive import is_archive, open_archive
 from edgeyard.devices.runner.onnx_file import inspect, open_model
 from edgeyard.devices.runner.sealed import sealed
 from edgeyard.errors import RunFailed
@@ -115,7 +116,7 @@ class OrtEngine:
         self._ort = onnxruntime
 
     def load(self, model: Path, *, threads: int, parameters: Mapping[str, object]) -> OrtSession:
-        """Load a model that is one file.
+        """Load a model that is one file, or an archive of it and its data files.
 
         ``parameters``: ``threads`` (1 to the board's), ``graph_optimization`` (disabled, basic,
         extended, all), ``execution_mode`` (sequential, parallel), ``execution_provider``.
@@ -182,9 +183,17 @@ class OrtEngine:
         # otherwise a file that is both formats would be looked at as one and loaded as the other
         options.add_session_config_entry("session.load_model_format", "ONNX")
         providers = list(dict.fromkeys((provider, "CPUExecutionProvider")))
-        open_model(model).release()  # of a size that is taken
-        with sealed(model) as copy:
-            found = inspect(copy)  # no external data, within limits
+        offset, size, data = 0, None, dict[str, memoryview]()
+        if is_archive(model):
+            archive = open_archive(model)
+            offset, size, data = archive.offset, len(archive.model), dict(archive.data)
+            options.add_external_initializers_from_files_in_memory(
+                list(data), list(data.values()), [len(content) for content in data.values()]
+            )
+        else:
+            open_model(model).release()  # of a size that is taken
+        with sealed(model, offset, size) as copy:
+            found = inspect(copy, data)  # external data in its own files only, within limits
             started = time.perf_counter()
             session = _translating(
                 lambda: ort.InferenceSession(copy, sess_options=options, providers=providers)

@@ -1,0 +1,135 @@
+"""An ONNX model with its data files, in one zip archive.
+
+Weights beyond the 2 GB of a protocol buffer lie in files next to the model. The archive holds the
+``.onnx`` file and these files, uncompressed and without folders, so that they are mapped and never
+unpacked: nothing is written, and no name of the archive becomes a path. Only the standard library;
+Python 3.10.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import stat
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, Mapping
+
+from edgeyard.errors import RunFailed
+
+MAX_MEMBERS = 1000
+MAX_ARCHIVE_BYTES = 64 * 2**30
+MAX_NAME = 255
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9._-]*\Z")
+"""No folder, no way out of one, and no number, which would be a file descriptor's name."""
+
+_LOCAL_HEADER = b"PK\x03\x04"
+_LOCAL_HEADER_BYTES = 30
+_ENCRYPTED = 0x1
+
+
+@dataclass(frozen=True)
+class ModelArchive:
+    """The parts of an archive, mapped.
+
+    Attributes:
+        model: Content of the ``.onnx`` file, which begins at ``offset`` of the archive.
+        data: Content of the other files, by name.
+    """
+
+    model: memoryview
+    offset: int
+    data: Mapping[str, memoryview]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a model's file is a zip archive.
+
+    Raises:
+        RunFailed: ``board_fault``: it can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == _LOCAL_HEADER
+    except OSError as error:
+        raise RunFailed("board_fault", f"the model can't be read: {error}") from error
+
+
+def open_archive(path: Path) -> ModelArchive:
+    """Map the files of an archive.
+
+    Raises:
+        RunFailed: ``user_model``: damaged, compressed, encrypted, with links, folders or more than
+            one model, or over a limit; ``board_fault``: it can't be read.
+    """
+    try:
+        with path.open("rb") as file:
+            if path.stat().st_size > MAX_ARCHIVE_BYTES:
+                raise _wrong(f"has more than {MAX_ARCHIVE_BYTES} bytes")
+            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            members = _members(path)
+    except OSError as error:
+        raise RunFailed("board_fault", f"the model can't be read: {error}") from error
+    except ValueError as error:  # nothing can be mapped
+        raise _wrong("is empty") from error
+    places: Dict[str, int] = {}
+    parts: Dict[str, memoryview] = {}
+    for info in members:
+        places[info.filename] = start = _content_start(whole, info)
+        parts[info.filename] = whole[start : start + info.file_size]
+    models = [name for name in parts if name.lower().endswith(".onnx")]
+    if len(models) != 1:
+        raise _wrong(f"holds {len(models)} files named .onnx; it has to hold one")
+    model = parts.pop(models[0])
+    return ModelArchive(model=model, offset=places[models[0]], data=parts)
+
+
+def _members(path: Path) -> "list[zipfile.ZipInfo]":
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except OSError:
+        raise
+    except Exception as error:  # a damaged directory leads zipfile to errors of many kinds
+        raise _wrong(f"can't be read: {error}") from error
+    if len(members) > MAX_MEMBERS:
+        raise _wrong(f"holds {len(members)} files; at most {MAX_MEMBERS} are accepted")
+    seen = set()
+    for info in members:
+        name = info.filename
+        shown = repr(name[:100])
+        mode = info.external_attr >> 16
+        if len(name) > MAX_NAME or not _NAME.match(name):
+            raise _wrong(
+                f"holds {shown}: its files have plain names that begin with a letter, and no folder"
+            )
+        if name in seen:
+            raise _wrong(f"holds {shown} twice")
+        if stat.S_IFMT(mode) not in (0, stat.S_IFREG):
+            raise _wrong(f"holds {shown}, which is a link or no file")
+        if info.flag_bits & _ENCRYPTED:
+            raise _wrong(f"holds {shown}, which is encrypted")
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise _wrong(f"holds {shown} compressed; store the files (zip -0)")
+        seen.add(name)
+    return members
+
+
+def _content_start(whole: memoryview, info: zipfile.ZipInfo) -> int:
+    """Where the content of a member begins."""
+    at = info.header_offset
+    header = bytes(whole[at : at + _LOCAL_HEADER_BYTES]) if at >= 0 else b""
+    if len(header) != _LOCAL_HEADER_BYTES or header[:4] != _LOCAL_HEADER:
+        raise _wrong("is damaged")
+    name_bytes = int.from_bytes(header[26:28], "little")
+    extra_bytes = int.from_bytes(header[28:30], "little")
+    start = at + _LOCAL_HEADER_BYTES + name_bytes + extra_bytes
+    if info.file_size < 0 or start + info.file_size > len(whole):
+        raise _wrong("is damaged")
+    return start
+
+
+def _wrong(reason: str) -> RunFailed:
+    return RunFailed("user_model", f"the model's archive {reason}")

@@ -1,0 +1,130 @@
+"""A model with its data files in one archive: it runs, and hostile archives are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from edgeyard.benchmark_api.sdk.model_folder import packed
+from edgeyard.devices.runner.engines.ort import OrtEngine
+from edgeyard.devices.runner.model_archive import open_archive
+from edgeyard.devices.runner.onnx_file import inspect
+from edgeyard.errors import InvalidInput, RunFailed
+from tests.builders.runner import linear_model
+
+WEIGHTS = np.arange(4096, dtype=np.float32).reshape(64, 64)
+
+
+def folder_of(folder: Path, location: str = "net.data") -> Path:
+    """A folder of a model whose weights lie in a file next to it."""
+    folder.mkdir()
+    model = onnx.load_from_string(linear_model(WEIGHTS))
+    onnx.save_model(
+        model,
+        folder / "net.onnx",
+        save_as_external_data=True,
+        location=location,
+        size_threshold=0,
+    )
+    return folder
+
+
+def test_a_folder_with_data_files_runs(tmp_path: Path) -> None:
+    archive = packed(folder_of(tmp_path / "net"))
+    session = OrtEngine().load(archive, threads=1, parameters={})
+    x = np.random.default_rng(0).random((2, 64), dtype=np.float32)
+    scores: Any = session.run({"x": x})[0]
+    np.testing.assert_allclose(scores, x @ WEIGHTS, rtol=1e-5)
+    assert packed(tmp_path / "net") == archive, "packed once"
+
+
+def test_a_folder_without_its_data_files_is_refused_by_name(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "net")
+    (folder / "net.data").rename(folder / "other.data")
+    with pytest.raises(
+        InvalidInput, match=r"lie in 'net\.data', which is not among .* other\.data"
+    ):
+        packed(folder)
+    (folder / "other.data").unlink()
+    with pytest.raises(InvalidInput, match=r"lie outside the ONNX file, in 'net\.data'"):
+        packed(folder)
+    (folder / "net.onnx").unlink()
+    with pytest.raises(InvalidInput, match=r"holds 0 files named \.onnx"):
+        packed(folder)
+
+
+def test_data_that_ends_too_early_is_refused(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "net")
+    content = (folder / "net.data").read_bytes()
+    (folder / "net.data").write_bytes(content[:-4])
+    with pytest.raises(InvalidInput, match=r"beyond the end of 'net\.data'"):
+        packed(folder)
+
+
+def test_a_place_outside_of_the_archive_is_never_read(tmp_path: Path) -> None:
+    for location in ("../secret", "/etc/passwd", "3"):
+        model = onnx.load_from_string(linear_model(WEIGHTS))
+        [weights] = model.graph.initializer
+        weights.ClearField("raw_data")
+        weights.data_location = onnx.TensorProto.EXTERNAL
+        weights.external_data.add(key="location", value=location)
+        path = tmp_path / "a.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("net.onnx", model.SerializeToString())
+            archive.writestr("data.bin", WEIGHTS.tobytes())
+        with pytest.raises(RunFailed, match="is not among the model's data files"):
+            OrtEngine().load(path, threads=1, parameters={})
+
+
+def _link(archive: zipfile.ZipFile) -> None:
+    info = zipfile.ZipInfo("data.bin")
+    info.external_attr = 0o120777 << 16
+    archive.writestr(info, "/etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda archive: archive.writestr("../data.bin", b"x"), "plain names"),
+        (lambda archive: archive.writestr("/etc/x", b"x"), "plain names"),
+        (lambda archive: archive.writestr("a/b.bin", b"x"), "plain names"),
+        (lambda archive: archive.writestr("3", b"x"), "plain names"),
+        (lambda archive: archive.writestr("b.onnx", b"x"), "holds 2 files named .onnx"),
+        (lambda archive: archive.writestr("z", b"x" * 99, zipfile.ZIP_DEFLATED), "compressed"),
+        (_link, "is a link"),
+    ],
+)
+def test_hostile_archives_are_refused(
+    tmp_path: Path, spoil: Callable[[zipfile.ZipFile], Any], says: str
+) -> None:
+    path = tmp_path / "a.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("net.onnx", linear_model(WEIGHTS))
+        spoil(archive)
+    with pytest.raises(RunFailed, match=says) as refused:
+        open_archive(path)
+    assert refused.value.category == "user_model"
+
+
+def test_every_cut_and_changed_byte_of_an_archive_is_refused_or_read_within_it(
+    tmp_path: Path,
+) -> None:
+    whole = packed(folder_of(tmp_path / "net")).read_bytes()
+    path = tmp_path / "b.zip"
+    rng = np.random.default_rng(1)
+    places = [*range(0, 60), *range(len(whole) - 200, len(whole))]
+    for place in places:
+        content = bytearray(whole)
+        content[place] ^= int(rng.integers(1, 256))
+        for each in (bytes(content), whole[:place]):
+            path.write_bytes(each)
+            with contextlib.suppress(RunFailed):
+                archive = open_archive(path)
+                inspect(archive.model, archive.data)
