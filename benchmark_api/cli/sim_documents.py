@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,9 +30,13 @@ from edgeyard.scheduler.sim.comparison import (
 )
 from edgeyard.scheduler.sim.metrics import JOB_FIGURES, Interval
 from edgeyard.scheduler.sim.runs import ENDED, SimulatedRun
+from edgeyard.scheduler.sim.scenario import Scenario, scenario_to_toml
 
 if TYPE_CHECKING:
     from edgeyard.benchmark_api.cli.sim_plots import Plot, PlottedRun
+
+MAX_SCENARIO_CHARACTERS = 20_000
+"""Of a scenario in the page; longer ones list thousands of jobs."""
 
 TITLES: Mapping[str, str] = {
     "wait_s": "waiting time, s",
@@ -82,6 +87,7 @@ class Part:
 
     Attributes:
         label: Its name; with the beginning of its hash if several have the name.
+        scenario: Its content, where it is known.
     """
 
     label: str
@@ -89,6 +95,7 @@ class Part:
     measured: Sequence[MeasuredRun]
     summaries: Sequence[PolicySummary]
     comparisons: Sequence[PairedComparison]
+    scenario: Scenario | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -112,6 +119,7 @@ def make_report(
     runs: Sequence[SimulatedRun],
     *,
     baseline: str | None = None,
+    scenarios: Mapping[str, Scenario] = MappingProxyType({}),
     advanced: Callable[[float], None] = lambda share: None,
 ) -> Report:
     """Measure and compare runs.
@@ -119,6 +127,7 @@ def make_report(
     Args:
         runs: At least one. Of runs with the same scenario, policy and seed the last counts.
         baseline: Compare each policy with this one; None: all pairs.
+        scenarios: Contents of scenarios by their hash, of those that are known.
         advanced: Called with the share of the runs that are measured.
 
     Raises:
@@ -150,6 +159,7 @@ def make_report(
                 measured=figures,
                 summaries=summarise(figures),
                 comparisons=compare_policies(figures, baseline=baseline),
+                scenario=scenarios.get(digest),
             )
         )
     return Report(parts=parts, replaced=len(runs) - len(last))
@@ -496,6 +506,7 @@ class _PagePart:
     run_titles: list[str] = field(default_factory=list)
     runs: list[list[str]] = field(default_factory=list)
     unended: list[str] = field(default_factory=list)
+    scenario: str = ""
 
 
 def html(report: Report, title: str, *, now: datetime | None = None) -> str:
@@ -551,11 +562,13 @@ def _page_part(part: Part) -> _PagePart:
     amount = f"{len(first.boards):,}{' of ' + ', '.join(families) if families else ''}"
     if "processors" in first.meta.figures:
         size, amount = "processors", f"{first.meta.figures['processors']:,.0f}"
+    low, high = (f(len(run.jobs) for run in part.runs) for f in (min, max))
+    counts = f"{low:,}" if low == high else f"{low:,} to {high:,}, by seed"
     page.facts = [
         ("scenario", f"{first.meta.scenario}, hash {first.meta.scenario_hash[:16]}"),
         ("world", first.meta.world),
         (size, amount),
-        ("jobs in a run", f"{len(first.jobs):,}"),
+        ("jobs in a run", counts),
         ("seeds", _ranges(seeds)),
         ("policies", ", ".join(each.policy for each in part.summaries)),
     ]
@@ -602,6 +615,12 @@ def _page_part(part: Part) -> _PagePart:
             }
         )
     page.findings = findings(part)
+    if part.scenario is not None:
+        if part.scenario.description:
+            page.facts.insert(0, ("description", part.scenario.description))
+        text = scenario_to_toml(part.scenario)
+        cut = len(text) > MAX_SCENARIO_CHARACTERS
+        page.scenario = text[:MAX_SCENARIO_CHARACTERS] + ("\n# ... cut here\n" if cut else "")
     page.run_titles = [
         *("policy", "seed", "jobs", "completed", "failed", "expired", "cancelled", "not ended"),
         *("wall time, s", "made by"),

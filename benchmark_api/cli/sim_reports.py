@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from edgeyard.benchmark_api.cli.sim_documents import Part, Report
     from edgeyard.scheduler.sim.comparison import PairedComparison, PolicySummary
     from edgeyard.scheduler.sim.runs import SimulatedRun
+    from edgeyard.scheduler.sim.scenario import Scenario
 
 _MAX_PAIRS_SHOWN = 6
 """Of more pairs of policies the terminal shows those with the first policy."""
@@ -111,7 +112,12 @@ def make_from(
     for count, path in enumerate(files):
         advanced("reading", count / len(files))
         runs.append(load_run(path))
-    made = make_report(runs, baseline=baseline, advanced=lambda share: advanced("measuring", share))
+    made = make_report(
+        runs,
+        baseline=baseline,
+        scenarios=scenarios_near(files),
+        advanced=lambda share: advanced("measuring", share),
+    )
     if made.replaced:
         echo(
             f"edgeyard: {made.replaced} of the runs are left out: later ones have the same "
@@ -119,6 +125,22 @@ def make_from(
             err=True,
         )
     return made
+
+
+def scenarios_near(files: Sequence[Path]) -> dict[str, Scenario]:
+    """Return the scenarios in the folders of runs, by their hash.
+
+    A sweep writes them there. Other TOML files are no error: they are left out.
+    """
+    from edgeyard.scheduler.sim.scenario import load_scenario, scenario_hash
+
+    found: dict[str, Scenario] = {}
+    for folder in dict.fromkeys(path.parent for path in files):
+        for path in sorted(folder.glob("*.toml")):
+            with contextlib.suppress(InvalidInput):
+                scenario = load_scenario(path)
+                found[scenario_hash(scenario)] = scenario
+    return found
 
 
 def run_files(references: Sequence[str]) -> list[Path]:

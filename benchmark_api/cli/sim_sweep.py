@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
@@ -145,9 +146,9 @@ def sweep(
     interruption. A run that fails is reported at the end; the others are still made.
     """
     from edgeyard.benchmark_api.bootstrap import known_plugins
-    from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json
+    from edgeyard.benchmark_api.cli.sim_documents import make_report, report_json, write_whole
     from edgeyard.benchmark_api.settings import Settings
-    from edgeyard.scheduler.sim.scenario import load_scenario
+    from edgeyard.scheduler.sim.scenario import load_scenario, scenario_to_toml
     from edgeyard.scheduler.sim.sweep import sweep_cells
 
     if (driver is Driver.DOCKER) != (image is not None):
@@ -163,6 +164,9 @@ def sweep(
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidInput.at("--out", f"{out} can't be created: {error}") from error
+    for cell in {cell.digest: cell for cell in cells}.values():
+        text = scenario_to_toml(cell.scenario).encode()
+        write_whole(out / f"{cell.scenario.name}.toml", "--out", partial(_write_to, text))
     runs = {cell.key: run for cell in cells if (run := cell.finished(out)) is not None}
     missing = [cell for cell in cells if cell.key not in runs]
     if runs:
@@ -210,7 +214,9 @@ def sweep(
         store_runs(db, stored, f"sim sweep {' '.join(scenarios)}"[:200])
     if runs:
         made = make_report(
-            [runs[cell.key] for cell in cells if cell.key in runs], baseline=baseline
+            [runs[cell.key] for cell in cells if cell.key in runs],
+            baseline=baseline,
+            scenarios={cell.digest: cell.scenario for cell in cells},
         )
         written = write(
             made, html=html, csv=csv, rows=Rows.RUNS, title=f"Sweep of {', '.join(scenarios)}"
@@ -225,6 +231,10 @@ def sweep(
             echo(f"written: {path}", err=True)
     if failures:
         raise typer.Exit(1)
+
+
+def _write_to(content: bytes, file: IO[bytes]) -> None:
+    file.write(content)
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -514,7 +524,7 @@ def _task_of(cell: Cell, options: NomadOptions) -> BatchTask:
 def _keep(path: Path, data: bytes) -> None:
     from edgeyard.benchmark_api.cli.sim_documents import write_whole
 
-    write_whole(path, "--out", lambda file: file.write(data))
+    write_whole(path, "--out", partial(_write_to, data))
 
 
 def run_cell(

@@ -13,6 +13,11 @@ from typer.testing import CliRunner, Result
 
 from edgeyard.benchmark_api.cli import app
 from edgeyard.scheduler.sim.runs import load_run, save_run
+from edgeyard.scheduler.sim.scenario import (
+    scenario_from_toml,
+    scenario_hash,
+    scenario_to_toml,
+)
 from tests.builders.logs import swf_line, write_swf
 from tests.builders.runs import Job, random_run, simulated_run
 
@@ -115,12 +120,25 @@ class _Page(HTMLParser):
 @pytest.mark.slow
 def test_the_page_loads_nothing_and_escapes_names(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    scenario = scenario_from_toml(
+        f'name = "lab"\nworld = "boards"\nduration_s = 9\ndescription = {json.dumps(HOSTILE)}\n'
+        '[[lab.boards]]\nfamily = "rpi5"\ncount = 2\n[lab.arrivals]\nrate_per_hour = 6\n'
+        '[[lab.arrivals.mix]]\nmodel = "squeezenet"\n'
+    )
+    (tmp_path / "lab.toml").write_text(scenario_to_toml(scenario))
+    (tmp_path / "other.toml").write_text("no = 'scenario'")
     for policy in ("fifo", HOSTILE):
         jobs = [
             Job(job=HOSTILE, start_s=1, end_s=30, user=HOSTILE),
             Job(job=f"{HOSTILE}-2", status="pending", board=-1),
         ]
-        run = simulated_run(jobs, policy=policy, scenario=HOSTILE, boards=(HOSTILE, "b"))
+        run = simulated_run(
+            jobs,
+            policy=policy,
+            scenario=HOSTILE,
+            scenario_hash=scenario_hash(scenario),
+            boards=(HOSTILE, "b"),
+        )
         save_run(run, tmp_path / f"{len(policy)}.npz")
     target = tmp_path / "report.html"
     found = report(tmp_path, "--html", target, "--title", HOSTILE, "--plot", tmp_path / "plots")
@@ -139,6 +157,7 @@ def test_the_page_loads_nothing_and_escapes_names(tmp_path: Path) -> None:
     assert not re.search(r"url\((?!#)", text)
     assert len(page.ids) == len(set(page.ids))
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "rate_per_hour = 6" in text
     assert 'name="viewport"' in text
     assert "prefers-color-scheme: dark" in text
     assert "1 job had not ended when the run did" in text
