@@ -118,7 +118,7 @@ def optimum_on_boards(submit_s: Floats, run_s: Floats, weights: Floats | None = 
     best = np.full(sets, np.inf)
     best[0] = 0.0
     for board in range(boards):
-        alone = _least_on_one_board(submit_s, run_s[:, board], weight)
+        alone = _optimum_on_one_board(submit_s, run_s[:, board], weight)
         combined = best.copy()
         for chosen in range(1, sets):  # the jobs of this board and of those before it
             part = chosen
@@ -130,7 +130,7 @@ def optimum_on_boards(submit_s: Floats, run_s: Floats, weights: Floats | None = 
     return least / count
 
 
-def _least_on_one_board(submit_s: Floats, run_s: Floats, weight: Floats) -> list[float]:
+def _optimum_on_one_board(submit_s: Floats, run_s: Floats, weight: Floats) -> list[float]:
     """Return the least weighted sum of turnarounds of each set of jobs on one board.
 
     Of the orders of a set, those count that no other one beats in both its end and its sum.

@@ -295,6 +295,31 @@ def draw(
 
 
 @compiled
+def summarise(clusters: Clusters, env: int, vector: NDArray[np.float32]) -> None:
+    """Write DeepRM's compact observation; see ``docs/how-to/environments.md``."""
+    nodes, horizon, resources = clusters.free.shape[1:]
+    now, running = clusters.counts[env, NOW], clusters.counts[env, RUNNING]
+    for step in range(horizon):
+        vector[step] = running
+    for place in range(running):
+        for step in range(clusters.ends[env, clusters.active[env, place]] - now, horizon):
+            vector[step] -= 1.0
+    at = horizon
+    for node in range(nodes):
+        for resource in range(resources):
+            for step in range(horizon):
+                vector[at + step] = clusters.free[env, node, step, resource]
+            at += horizon
+    for slot in range(clusters.slots.shape[1]):
+        job = clusters.slots[env, slot]
+        vector[at] = 0.0 if job == NO_JOB else clusters.lengths[env, job]
+        for resource in range(resources):
+            vector[at + 1 + resource] = 0.0 if job == NO_JOB else clusters.sizes[env, job, resource]
+        at += 1 + resources
+    vector[at] = clusters.counts[env, BACKLOG]
+
+
+@compiled
 def step_all(
     clusters: Clusters,
     actions: Integers,
@@ -305,6 +330,7 @@ def step_all(
     penalties: NDArray[np.float64],
     until_done: bool,
     images: NDArray[np.float32],
+    vectors: NDArray[np.float32],
     rewards: NDArray[np.float64],
     terminated: NDArray[np.bool_],
     truncated: NDArray[np.bool_],
@@ -313,7 +339,8 @@ def step_all(
 
     Args:
         until_done: An episode ends when all jobs have ended; otherwise with the last arrival.
-        images: Shape (envs, horizon, width), written; likewise the three that follow.
+        images: Shape (envs, horizon, width), written; likewise the three that follow ``vectors``.
+        vectors: Shape (envs, size), written instead of ``images`` where it is not of size 0.
     """
     for env in range(len(actions)):
         rewards[env], _ = act(clusters, env, actions[env], units, max_since_new, penalties)
@@ -322,7 +349,10 @@ def step_all(
         else:
             terminated[env] = clusters.counts[env, COMING] >= clusters.lengths.shape[1]
         truncated[env] = not terminated[env] and clusters.counts[env, NOW] > max_steps
-        draw(clusters, env, units, max_size, max_since_new, images[env])
+        if vectors.shape[1]:
+            summarise(clusters, env, vectors[env])
+        else:
+            draw(clusters, env, units, max_size, max_since_new, images[env])
 
 
 @compiled

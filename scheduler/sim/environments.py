@@ -20,6 +20,7 @@ from edgeyard.scheduler.sim.metrics import Schedule
 from edgeyard.scheduler.sim.mixes import JobMix
 
 End = Literal["all_done", "no_new_job"]
+Form = Literal["image", "compact"]
 Observations = NDArray[np.float32]
 
 _MAX_SINCE_NEW = 10
@@ -42,6 +43,7 @@ class _Clusters:
         arrival_steps: int,
         max_steps: int,
         end: End,
+        observation: Form,
         placed_penalty: float,
         visible_penalty: float,
         backlog_penalty: float,
@@ -51,6 +53,8 @@ class _Clusters:
             raise ValueError("nodes, units, slots, backlog, horizon and steps must be 1 or more")
         if end not in ("all_done", "no_new_job"):
             raise ValueError(f"end is {end!r}, expected 'all_done' or 'no_new_job'")
+        if observation not in ("image", "compact"):
+            raise ValueError(f"observation is {observation!r}, expected 'image' or 'compact'")
         if max(self.mix.dominant[1], self.mix.other[1]) > units:
             raise ValueError(f"a job may need more than a node's {units} units: it could never run")
         if max(self.mix.short[1], self.mix.long[1]) >= horizon:
@@ -63,6 +67,9 @@ class _Clusters:
         )  # fmt: skip
         width = resources * (nodes * units + slots * self.max_size) + -(-backlog // horizon) + 1
         self.images = np.zeros((envs, horizon, width), dtype=np.float32)
+        size = horizon * (1 + nodes * resources) + slots * (1 + resources) + 1
+        self._is_compact = observation == "compact"
+        self._vectors = np.zeros((envs, size if self._is_compact else 0), dtype=np.float32)
         self.rewards = np.zeros(envs)
         self.terminated = np.zeros(envs, dtype=np.bool_)
         self.truncated = np.zeros(envs, dtype=np.bool_)
@@ -70,6 +77,36 @@ class _Clusters:
         self._max_steps = max_steps
         self._until_done = end == "all_done"
         self._penalties = np.array([placed_penalty, visible_penalty, backlog_penalty])
+
+    @property
+    def observations(self) -> Observations:
+        """The observation of each; the next step changes them."""
+        return self._vectors if self._is_compact else self.images
+
+    def space(self) -> gymnasium.Space[Observations]:
+        """Return the space of one observation."""
+        if not self._is_compact:
+            whole: gymnasium.Space[Observations] = gymnasium.spaces.Box(
+                0.0, 1.0, self.images.shape[1:], np.float32
+            )
+            return whole
+        state = self.state
+        steps, backlog = state.lengths.shape[1], state.backlog.shape[1]
+        horizon = state.free.shape[2]
+        most = float(max(steps, backlog, horizon, self._units, self.max_size))
+        counts: gymnasium.Space[Observations] = gymnasium.spaces.Box(
+            0.0, most, self._vectors.shape[1:], np.float32
+        )
+        return counts
+
+    def image(self, env: int) -> Observations:
+        """Return the image of one, whatever it observes."""
+        if self._is_compact:
+            world.draw(
+                self.state, env, self._units, self.max_size, _MAX_SINCE_NEW, self.images[env]
+            )
+        image: Observations = self.images[env]
+        return image
 
     @property
     def actions(self) -> int:
@@ -86,14 +123,18 @@ class _Clusters:
         world.begin(self.state, env, self._units)
         self.state.lengths[env] = lengths
         self.state.sizes[env] = sizes
-        world.draw(self.state, env, self._units, self.max_size, _MAX_SINCE_NEW, self.images[env])
+        if self._is_compact:
+            world.summarise(self.state, env, self._vectors[env])
+        else:
+            image = self.images[env]
+            world.draw(self.state, env, self._units, self.max_size, _MAX_SINCE_NEW, image)
 
     def step(self, actions: NDArray[np.int64]) -> None:
         """Take one action in each; the arrays hold what came of it."""
         world.step_all(
             self.state, actions - 1, self._units, self.max_size, _MAX_SINCE_NEW, self._max_steps,
-            self._penalties, self._until_done, self.images, self.rewards, self.terminated,
-            self.truncated,
+            self._penalties, self._until_done, self.images, self._vectors, self.rewards,
+            self.terminated, self.truncated,
         )  # fmt: skip
 
     def schedule(self, env: int) -> Schedule:
@@ -160,6 +201,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
         arrival_steps: int = 50,
         max_steps: int = 1000,
         end: End = "all_done",
+        observation: Form = "image",
         placed_penalty: float = -1.0,
         visible_penalty: float = -1.0,
         backlog_penalty: float = -1.0,
@@ -177,6 +219,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
             arrival_steps: Steps in which jobs arrive.
             max_steps: An episode is truncated after so many.
             end: It ends when all jobs have ended, or with the last arrival (DeepRM's training).
+            observation: ``image`` as the paper has it, or DeepRM's ``compact`` vector.
             placed_penalty: Factor of 1/T in the reward of each job that is placed and not ended.
             visible_penalty: The same of each visible job.
             backlog_penalty: The same of each in the backlog.
@@ -188,12 +231,11 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
         self.clusters = _Clusters(
             1, mix=mix, nodes=nodes, units=units, slots=slots, backlog=backlog, horizon=horizon,
             arrival_steps=arrival_steps, max_steps=max_steps, end=end,
-            placed_penalty=placed_penalty, visible_penalty=visible_penalty,
+            observation=observation, placed_penalty=placed_penalty, visible_penalty=visible_penalty,
             backlog_penalty=backlog_penalty,
         )  # fmt: skip
         self.render_mode = render_mode
-        shape = self.clusters.images.shape[1:]
-        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, shape, np.float32)
+        self.observation_space = self.clusters.space()
         self.action_space = gymnasium.spaces.Discrete(self.clusters.actions)
         self._action = np.zeros(1, dtype=np.int64)
 
@@ -206,7 +248,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
             self.clusters.begin_with(0, options["lengths"], options["sizes"])
         else:
             self.clusters.begin(0, self.np_random)
-        return self.clusters.images[0].copy(), {}
+        return self.clusters.observations[0].copy(), {}
 
     def step(self, action: np.int64) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
         """Place a visible job, or let a step of time pass (0, and what can't be placed)."""
@@ -215,7 +257,8 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
         clusters.step(self._action)
         terminated, truncated = bool(clusters.terminated[0]), bool(clusters.truncated[0])
         info = clusters.figures(0) if terminated or truncated else {}
-        return clusters.images[0].copy(), float(clusters.rewards[0]), terminated, truncated, info
+        seen = clusters.observations[0].copy()
+        return seen, float(clusters.rewards[0]), terminated, truncated, info
 
     def action_masks(self) -> NDArray[np.int8]:
         """Return which actions are not the same as 0 now, and 0 itself."""
@@ -229,7 +272,7 @@ class ClusterEnv(gymnasium.Env[Observations, np.int64]):
 
     def render(self) -> str:
         """Return the observation as text: a character a cell."""
-        rows = self.clusters.images[0]
+        rows = self.clusters.image(0)
         return "\n".join(
             "".join(" .#"[int(cell > 0) + int(cell == 1)] for cell in row) for row in rows
         )
@@ -314,7 +357,8 @@ class ClusterVectorEnv(gymnasium.vector.VectorEnv[Observations, NDArray[np.int64
         self.clusters.begin(env, random)
 
     def _observations(self) -> Observations:
-        return self.clusters.images.copy() if self._copy else self.clusters.images
+        seen = self.clusters.observations
+        return seen.copy() if self._copy else seen
 
 
 if "edgeyard/Cluster-v0" not in gymnasium.registry:

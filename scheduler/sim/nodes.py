@@ -29,7 +29,7 @@ from edgeyard.scheduler.sim.kernel.streams import stream
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-FIRST_FIT, BEST_FIT, MOST_FREE, ALIGNED, RANDOM = range(5)
+FIRST_FIT, BEST_FIT, EMPTIEST, ALIGNED, RANDOM = range(5)
 """Ways to choose nodes; see `_score`."""
 
 OVERLOADED_SHARE = 0.9

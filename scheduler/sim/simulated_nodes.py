@@ -53,8 +53,8 @@ UNITS = 10
 
 _RULES = {
     "best_fit": world.BEST_FIT,
-    "least_loaded": world.MOST_FREE,
-    "spread": world.MOST_FREE,
+    "least_loaded": world.EMPTIEST,
+    "spread": world.EMPTIEST,
     "tetris": world.ALIGNED,
     "random": world.RANDOM,
 }

@@ -48,6 +48,7 @@ def play(env: ClusterEnv, baseline: str) -> dict[str, Any]:
         {},
         {"nodes": 3, "mix": {"rate": 0.9, "resources": 3}, "slots": 10, "backlog": 7},
         {"end": "no_new_job"},
+        {"observation": "compact", "nodes": 2},
     ],
 )
 def test_gymnasiums_checker_finds_nothing(options: dict[str, Any]) -> None:
@@ -72,6 +73,30 @@ def test_the_image_shows_cluster_queue_and_backlog() -> None:
     image, *_ = env.step(np.int64(1))
     assert image[:, :4].tolist() == [[1, 0, 1, 0], [1, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     assert not image[:, 12].any()
+
+
+def test_the_compact_observation_counts_jobs_units_and_needs() -> None:
+    env = small(observation="compact")
+    options = arrivals((1, 2, 1, 2), (2, 1, 2, 1), (3, 3, 1, 1))
+    env.reset(options=options)
+    for _ in range(3):
+        env.step(np.int64(0))
+    seen, *_ = env.step(np.int64(1))  # the first runs for two steps; the third becomes visible
+    assert seen.tolist() == [
+        *[1, 1, 0, 0],  # jobs that still run, by step
+        *[1, 1, 2, 2],  # free units of the first resource, by step
+        *[0, 0, 2, 2],  # of the second
+        *[3, 1, 1],  # slot 1: run time, needs
+        *[1, 2, 1],  # slot 2
+        0,  # nothing in the backlog
+    ]
+    image = small()
+    image.reset(options=options)
+    for action in (0, 0, 0, 1):
+        image.step(np.int64(action))
+    assert env.render() == image.render()
+    with pytest.raises(ValueError, match="expected 'image' or 'compact'"):
+        small(observation="pixels")
 
 
 def test_the_reward_is_minus_one_over_the_run_time_of_each_job_in_the_system() -> None:
