@@ -517,6 +517,7 @@ class Engine:
 
     def _repair(self, job_ids: set[str] | None, *, after_restart: bool = False) -> None:
         wanted = None if job_ids is None else sorted(job_ids)
+        stepped = bool(self._parts.clock.pending_step_s())
         try:
             # Where boards fell free, the next thing is to decide on them: they are asked for now.
             prepared = self._parts.reconciler.run(
@@ -525,6 +526,9 @@ class Engine:
         except ClusterUnreachable as error:
             self._outages.failed("repair.missed", "the cluster did not answer", str(error))
             return
+        finally:
+            if stepped:  # a process that dies now goes on with the new time
+                self._parts.save_time()
         self._outages.succeeded("repair.missed")
         self._parts.dispatcher.put(*prepared)
         if job_ids is None or self._parts.reconciler.moved:

@@ -76,6 +76,22 @@ def test_the_same_schedule_gives_the_same_run() -> None:
     assert run(schedule).digest == run(again).digest
 
 
+def test_a_server_that_dies_after_it_took_a_new_time_goes_on_with_it() -> None:
+    """A minute after the clock was set for good the server takes its time, and saves it at once."""
+    found = run(
+        replace(
+            TWO,
+            submissions=(Submission(at_s=138.1), Submission(at_s=138.2)),
+            faults=(
+                Fault(at_s=70.7, kind=FaultKind.CLOCK_SET_FOR_GOOD, by_s=5.0),
+                Fault(at_s=138.15, kind=FaultKind.CRASH, for_s=1.0),
+            ),
+        )
+    )
+    assert not found.violations
+    assert found.statuses == {"completed": 2}
+
+
 def test_a_result_that_is_lost_and_a_wrong_count_are_reported(tmp_path: Path) -> None:
     invariants = Invariants()
     with simulation_of(TWO, tmp_path, after_step=invariants) as simulation:
