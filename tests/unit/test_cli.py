@@ -542,10 +542,10 @@ def test_watch_without_ids_follows_ones_own(server: FakeServer) -> None:
 
 
 def test_a_campaign_is_waited_for_as_a_whole(server: FakeServer) -> None:
-    server.on("GET", "/v1/campaigns/c", campaign(benchmark(status="running")))
+    server.on("GET", "/v1/campaigns/campaign-c", campaign(benchmark(status="running")))
     server.on("GET", ONE, benchmark())
     server.on("GET", "/v1/results", {"items": [row()]})
-    assert run("wait", "--campaign", "c").exit_code == 0
+    assert run("wait", "--campaign", "campaign-c").exit_code == 0
 
 
 # --- looking --------------------------------------------------------------------------------------
@@ -1120,8 +1120,8 @@ def test_users_are_made_and_changed(server: FakeServer) -> None:
 
 
 def test_campaigns_and_schedules(server: FakeServer) -> None:
-    server.on("GET", "/v1/campaigns/c", campaign(benchmark()))
-    assert ID in run("campaigns", "show", "c").stdout
+    server.on("GET", "/v1/campaigns/campaign-c", campaign(benchmark()))
+    assert ID in run("campaigns", "show", "campaign-c").stdout
     schedule = {
         "schedule_id": "s-1",
         "cron": "0 * * * *",
