@@ -43,7 +43,7 @@ from edgeyard.benchmark_api.sdk.answers import read_answer
 from edgeyard.benchmark_api.sdk.benchmark import Benchmark, Benchmarks, benchmark_of
 from edgeyard.benchmark_api.sdk.comparison import compare
 from edgeyard.benchmark_api.sdk.config import client_settings
-from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError
+from edgeyard.benchmark_api.sdk.errors import MissingExtra, NotFoundError, ValidationFailed
 from edgeyard.benchmark_api.sdk.fields import record
 from edgeyard.benchmark_api.sdk.follow import follow_events, follow_logs
 from edgeyard.benchmark_api.sdk.http import Api, part
@@ -416,7 +416,10 @@ class Client:
                 "keep_outputs": True,
                 "parameters": parameters,
             }
-            submitted = self.submit_description(description)
+            try:
+                submitted = self.submit_description(description)
+            except ValidationFailed as error:
+                raise inference.about_inputs(error) from error
             benchmark = self.wait(submitted[0], timeout, progress=progress)
             found = inference.inference_of(self.results(benchmark), Path(folder))
         return found if local is None else inference.with_comparison(found, local)

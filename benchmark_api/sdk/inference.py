@@ -5,11 +5,12 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgeyard.benchmark_api.schemas import answers as shapes
+from edgeyard.benchmark_api.sdk.errors import ValidationFailed
 from edgeyard.benchmark_api.sdk.results import Results
 from edgeyard.errors import InvalidInput, RunFailed
 
@@ -277,6 +278,15 @@ def inference_of(results: Results, folder: Path) -> Inference:
     )
 
 
+def about_inputs(error: ValidationFailed) -> ValidationFailed:
+    """Return a refusal that names the inputs where the server names the dataset that holds them."""
+    errors = [
+        replace(one, pointer="/inputs") if one.pointer == "/dataset" else one
+        for one in error.errors
+    ]
+    return ValidationFailed(error.status, error.code, error.detail, errors)
+
+
 def compare_outputs(board: ArrayLike, local: ArrayLike) -> OutputComparison:
     """Compare an output of a board with the local one.
 
@@ -300,8 +310,11 @@ def compare_outputs(board: ArrayLike, local: ArrayLike) -> OutputComparison:
     if mean_square > 0 and span > 0:
         psnr = float(20 * np.log10(span) - 10 * np.log10(mean_square))
     top1 = None
-    if a.ndim >= 2 and a.shape[-1] >= 2 and a.size:
-        top1 = float((a.argmax(axis=-1) == b.argmax(axis=-1)).mean())
+    rows = a.shape
+    while len(rows) > 2 and rows[-1] == 1:  # scores as (rows, classes, 1, 1)
+        rows = rows[:-1]
+    if len(rows) >= 2 and rows[-1] >= 2 and a.size:
+        top1 = float((a.reshape(rows).argmax(axis=-1) == b.reshape(rows).argmax(axis=-1)).mean())
     return OutputComparison(
         max_error=float(error.max()) if error.size else 0.0,
         mean_error=float(error.mean()) if error.size else 0.0,
@@ -353,8 +366,6 @@ class LocalModel:
 
 def with_comparison(found: Inference, local: Mapping[str, Mapping[str, Any]]) -> Inference:
     """Return an inference with each output compared with the local one."""
-    from dataclasses import replace
-
     sets: Sequence[SetOutputs] = [
         replace(
             each,

@@ -70,7 +70,10 @@ def test_what_does_not_fit_the_model_is_refused_before_a_board_is_used(
 ) -> None:
     before = client.count()
     for inputs, says in (
-        ({"y": np.zeros((1, 4), np.float32)}, "has an array 'y'; the model takes 'x'"),
+        (
+            {"y": np.zeros((1, 4), np.float32)},
+            "/inputs: the inputs' file has an array 'y'; the model takes 'x'",
+        ),
         ({"x": np.zeros((1, 5), np.float32)}, "shape [1, 5] for input 'x'"),
         ({"x": np.zeros((1, 4), "U3")}, "type <U3"),
         ({"x": np.full((1, 4), np.nan)}, "4 of 4 values are NaN"),
