@@ -27,8 +27,10 @@ from edgeyard.benchmark_api.app import create_app
 from edgeyard.benchmark_api.auth import new_token, token_hash
 from edgeyard.benchmark_api.fetch import AddressRules, Fetcher
 from edgeyard.benchmark_api.metrics import Metrics
+from edgeyard.benchmark_api.prometheus import Prometheus
 from edgeyard.benchmark_api.reloading import Reloader
 from edgeyard.benchmark_api.remote_scorer import RemoteScorers
+from edgeyard.benchmark_api.scenario_puller import PulledScenarios, ScenarioPuller, log_report
 from edgeyard.benchmark_api.schemas.body import read_json
 from edgeyard.benchmark_api.services import Services
 from edgeyard.benchmark_api.settings import ENGINE_SETTINGS, Settings
@@ -38,7 +40,7 @@ from edgeyard.devices.machine import machine_attributes
 from edgeyard.devices.model import SANDBOX_MODES, BoardEngine, Sandbox
 from edgeyard.devices.providers import CallableProvider, FileProvider, InventoryProvider
 from edgeyard.devices.runner.sandbox.plan import plan_for
-from edgeyard.errors import ConfigError, Conflict, NotFound, RunFailed
+from edgeyard.errors import ConfigError, Conflict, InvalidInput, NotFound, RunFailed
 from edgeyard.failpoints import failpoint
 from edgeyard.plugins.builtin import registry
 from edgeyard.scheduler.clock import ClockFile, SharedClock, SteadyClock
@@ -85,10 +87,19 @@ from edgeyard.scheduler.ports import (
 from edgeyard.scheduler.ports.batches import BatchCluster
 from edgeyard.scheduler.prediction.history import PastRuns
 from edgeyard.scheduler.s3_files import S3Access, S3Files
+from edgeyard.scheduler.sim.importers.prometheus import (
+    PULLED,
+    Pull,
+    Queries,
+    read_queries,
+    source_of,
+)
+from edgeyard.scheduler.sim.scenario import Scenario
 from edgeyard.scheduler.sim.service.server import SimServer
 from edgeyard.scheduler.sim.service.simulation import ServersCluster, ServiceSimulation
 from edgeyard.scheduler.sim.service.store import SimStore
 from edgeyard.scheduler.sim.service.virtual_time import InlineExecutor
+from edgeyard.scheduler.sim.stored import stored_scenario
 from edgeyard.scheduler.store import SqlStore
 from edgeyard.scheduler.twin.checkup import board_findings
 from edgeyard.scheduler.twin.twin import Twin, UnknownDevices
@@ -114,9 +125,18 @@ class System:
     lock: IO[bytes]
     workers: Workers
     reloader: Reloader
+    puller: ScenarioPuller | None = None
+
+    def start(self) -> None:
+        """Start the engine and what runs beside it."""
+        self.engine.start()
+        if self.puller is not None:
+            self.puller.start()
 
     def close(self) -> None:
         """Stop in the order that loses nothing: engine, tasks, store."""
+        if self.puller is not None:
+            self.puller.stop()
         self.engine.stop()
         self.workers.close()
         self.cluster.close()
@@ -283,7 +303,63 @@ def build(settings: Settings, port: int) -> System:
 
     reloader = Reloader(services, lambda settings: inventory_provider(settings).load(), apply)
     app = create_app(services, metrics)
-    return System(app, engine, cluster, store, public_url, lock, workers, reloader)
+    puller = scenario_puller(settings, store, clock, lambda: engine.leader().leads)
+    return System(app, engine, cluster, store, public_url, lock, workers, reloader, puller)
+
+
+class _StoredPulls(PulledScenarios):
+    """Pulled scenarios in the server's database."""
+
+    def __init__(self, store: Store, clock: Clock, source: str) -> None:
+        self._store, self._clock, self._source = store, clock, source
+
+    def newest(self) -> tuple[str, float] | None:
+        with self._store.read() as uow:
+            found, _ = uow.scenarios.page(tags=[PULLED], limit=1000)
+        own = [each for each in found if each.source == self._source]
+        return (own[0].name, own[0].duration_s) if own else None
+
+    def add(self, scenario: Scenario) -> None:
+        stored, body = stored_scenario(scenario, created_at=self._clock.now(), source=self._source)
+        self._store.transact(lambda uow: uow.scenarios.add(stored, body))
+
+
+def scenario_puller(
+    settings: Settings, store: Store, clock: Clock, leads: Callable[[], bool]
+) -> ScenarioPuller | None:
+    """What pulls scenarios from the Prometheus of the settings; None: they name none.
+
+    Raises:
+        ConfigError: A setting or the file of queries is wrong.
+    """
+    url = settings.scenario_prometheus
+    if url is None:
+        return None
+    try:
+        queries = Queries()
+        if settings.scenario_queries is not None:
+            queries = read_queries(settings.scenario_queries)
+        prometheus = Prometheus(url)
+        pull = Pull(
+            query=prometheus.query_range,
+            queries=queries,
+            window_s=settings.scenario_window_s,
+            step_s=settings.scenario_step_s,
+        )
+    except InvalidInput as error:
+        raise ConfigError(
+            [f"scenario_prometheus, scenario_queries or scenario_step_s: {error}"]
+        ) from error
+    except OSError as error:
+        raise ConfigError([f"scenario_queries: {error}"]) from error
+    return ScenarioPuller(
+        pull,
+        _StoredPulls(store, clock, source_of(url)),
+        clock.now,
+        log_report,
+        leads=leads,
+        close=prometheus.close,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

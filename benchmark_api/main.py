@@ -152,7 +152,7 @@ class _Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         for listener in sockets or ():
             listener.listen(_BACKLOG)
-        await run_in_threadpool(self._system.engine.start)
+        await run_in_threadpool(self._system.start)
         sys.stdout.write(f"Edgeyard is ready at {self._system.public_url}\n")
         sys.stdout.flush()
 

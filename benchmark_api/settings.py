@@ -361,6 +361,29 @@ class Settings(BaseSettings):
         2, ge=1, le=16, description="Downloads from URLs that run at the same time for one user."
     )
 
+    # scenarios
+    scenario_prometheus: str | None = Field(
+        None,
+        description="URL of a Prometheus from which scenarios are pulled; default: none are.",
+    )
+    scenario_window_s: Seconds = Field(
+        3600.0,
+        ge=1,
+        le=30 * 86400,
+        description="Length of each scenario that is pulled, and time between two, s.",
+    )
+    scenario_step_s: Seconds = Field(
+        15.0,
+        gt=0,
+        le=86400,
+        description="Time between two samples of scenarios that are pulled, s.",
+    )
+    scenario_queries: Path | None = Field(
+        None,
+        description="TOML file with the queries for pulling scenarios; default: those for "
+        "node_exporter and Nomad.",
+    )
+
     # sessions of accounts with a password
     access_token_s: Seconds = Field(
         1800.0,

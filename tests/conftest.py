@@ -40,7 +40,17 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
             collector.add_marker(pytest.mark.usefixtures("each_database"))
 
 
-_NEEDED = ("postgres", "nomad", "ssh", "browser", "faketime", "systemd", "nginx", "bubblewrap")
+_NEEDED = (
+    "postgres",
+    "nomad",
+    "ssh",
+    "browser",
+    "faketime",
+    "systemd",
+    "nginx",
+    "bubblewrap",
+    "prometheus",
+)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -8,7 +8,9 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -28,7 +30,7 @@ from edgeyard.benchmark_api.cli.output import (
     table,
 )
 from edgeyard.benchmark_api.cli.program import Output, Session, verb
-from edgeyard.benchmark_api.cli.scenario_db import Db, scenario_db
+from edgeyard.benchmark_api.cli.scenario_db import Db, ScenarioDb, scenario_db
 from edgeyard.benchmark_api.cli.sim_reports import progress
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.sim.importers.detect import TraceFormat, detect_format
@@ -440,6 +442,81 @@ def store(
     emit(session.output, [_row(stored)], _COLUMNS, "")
 
 
+def scenarios_pull(
+    session: Session,
+    prometheus: Annotated[
+        str, typer.Argument(metavar="PROMETHEUS", help="Its URL, such as http://host:9090.")
+    ],
+    window: Annotated[
+        str, typer.Option(help="Length of a scenario; windows begin at multiples of it.")
+    ] = "1 h",
+    step: Annotated[str, typer.Option(help="Time between two samples.")] = "15 s",
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", help="Go on: pull each window when it is over, until Ctrl-C."),
+    ] = False,
+    queries: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.toml",
+            help="Queries and labels; default: those for node_exporter and Nomad.",
+        ),
+    ] = None,
+    tag: Tags = None,
+    db: Db = None,
+) -> None:
+    """Store what a Prometheus has recorded: the windows since the last one that is stored.
+
+    The first time it is the newest window that is over. If Prometheus does not answer, what is
+    stored stays; with --follow it is asked again, and then for all windows that were missed.
+    """
+    from edgeyard.benchmark_api.cli import asking
+    from edgeyard.benchmark_api.prometheus import Prometheus
+    from edgeyard.benchmark_api.scenario_puller import ScenarioPuller
+    from edgeyard.scheduler.sim.importers.prometheus import (
+        Pull,
+        Queries,
+        read_queries,
+        source_of,
+    )
+
+    server = Prometheus(prometheus)
+    pull = Pull(
+        query=server.query_range,
+        queries=Queries() if queries is None else read_queries(queries),
+        window_s=asking.seconds(window, "--window") or 3600.0,
+        step_s=asking.seconds(step, "--step") or 15.0,
+    )
+    with contextlib.closing(server), scenario_db(session, db) as scenarios:
+        pulled = _PulledBySession(scenarios, source_of(prometheus), tag or ())
+        puller = ScenarioPuller(
+            pull, pulled, lambda: datetime.now(UTC), lambda kind, sentence: session.report(sentence)
+        )
+        while follow:
+            time.sleep(puller.turn())
+        puller.pull_due()
+    if pulled.rows:
+        emit(session.output, pulled.rows, _COLUMNS, "")
+    else:
+        emit(session.output, [], _COLUMNS, "no window is over since the last one, or nothing ran")
+
+
+class _PulledBySession:
+    """Pulled scenarios in the ScenarioDB of the command line."""
+
+    def __init__(self, scenarios: ScenarioDb, source: str, tags: Sequence[str]) -> None:
+        self._scenarios, self._source, self._tags = scenarios, source, tags
+        self.rows: list[Row] = []
+
+    def newest(self) -> tuple[str, float] | None:
+        found, _ = self._scenarios.page(None, World.NODES.value, ["pulled"], 1000)
+        own = [each for each in found if each.source == self._source]
+        return (own[0].name, own[0].duration_s) if own else None
+
+    def add(self, scenario: Scenario) -> None:
+        self.rows.append(_row(self._scenarios.add(scenario, self._tags, self._source)))
+
+
 def scenarios_export(
     session: Session,
     scenario: Reference,
@@ -548,6 +625,7 @@ def add_to(app: typer.Typer) -> None:
     verb(group, "show")(scenarios_show)
     verb(group, "generate")(scenarios_generate)
     verb(group, "import")(scenarios_import)
+    verb(group, "pull")(scenarios_pull)
     verb(group, "export")(scenarios_export)
     verb(group, "tag")(scenarios_tag)
     verb(group, "remove")(scenarios_remove)

@@ -1,0 +1,116 @@
+"""Asks a Prometheus server for ranges of time series."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from edgeyard.errors import InvalidInput, Unavailable
+from edgeyard.scheduler.sim.importers.prometheus import Series
+
+MAX_ANSWER_BYTES = 256 * 2**20
+TIMEOUT_S = 30.0
+
+
+class _Result(msgspec.Struct):
+    metric: dict[str, str] = {}
+    values: list[tuple[float, str]] = []
+
+
+class _Data(msgspec.Struct):
+    result: list[_Result] = []
+
+
+class _Answer(msgspec.Struct):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+
+
+class Prometheus:
+    """A Prometheus server; its ``query_range`` is a `QueryRange`."""
+
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            url: Of the server, such as ``http://prometheus.example:9090``; user and password in it
+                are sent.
+            timeout_s: Of connecting and of each pause of the answer.
+
+        Raises:
+            InvalidInput: The URL can't be used.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            accepted = "http://HOST:9090 or https://…"
+            raise InvalidInput.at("PROMETHEUS", f"{url!r} is not a URL of Prometheus", accepted)
+        self._url = url.rstrip("/")
+        self._shown = parts.netloc.rpartition("@")[2]
+        self._client = httpx.Client(timeout=timeout_s)
+
+    def query_range(
+        self, promql: str, begin: datetime, end: datetime, step_s: float
+    ) -> Sequence[Series]:
+        """Return the series of a query, without samples that are not finite.
+
+        Raises:
+            Unavailable: The server does not answer, or refuses the query.
+        """
+        form = {
+            "query": promql,
+            "start": str(begin.timestamp()),
+            "end": str(end.timestamp()),
+            "step": str(step_s),
+        }
+        try:
+            with self._client.stream(
+                "POST", f"{self._url}/api/v1/query_range", data=form
+            ) as response:
+                data = bytearray()
+                for chunk in response.iter_bytes():
+                    data += chunk
+                    if len(data) > MAX_ANSWER_BYTES:
+                        raise self._unavailable(f"the answer exceeds {MAX_ANSWER_BYTES} bytes")
+        except httpx.HTTPError as error:
+            raise self._unavailable(f"does not answer: {error or type(error).__name__}") from error
+        try:
+            answer = msgspec.json.decode(data, type=_Answer)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            status = response.status_code
+            raise self._unavailable(f"answered {status} and no JSON of Prometheus") from error
+        if answer.status != "success" or answer.data is None:
+            raise self._unavailable(f"refused {promql!r}: {answer.error[:500]}")
+        return [_series(each) for each in answer.data.result]
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._client.close()
+
+    def _unavailable(self, reason: str) -> Unavailable:
+        return Unavailable(f"Prometheus at {self._shown}: {reason}")
+
+
+def _series(result: _Result) -> Series:
+    finite = [
+        (at, value)
+        for at, text in result.values
+        if math.isfinite(at) and math.isfinite(value := _number(text))
+    ]
+    return Series(
+        labels=result.metric,
+        times=[at for at, _ in finite],
+        values=[value for _, value in finite],
+    )
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
