@@ -449,7 +449,8 @@ def _on_nomad(
     from edgeyard.scheduler.ports.batches import BatchState
     from edgeyard.scheduler.sim.runs import load_run
 
-    batches = open_batches(Settings.load(config))
+    settings = Settings.load(config)
+    batches = open_batches(settings)
     waiting = list(reversed(cells))
     running: dict[str, tuple[Cell, float]] = {}
     shown: set[str] = set()
@@ -462,6 +463,12 @@ def _on_nomad(
                 except JobRefused as error:
                     done(cell, Failure(cell, str(error)), 0.0)
                     continue
+                except ClusterUnreachable as error:
+                    if not running:
+                        reason = f"Nomad at {settings.nomad_address} does not answer: {error}"
+                        raise InvalidInput.at("--on", reason, "see nomad_address") from error
+                    waiting.append(cell)
+                    break
                 running[job_id_of(cell)] = (cell, time.monotonic())
             try:
                 found = batches.status(list(running))
