@@ -76,7 +76,12 @@ class Ilp:
         """Return scores and diagnostics; see `DiagnosticScorer.answer`."""
         window = window_of(batch, pairs, self.objective, self._window, MAX_CELLS)
         plan = self._plan(window, pairs.budget_s)
-        facts = {"planned": float((plan.board >= 0).sum()), "seconds": plan.solver_s}
+        facts = {
+            "jobs": float(len(window.classes)),
+            "boards": float(len(window.boards)),
+            "planned": float((plan.board >= 0).sum()),
+            "seconds": plan.solver_s,
+        }
         if not np.isnan(plan.gap):
             facts["gap"] = plan.gap
         return plan_scores(window, plan, pairs), facts

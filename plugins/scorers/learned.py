@@ -40,6 +40,11 @@ class LearnedScorer:
         """Of the manifest."""
         return self._model.manifest.objective
 
+    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
+        """Return scores, and the shape of the model's input; see `DiagnosticScorer.answer`."""
+        columns = len(self._model.manifest.inputs)
+        return self.score(batch, pairs), {"rows": float(len(pairs)), "columns": float(columns)}
+
     def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
         """See `Scorer.score`."""
         manifest = self._model.manifest

@@ -39,7 +39,7 @@ class Scores:
 
 
 def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) -> Scores:
-    """Ask all scorers that are not benched, then evaluator and aggregator.
+    """Ask all scorers that are not benched, then the evaluator, then the aggregator.
 
     The fallback answers where no scorer does, for single pairs too; if it fails as well, boards of
     which nobody says anything are equal.
@@ -58,21 +58,16 @@ def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) ->
         else:
             proposals.append(answer)
     fallback = not proposals and plugins.fallback is not None
-    combined = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
     last: Proposal | None = None
-    if combined is None or bool(np.isnan(combined).any()) or plugins.evaluator is not None:
+    if plugins.evaluator is not None:
+        last = _fallback(proposals, plugins, batch, pairs, runner)
+    rewards = _rewards(proposals or _alone(last), last, plugins, batch, pairs, runner)
+    combined = runner.combine(plugins.aggregator, batch, pairs, proposals) if proposals else None
+    if last is None and (combined is None or bool(np.isnan(combined).any())):
         last = _fallback(proposals, plugins, batch, pairs, runner)
     combined = _filled(combined, last, len(pairs))
     if fallback and last is not None:
         proposals = [last]
-    rewards: Mapping[str, float] = {}
-    if plugins.evaluator is not None and proposals and len(pairs):
-        rated = list(proposals)
-        if last is not None and all(each.kind is not ScorerKind.HEURISTIC for each in rated):
-            rated.append(last)  # a reference where no other is
-        names = {each.scorer for each in proposals}
-        found = runner.evaluate(plugins.evaluator, batch, pairs, rated)
-        rewards = {name: reward for name, reward in found.items() if name in names}
     return Scores(
         pairs=pairs,
         combined=combined,
@@ -81,6 +76,29 @@ def score(batch: Batch, pairs: Pairs, plugins: Plugins, runner: PluginRunner) ->
         fallback=fallback,
         absent=absent,
     )
+
+
+def _alone(proposal: Proposal | None) -> list[Proposal]:
+    return [] if proposal is None else [proposal]
+
+
+def _rewards(
+    proposals: Sequence[Proposal],
+    last: Proposal | None,
+    plugins: Plugins,
+    batch: Batch,
+    pairs: Pairs,
+    runner: PluginRunner,
+) -> Mapping[str, float]:
+    """Ask the evaluator; the fallback is a reference where no other heuristic is."""
+    if plugins.evaluator is None or not proposals or not len(pairs):
+        return {}
+    rated = list(proposals)
+    if last is not None and all(each.kind is not ScorerKind.HEURISTIC for each in rated):
+        rated.append(last)
+    names = {each.scorer for each in proposals}
+    found = runner.evaluate(plugins.evaluator, batch, pairs, rated)
+    return {name: reward for name, reward in found.items() if name in names}
 
 
 def _fallback(
