@@ -20,9 +20,9 @@ import numpy as np
 
 from benchmarks.examples import Run, examples
 from benchmarks.judge import Fold, JudgmentRow, pinball_and_mape
-from benchmarks.network import QUANTILES
 from benchmarks.train import COLUMNS, fit_run_time, inputs_for, seen
 from edgeyard.scheduler.learning.features import normalise
+from edgeyard.scheduler.learning.network import QUANTILES
 
 TRACES = Path(__file__).parents[2] / "shared" / "traces"
 FILE = "mlperf_inference_latency.csv.gz"

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from benchmarks.examples import Examples, Run, examples, joined, sweep_runs
 from benchmarks.judge import JudgmentRow, brier_and_auc, pinball_and_mape
-from benchmarks.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.scheduler.learning.features import Input, normalise
 from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
+from edgeyard.scheduler.learning.network import QUANTILES, Network, merged, onnx_bytes, start, train
 
 ROOT = Path(__file__).parents[1]
 SWEEP = ROOT / "benchmarks" / "data" / "sweep.csv"

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.errors import ConfigError
 from edgeyard.plugins.builtin import BUILT_IN, registry
 from edgeyard.plugins.scorers.learned import LearnedScorer, learned, load_learned
@@ -43,6 +42,7 @@ from edgeyard.scheduler.learning.manifest import (
     parse_manifest,
 )
 from edgeyard.scheduler.learning.model import load_model, manifests
+from edgeyard.scheduler.learning.network import QUANTILES, Network, merged, onnx_bytes, start, train
 from edgeyard.scheduler.model.decision import CycleInput
 
 COLUMN = "log_nb_inference"
@@ -330,7 +330,7 @@ def test_training_finds_quantiles_that_hold() -> None:
 
 def test_slopes_are_those_of_the_loss() -> None:
     """The gradient that training goes down, against differences of the pinball loss."""
-    from benchmarks.network import _pinball, _slopes
+    from edgeyard.scheduler.learning.network import _pinball, _slopes
 
     rng = np.random.default_rng(2)
     network = start(3, 3, 5, seed=0)

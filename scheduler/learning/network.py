@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from edgeyard.errors import ConfigError
+
 Array = NDArray[np.float64]
 
 QUANTILES = (0.1, 0.5, 0.9)
@@ -121,10 +123,20 @@ def train(
 def _slopes(
     network: Network, x: Array, y: Array, gradient: Callable[[Array, Array], Array]
 ) -> dict[str, Array]:
+    return slopes(network, x, gradient(network.raw(x), y) / len(x))
+
+
+def slopes(network: Network, x: Array, out: Array) -> dict[str, Array]:
+    """Return the slopes of a sum by the weights.
+
+    Args:
+        network: The network.
+        x: Shape (rows, inputs).
+        out: Slopes of the sum by what `Network.raw` gives, shape (rows, outputs).
+    """
     w = network.weights
     before = x @ w["W1"] + w["b1"]
     hidden = np.maximum(before, 0.0)
-    out = gradient(hidden @ w["W2"] + x @ w["S"] + w["b2"], y) / len(x)
     back = (out @ w["W2"].T) * (before > 0)
     return {
         "W1": x.T @ back,
@@ -170,6 +182,34 @@ def merged(networks: Sequence[Network]) -> Network:
             "b2": mean("b2"),
         },
     )
+
+
+def network_from_onnx(data: bytes) -> Network:
+    """Return the network of which `onnx_bytes` made a file with one output.
+
+    Raises:
+        ConfigError: It is another network than these.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx import numpy_helper
+
+    try:
+        graph = onnx.load_model_from_string(data).graph
+    except DecodeError as error:
+        raise ConfigError([f"it is no ONNX file: {error}"]) from error
+    weights = {
+        each.name: numpy_helper.to_array(each).astype(np.float64) for each in graph.initializer
+    }
+    network = Network(outputs=1, weights=weights)
+    if weights.keys() != {"W1", "b1", "W2", "S", "b2"} or onnx_bytes(network) != data:
+        raise ConfigError(
+            [
+                "it can't be trained: it is no network of one hidden layer and one output as "
+                "`edgeyard ste run --train NAME --new` makes"
+            ]
+        )
+    return network
 
 
 def onnx_bytes(network: Network) -> bytes:

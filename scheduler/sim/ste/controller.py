@@ -1,0 +1,261 @@
+"""The controller of the test environment: starts a run and does steps 1 to 5 of each round.
+
+It asks the ScenarioDB for a scenario, sends its state as JSON to the twin, notifies the scheduler
+controller, which answers with the decisions of steps 6 to 13, carries these out in virtual time,
+and goes on with the next state until nothing waits or runs any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from edgeyard.errors import Cancelled
+from edgeyard.scheduler.sim.scenario import Scenario, scenario_hash
+from edgeyard.scheduler.sim.ste.documents import TwinData, write_twin_data
+from edgeyard.scheduler.sim.ste.scheduling import SchedulerController
+from edgeyard.scheduler.sim.ste.steps import Notice, Round, Step, step
+from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.sim.ste.world import EpisodeFigures, World
+
+
+class ScenarioSource(Protocol):
+    """The ScenarioDB."""
+
+    def scenario(self, name: str) -> Scenario:
+        """Return a scenario.
+
+        Raises:
+            NotFound: There is none of this name.
+            InvalidInput: It is wrong.
+        """
+        ...
+
+
+class TwinSink(Protocol):
+    """The twin, as the controller uses it."""
+
+    def refresh(self) -> int:
+        """Tell it that newer data is on its way; return its present version."""
+        ...
+
+    def send(self, body: bytes) -> int:
+        """Send a state as JSON; return its version."""
+        ...
+
+
+class Scheduling(Protocol):
+    """The scheduler controller, as the controller uses it."""
+
+    def notify(self, notice: Notice) -> Round:
+        """Notify it of new data; return what it did and decided."""
+        ...
+
+
+class LocalTwin:
+    """The twin in the same process: what is sent and pulled is the same JSON."""
+
+    def __init__(self, twin: DigitalTwin) -> None:
+        self._twin = twin
+
+    def refresh(self) -> int:
+        """See `TwinSink.refresh`."""
+        return self._twin.refresh()
+
+    def send(self, body: bytes) -> int:
+        """See `TwinSink.send`."""
+        return self._twin.receive(body).version
+
+    def pull(self, version: int) -> TwinData:
+        """See `TwinSource.pull`."""
+        return self._twin.state(version).data
+
+
+class LocalScheduling:
+    """The scheduler controller in the same process."""
+
+    def __init__(self, controller: SchedulerController) -> None:
+        self._controller = controller
+
+    def notify(self, notice: Notice) -> Round:
+        """See `Scheduling.notify`."""
+        return self._controller.notify(notice)
+
+
+class RoundReport(msgspec.Struct, kw_only=True, frozen=True):
+    """One round with all its steps.
+
+    Attributes:
+        time_s: Virtual time.
+        steps: The thirteen, in order.
+    """
+
+    episode: int
+    round: int
+    time_s: float
+    steps: list[Step]
+    answer: Round
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Episode:
+    """One episode that has ended.
+
+    Attributes:
+        rewards: Means of the evaluator's rewards over the rounds, by scheduler.
+        weights: At the end, by scheduler.
+        trained: Figures of the last update of the model that is trained.
+        faults: How many rounds each scheduler failed in.
+    """
+
+    episode: int
+    seed: int
+    scenario: str
+    scenario_sha256: str
+    rounds: int
+    figures: EpisodeFigures
+    rewards: dict[str, float]
+    weights: dict[str, float]
+    trained: dict[str, float]
+    faults: dict[str, int]
+    ignored: tuple[str, ...]
+
+
+class Controller:
+    """See the module."""
+
+    def __init__(self, scenarios: ScenarioSource, twin: TwinSink, scheduler: Scheduling) -> None:
+        self._scenarios, self._twin, self._scheduler = scenarios, twin, scheduler
+
+    def episode(
+        self,
+        scenario: str,
+        *,
+        run: str,
+        episode: int,
+        seed: int,
+        train: str = "",
+        max_rounds: int | None = None,
+        on_round: Callable[[RoundReport, float], None] = lambda report, share: None,
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> Episode:
+        """Live one episode.
+
+        Args:
+            scenario: Name in the ScenarioDB.
+            run: Id of the run; rounds are notified under it.
+            episode: Number of the episode, from 0.
+            seed: Of what arrives and fails.
+            train: Model that the rewards update; "": none.
+            max_rounds: Stop then; None: go on to the end.
+            on_round: Called after each round, with the share of the jobs that have ended.
+            cancelled: Asked before each round.
+
+        Raises:
+            Cancelled: It was cancelled; nothing was learned from this episode.
+            NotFound: There is no such scenario.
+        """
+        rewards: dict[str, list[float]] = {}
+        faults: dict[str, int] = {}
+        last: Round | None = None
+        world: World | None = None
+        count = 0
+        for report, world in self._rounds(scenario, run, episode, seed, train, max_rounds):
+            if cancelled():
+                raise Cancelled
+            last = report.answer
+            count += 1
+            for name, reward in last.rewards.items():
+                rewards.setdefault(name, []).append(reward)
+            for name in last.faults:
+                faults[name] = faults.get(name, 0) + 1
+            on_round(report, world.share)
+        assert world is not None
+        assert last is not None
+        trained = next(each for each in last.steps if each.step == 12).detail.get("trained", {})
+        return Episode(
+            episode=episode,
+            seed=seed,
+            scenario=world.scenario.name,
+            scenario_sha256=scenario_hash(world.scenario),
+            rounds=count,
+            figures=world.figures(),
+            rewards={name: sum(each) / len(each) for name, each in rewards.items()},
+            weights=last.weights,
+            trained=trained,
+            faults=faults,
+            ignored=tuple(world.ignored),
+        )
+
+    def _rounds(
+        self, name: str, run: str, episode: int, seed: int, train: str, max_rounds: int | None
+    ) -> Iterator[tuple[RoundReport, World]]:
+        """Do rounds until the scenario is over; the last one reports the last ends alone."""
+        version = self._twin.refresh()
+        scenario = self._scenarios.scenario(name)
+        world = World(scenario, seed)
+        if not world.pending:
+            world.advance()
+        ended = False
+        while not ended:
+            ended = world.over or (max_rounds is not None and world.rounds + 1 >= max_rounds)
+            called = step(
+                1,
+                f"run {run}, episode {episode}, round {world.rounds}",
+                run=run,
+                episode=episode,
+                round=world.rounds,
+                train=train,
+            )
+            if world.rounds:
+                version = self._twin.refresh()
+            refreshed = step(2, f"version {version} is replaced", version=version)
+            fetched = step(
+                3,
+                f"{scenario.name} at {world.now_s:.3f} s",
+                scenario=scenario.name,
+                sha256=scenario_hash(scenario),
+                time_s=world.now_s,
+                requested=world.rounds == 0,
+            )
+            state = world.state(run=run, episode=episode)
+            body = write_twin_data(state)
+            version = self._twin.send(body)
+            sent = step(
+                4,
+                f"{len(body)} bytes: {len(state.nodes)} nodes, {len(state.jobs)} jobs",
+                bytes=len(body),
+                version=version,
+                nodes=len(state.nodes),
+                jobs=len(state.jobs),
+                links=len(state.links),
+            )
+            notice = Notice(
+                run=run,
+                episode=episode,
+                round=world.rounds,
+                version=version,
+                train=train,
+                ended=ended,
+            )
+            answer = self._scheduler.notify(notice)
+            notified = step(
+                5,
+                f"version {version} to the scheduler controller",
+                **msgspec.structs.asdict(notice),
+            )
+            time_s = world.now_s
+            world.apply(answer.decisions, answer.stopped)
+            report = RoundReport(
+                episode=episode,
+                round=notice.round,
+                time_s=time_s,
+                steps=[called, refreshed, fetched, sent, notified, *answer.steps],
+                answer=answer,
+            )
+            if not ended:
+                world.advance()
+            yield report, world

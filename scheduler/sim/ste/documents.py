@@ -1,0 +1,672 @@
+"""What the digital twin holds, as JSON: nodes, jobs and the links between nodes.
+
+Nodes have the fields of DECICE's schema NodePool, jobs those of its table of parameters; memory is
+in MB (2^20 bytes), as there. The fields of boards and benchmarks are optional: a document without
+them describes plain nodes and jobs, which are scheduled one job a node.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import msgspec
+import numpy as np
+
+from edgeyard.devices.model import AttributeValue
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.benchmark import BenchmarkType, Constraint, WaitingReason, WaitReason
+from edgeyard.scheduler.model.decision import (
+    BoardHolder,
+    CycleInput,
+    PendingBenchmark,
+    Snapshot,
+)
+from edgeyard.scheduler.model.history import History, PastRun, RunKind
+from edgeyard.scheduler.model.knowledge import Entitlement, HostLoad, Knowledge
+
+SCHEMA = "edgeyard.twin/1"
+MB = 1 << 20
+PLAIN_FAMILY = "node"
+PLAIN_ENGINE = "job"
+"""Family and engine of nodes and jobs that state none: each plain job fits on each plain node."""
+
+ATTEMPT_MARK = "#"
+"""Between a job's id and the number of an attempt that failed and was repeated."""
+
+MAX_NODES = 20_000
+MAX_JOBS = 200_000
+MAX_LINKS = 200_000
+
+_Number = Annotated[float, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+_Text = Annotated[str, msgspec.Meta(max_length=1024)]
+
+
+class Node(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A node of the pool; of a lab: a board.
+
+    Attributes:
+        memory: MB.
+        cpu_load: Load average of the node, or of the board's host.
+        memory_load: Used memory, per cent.
+        host: Machine that carries it; "": itself.
+        engines: Benchmark types by engine.
+        expected: It is on the inventory.
+        progress: 0-100, of what runs on it.
+        reason: Why it is busy or unusable.
+    """
+
+    id: _Name
+    cpu_cores: _Number
+    memory: _Number
+    cpu_load: _Number
+    memory_load: _Number
+    family: _Name = PLAIN_FAMILY
+    host: _Text = ""
+    engines: dict[str, list[BenchmarkType]] = msgspec.field(
+        default_factory=lambda: {PLAIN_ENGINE: [BenchmarkType.TYPE1]}
+    )
+    ram_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None = None
+    storage_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
+    expected: bool = True
+    online: bool = True
+    healthy: bool = True
+    drained: bool = False
+    busy: bool = False
+    progress: Annotated[float, msgspec.Meta(ge=0, le=100)] | None = None
+    reason: _Text = ""
+    attributes: dict[str, str | int | float | bool] = {}
+
+
+class Job(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A job with its metrics; of a lab: a benchmark.
+
+    Attributes:
+        job_id: Text, or a whole number as in DECICE's table.
+        cpus_req: Cores.
+        mem_req: MB.
+        time_run: Seconds that it has run; 0 while it waits.
+        status: ``pending``, ``running``, ``completed`` or ``failed``.
+        node_id: The node that it runs or ran on; of one that waits: the only one that may run it.
+        ended_at: Of one that has ended.
+        failure: Category of the failure of one that has failed.
+        not_ready: Why it may not start, whichever node is free.
+        tried_nodes: Nodes on which it has failed.
+    """
+
+    job_id: _Name | Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    cpus_req: _Number
+    mem_req: _Number
+    time_run: _Number
+    status: Annotated[str, msgspec.Meta(pattern="^(pending|running|completed|failed)$")] = "pending"
+    node_id: str | None = None
+    user_id: _Text = "user"
+    submit_time: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    failure: _Text | None = None
+    family: _Name = PLAIN_FAMILY
+    engine: _Name = PLAIN_ENGINE
+    benchmark_type: BenchmarkType = BenchmarkType.TYPE1
+    ram_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] | None = None
+    storage_bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 62)] = 0
+    user_priority: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
+    deadline: datetime | None = None
+    start_time: datetime | None = None
+    user_time_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    budget: _Number | None = None
+    constraints: list[tuple[str, str, str]] = []
+    campaign_id: str | None = None
+    campaign_started: bool = False
+    tried_nodes: list[str] = []
+    not_ready: tuple[WaitingReason, str] | None = None
+    job_completion_threshold: Annotated[int, msgspec.Meta(ge=0, le=100)] | None = None
+    preemptible: bool = True
+    priority: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+    model_sha256: str | None = None
+    model_bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    nb_inference: Annotated[int, msgspec.Meta(ge=1)] = 20
+    variant: _Text = ""
+
+    @property
+    def name(self) -> str:
+        """Its id as text."""
+        return str(self.job_id)
+
+
+class Link(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A link between two nodes.
+
+    Attributes:
+        kind: ``network``; ``host``: both are attached to one machine; ``cores``: they share cores,
+            so only one of them measures at a time.
+    """
+
+    source: _Name
+    target: _Name
+    kind: Annotated[str, msgspec.Meta(pattern="^(network|host|cores)$")] = "network"
+    latency_ms: _Number | None = None
+    bandwidth_mbps: _Number | None = None
+
+
+class User(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a user may use, and has used.
+
+    Attributes:
+        usage_board_s: Board-seconds, decayed.
+        share: Weight in fair sharing.
+    """
+
+    user_id: _Text
+    usage_board_s: _Number = 0.0
+    share: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    running: Annotated[int, msgspec.Meta(ge=0)] = 0
+    max_running: Annotated[int, msgspec.Meta(ge=0)] | None = None
+
+
+class TwinData(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """All that the twin holds at one instant.
+
+    Attributes:
+        source: Where it comes from, for people: a scenario, or the live lab.
+        run: Id of the run of the test environment that it belongs to; "": of none.
+        now: Virtual or real time of the state; None: unknown.
+        seed: Of everything random in a decision on it.
+        age_s: Age of the state when it was taken.
+    """
+
+    nodes: list[Node]
+    jobs: list[Job] = []
+    links: list[Link] = []
+    users: list[User] = []
+    schema: str = SCHEMA
+    source: _Text = ""
+    run: _Text = ""
+    episode: Annotated[int, msgspec.Meta(ge=0)] = 0
+    round: Annotated[int, msgspec.Meta(ge=0)] = 0
+    now: datetime | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] = 0
+    age_s: _Number = 0.0
+    max_run_s: Annotated[float, msgspec.Meta(gt=0)] = 3600.0
+
+
+def _number(meaning: str) -> dict[str, object]:
+    return {"type": "number", "minimum": 0, "description": meaning}
+
+
+NODE_POOL_SCHEMA: Mapping[str, object] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "Json Schema for NodePool",
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "cpu_cores": {"type": "number"},
+        "memory": {"type": "number"},
+        "cpu_load": {"type": "number"},
+        "memory_load": {"type": "number"},
+    },
+    "required": ["id", "cpu_cores", "memory", "cpu_load", "memory_load"],
+}
+"""DECICE's schema of a node, without the comma that makes the published one invalid JSON."""
+
+JOB_SCHEMA: Mapping[str, object] = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "title": "Json Schema for a job",
+    "type": "object",
+    "properties": {
+        "job_id": {"type": ["string", "integer"], "description": "The ID of the job"},
+        "cpus_req": _number("CPU requirement of the job"),
+        "mem_req": _number("Memory requirement of the job in MB"),
+        "time_run": _number("Total time elapsed during job run"),
+        "node_id": {"type": ["string", "null"], "description": "The ID of the node"},
+    },
+    "required": ["job_id", "cpus_req", "mem_req", "time_run"],
+}
+"""The parameters of jobs in DECICE's table 3."""
+
+
+def read_twin_data(body: bytes) -> TwinData:
+    """Read what is posted to the twin: a whole document, an array of nodes, or one node.
+
+    ``node_id`` stands for ``id`` in nodes, as in DECICE's table.
+
+    Raises:
+        InvalidInput: What is wrong, and where.
+    """
+    try:
+        tree: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput.at("", f"is no JSON: {error}", "a document of nodes and jobs") from None
+    if isinstance(tree, list):
+        tree = {"nodes": tree}
+    elif isinstance(tree, dict) and "nodes" not in tree and ("id" in tree or "node_id" in tree):
+        tree = {"nodes": [tree]}
+    if not isinstance(tree, dict):
+        raise InvalidInput.at("", "is no object", "a node, an array of nodes, or a document")
+    nodes = tree.get("nodes")
+    for each in nodes if isinstance(nodes, list) else ():
+        if isinstance(each, dict) and "node_id" in each:
+            each.setdefault("id", each["node_id"])
+    try:
+        data = msgspec.convert(tree, TwinData)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    _check(data)
+    return data
+
+
+def write_twin_data(data: TwinData) -> bytes:
+    """Return the document as JSON; the five fields of NodePool are always there."""
+    return _ENCODER.encode(data)
+
+
+def _check(data: TwinData) -> None:
+    for name, rows, limit in (
+        ("nodes", data.nodes, MAX_NODES),
+        ("jobs", data.jobs, MAX_JOBS),
+        ("links", data.links, MAX_LINKS),
+        ("users", data.users, MAX_JOBS),
+    ):
+        if len(rows) > limit:
+            raise InvalidInput.at(f"/{name}", f"has {len(rows)} entries", f"up to {limit}")
+    if data.schema != SCHEMA:
+        raise InvalidInput.at("/schema", f"is {data.schema!r}", SCHEMA)
+    _check_times("", data, ("now",))
+    known: set[str] = set()
+    for row, node in enumerate(data.nodes):
+        if node.id in known:
+            raise InvalidInput.at(f"/nodes/{row}/id", f"{node.id!r} is there twice", "another id")
+        known.add(node.id)
+    named: set[str] = set()
+    for row, job in enumerate(data.jobs):
+        here = f"/jobs/{row}"
+        if job.name in named:
+            raise InvalidInput.at(f"{here}/job_id", f"{job.name!r} is there twice", "another id")
+        named.add(job.name)
+        if job.status != "pending" and job.node_id is None:
+            raise InvalidInput.at(f"{here}/node_id", f"is missing of a {job.status} job", "a node")
+        _check_times(here, job, ("submit_time", "started_at", "ended_at", "deadline", "start_time"))
+    for row, link in enumerate(data.links):
+        for end in ("source", "target"):
+            if getattr(link, end) not in known:
+                raise InvalidInput.at(
+                    f"/links/{row}/{end}", f"{getattr(link, end)!r} is no node", "a node's id"
+                )
+
+
+def _check_times(here: str, value: object, names: Iterable[str]) -> None:
+    for name in names:
+        time = getattr(value, name)
+        if time is not None and time.tzinfo is None:
+            raise InvalidInput.at(
+                f"{here}/{name}", "has no time zone", "RFC 3339, such as 2025-08-13T07:17:14Z"
+            )
+
+
+def _invalid(error: msgspec.ValidationError) -> InvalidInput:
+    reason, _, path = str(error).partition(" - at `$")
+    parts = path.rstrip("`").replace("[", ".").replace("]", "").split(".")
+    if reason.startswith("Object missing required field"):
+        parts.append(reason.split("`")[1])
+        reason = "is missing"
+    pointer = "".join(f"/{each}" for each in parts if each)
+    return InvalidInput.at(pointer, reason[0].lower() + reason[1:], "see /openapi.json")
+
+
+def ended_jobs(data: TwinData) -> list[Job]:
+    """Return the jobs that have ended, oldest first."""
+    now = data.now or datetime.now(UTC)
+    ended = [each for each in data.jobs if each.status in ("completed", "failed")]
+    return sorted(ended, key=lambda each: (each.ended_at or now, each.name))
+
+
+def past_runs(data: TwinData, ended: Iterable[Job]) -> tuple[PastRun, ...]:
+    """Return ended jobs as the history of the lab."""
+    now = data.now or datetime.now(UTC)
+    family_of = {each.id: each.family for each in data.nodes}
+    return tuple(_past_run(each, family_of, now) for each in ended)
+
+
+def cycle_input(data: TwinData, *, runs: History | None = None) -> CycleInput:
+    """Return what a decision on this state depends on: the input of the service's own core.
+
+    Args:
+        data: As the twin holds it.
+        runs: The ended jobs as history; None: it is made of them.
+    """
+    now = data.now or datetime.now(UTC)
+    nodes = data.nodes
+    row_of = {each.id: row for row, each in enumerate(nodes)}
+    running = [each for each in data.jobs if each.status == "running"]
+    busy = np.array([each.busy for each in nodes], dtype=np.bool_)
+    busy[[row_of[each.node_id] for each in running if each.node_id in row_of]] = True
+    offers = sorted(
+        {
+            (engine, kind.value)
+            for each in nodes
+            for engine, its in each.engines.items()
+            for kind in its
+        }
+    )
+    engines = sorted({engine for each in nodes for engine in each.engines})
+    shared = [each for each in data.links if each.kind == "cores"]
+    conflicts = np.zeros((len(nodes), len(nodes)), dtype=np.bool_) if shared else None
+    for link in shared:
+        first, second = row_of[link.source], row_of[link.target]
+        if conflicts is not None and first != second:
+            conflicts[first, second] = conflicts[second, first] = True
+
+    def column(name: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        return np.array([getattr(each, name) for each in nodes], dtype=np.bool_)
+
+    snapshot = Snapshot(
+        taken_at=now,
+        age_s=data.age_s,
+        uids=tuple(each.id for each in nodes),
+        families=tuple(each.family for each in nodes),
+        hosts=tuple(each.host or each.id for each in nodes),
+        ram_bytes=np.array([_ram_bytes(each) for each in nodes], dtype=np.int64),
+        storage_bytes=np.array([each.storage_bytes for each in nodes], dtype=np.int64),
+        expected=column("expected"),
+        online=column("online"),
+        healthy=column("healthy"),
+        drained=column("drained"),
+        busy=busy,
+        progress=np.array(
+            [math.nan if each.progress is None else each.progress for each in nodes], np.float64
+        ),
+        supports={
+            (engine, kind): np.array(
+                [kind in each.engines.get(engine, ()) for each in nodes], dtype=np.bool_
+            )
+            for engine, kind in offers
+        },
+        engines={
+            engine: np.array([engine in each.engines for each in nodes], dtype=np.bool_)
+            for engine in engines
+        },
+        reasons=tuple(each.reason for each in nodes),
+        attributes=tuple(_attributes(each) for each in nodes),
+        conflicts=conflicts,
+    )
+    return CycleInput(
+        snapshot=snapshot,
+        pending=[_pending(each, now) for each in data.jobs if each.status == "pending"],
+        now=now,
+        holders=[_holder(each) for each in running],
+        knowledge=Knowledge(
+            runs=History(past_runs(data, ended_jobs(data))) if runs is None else runs,
+            entitlements={
+                each.user_id: Entitlement(
+                    max_running=each.max_running,
+                    running=each.running,
+                    usage_board_s=each.usage_board_s,
+                    share=each.share,
+                )
+                for each in data.users
+            },
+            max_run_s=data.max_run_s,
+            host_loads=_host_loads(nodes),
+        ),
+        seed=data.seed,
+    )
+
+
+def _ram_bytes(each: Node) -> int:
+    return each.ram_bytes if each.ram_bytes is not None else int(each.memory * MB)
+
+
+def _attributes(each: Node) -> Mapping[str, AttributeValue]:
+    if PLAIN_ENGINE not in each.engines:
+        return each.attributes
+    return {"cpu.cores": int(each.cpu_cores), **each.attributes}
+
+
+def _host_loads(nodes: Sequence[Node]) -> dict[str, HostLoad]:
+    """Return the load of each host as fractions; of several boards the highest."""
+    loads: dict[str, HostLoad] = {}
+    for each in nodes:
+        host = each.host or each.id
+        cpu = min(each.cpu_load / each.cpu_cores, 1.0) if each.cpu_cores else 0.0
+        memory = min(each.memory_load / 100.0, 1.0)
+        known = loads.get(host, HostLoad(cpu=0.0, memory=0.0))
+        loads[host] = HostLoad(cpu=max(cpu, known.cpu), memory=max(memory, known.memory))
+    return loads
+
+
+def _kind(each: Job) -> RunKind:
+    return RunKind(
+        engine=each.engine,
+        benchmark_type=each.benchmark_type,
+        model_sha256=each.model_sha256,
+        nb_inference=each.nb_inference,
+        variant=each.variant,
+    )
+
+
+def _pending(each: Job, now: datetime) -> PendingBenchmark:
+    constraints = [Constraint(attribute=a, operator=o, value=v) for a, o, v in each.constraints]
+    if each.engine == PLAIN_ENGINE and each.cpus_req > 0:
+        cores = Constraint(
+            attribute="cpu.cores", operator=">=", value=f"{math.ceil(each.cpus_req)}"
+        )
+        constraints.append(cores)
+    return PendingBenchmark(
+        benchmark_id=each.name,
+        user_id=each.user_id,
+        submit_time=each.submit_time or now,
+        family=each.family,
+        engine=each.engine,
+        benchmark_type=each.benchmark_type,
+        ram_bytes=each.ram_bytes if each.ram_bytes is not None else int(each.mem_req * MB),
+        storage_bytes=each.storage_bytes,
+        target_uid=each.node_id,
+        constraints=tuple(constraints),
+        user_priority=each.user_priority,
+        deadline=each.deadline,
+        start_time=each.start_time,
+        user_time_s=each.user_time_s,
+        budget=each.budget,
+        not_ready=None
+        if each.not_ready is None
+        else WaitReason(reason=each.not_ready[0], sentence=each.not_ready[1]),
+        campaign_id=each.campaign_id,
+        campaign_started=each.campaign_started,
+        tried_uids=frozenset(each.tried_nodes),
+        job_completion_threshold=each.job_completion_threshold,
+        model_sha256=each.model_sha256,
+        model_bytes=each.model_bytes,
+        nb_inference=each.nb_inference,
+        variant=each.variant,
+    )
+
+
+def _holder(each: Job) -> BoardHolder:
+    return BoardHolder(
+        benchmark_id=each.name,
+        target_uid=each.node_id or "",
+        priority=each.priority,
+        preemptible=each.preemptible,
+        user_id=each.user_id,
+        started_at=each.started_at,
+        kind=_kind(each),
+        time_limit_s=each.user_time_s,
+        deadline=each.deadline,
+        strict=True,
+    )
+
+
+def _past_run(each: Job, family_of: Mapping[str, str], now: datetime) -> PastRun:
+    node = each.node_id or ""
+    return PastRun(
+        benchmark_id=each.name,
+        user_id=each.user_id,
+        target_uid=node,
+        family=family_of.get(node, each.family),
+        kind=_kind(each),
+        run_s=each.time_run if each.time_run > 0 else None,
+        failure=(each.failure or "unknown") if each.status == "failed" else None,
+        ended_at=each.ended_at or now,
+    )
+
+
+def twin_data(given: CycleInput, *, source: str = "live") -> TwinData:
+    """Return the state that a cycle of the live service sees as a document of the twin.
+
+    `cycle_input` reads it back, so that a recorded or a live cycle can be decided in the test
+    environment.
+    """
+    snapshot, knowledge = given.snapshot, given.knowledge
+    kind_of_board = [
+        {
+            engine: [kind for kind in BenchmarkType if _at(snapshot.supports, engine, kind, row)]
+            for engine, has in snapshot.engines.items()
+            if has[row]
+        }
+        for row in range(len(snapshot.uids))
+    ]
+    nodes = []
+    for row, uid in enumerate(snapshot.uids):
+        attributes = dict(snapshot.attributes[row]) if snapshot.attributes else {}
+        cores = attributes.get("cpu.cores", attributes.get("cpu.threads", 1))
+        cores = float(cores) if isinstance(cores, (int, float)) and cores > 0 else 1.0
+        load = knowledge.host_loads.get(snapshot.hosts[row])
+        progress = float(snapshot.progress[row])
+        nodes.append(
+            Node(
+                id=uid,
+                cpu_cores=cores,
+                memory=int(snapshot.ram_bytes[row]) / MB,
+                cpu_load=0.0 if load is None else load.cpu * cores,
+                memory_load=0.0 if load is None else load.memory * 100.0,
+                family=snapshot.families[row],
+                host=snapshot.hosts[row],
+                engines=kind_of_board[row],
+                ram_bytes=int(snapshot.ram_bytes[row]),
+                storage_bytes=int(snapshot.storage_bytes[row]),
+                expected=bool(snapshot.expected[row]),
+                online=bool(snapshot.online[row]),
+                healthy=bool(snapshot.healthy[row]),
+                drained=bool(snapshot.drained[row]),
+                busy=bool(snapshot.busy[row]),
+                progress=None if math.isnan(progress) else progress,
+                reason=snapshot.reasons[row][:1024],
+                attributes=attributes,
+            )
+        )
+    return TwinData(
+        nodes=nodes,
+        jobs=[
+            *(_job_of_holder(each) for each in given.holders),
+            *(_job_of_pending(each) for each in given.pending),
+        ],
+        links=links_of(snapshot),
+        users=[
+            User(
+                user_id=name,
+                usage_board_s=each.usage_board_s,
+                share=each.share,
+                running=each.running,
+                max_running=each.max_running,
+            )
+            for name, each in sorted(knowledge.entitlements.items())
+        ],
+        source=source,
+        now=given.now,
+        seed=given.seed,
+        age_s=snapshot.age_s if math.isfinite(snapshot.age_s) else 1e9,
+        max_run_s=knowledge.max_run_s,
+    )
+
+
+def links_of(snapshot: Snapshot) -> list[Link]:
+    """Return the links between boards: those of one host in a row, and those that share cores."""
+    links = []
+    last: dict[str, str] = {}
+    for uid, host in zip(snapshot.uids, snapshot.hosts, strict=True):
+        if host and host in last:
+            links.append(Link(source=last[host], target=uid, kind="host"))
+        last[host] = uid
+    if snapshot.conflicts is not None:
+        for first, second in zip(*np.nonzero(np.triu(snapshot.conflicts)), strict=True):
+            links.append(
+                Link(source=snapshot.uids[first], target=snapshot.uids[second], kind="cores")
+            )
+    return links
+
+
+def _at(
+    supports: Mapping[tuple[str, str], Any], engine: str, kind: BenchmarkType, row: int
+) -> bool:
+    column = supports.get((engine, kind.value))
+    return column is not None and bool(column[row])
+
+
+def _job_of_pending(each: PendingBenchmark) -> Job:
+    return Job(
+        job_id=each.benchmark_id,
+        cpus_req=1,
+        mem_req=each.ram_bytes / MB,
+        time_run=0,
+        node_id=each.target_uid,
+        user_id=each.user_id,
+        submit_time=each.submit_time,
+        family=each.family,
+        engine=each.engine,
+        benchmark_type=each.benchmark_type,
+        ram_bytes=each.ram_bytes,
+        storage_bytes=each.storage_bytes,
+        user_priority=each.user_priority,
+        deadline=each.deadline,
+        start_time=each.start_time,
+        user_time_s=each.user_time_s,
+        budget=each.budget,
+        constraints=[(c.attribute, c.operator, c.value) for c in each.constraints],
+        campaign_id=each.campaign_id,
+        campaign_started=each.campaign_started,
+        tried_nodes=sorted(each.tried_uids),
+        not_ready=None
+        if each.not_ready is None
+        else (each.not_ready.reason, each.not_ready.sentence),
+        job_completion_threshold=each.job_completion_threshold,
+        model_sha256=each.model_sha256,
+        model_bytes=each.model_bytes,
+        nb_inference=each.nb_inference,
+        variant=each.variant,
+    )
+
+
+def _job_of_holder(each: BoardHolder) -> Job:
+    kind = each.kind
+    return Job(
+        job_id=each.benchmark_id,
+        cpus_req=1,
+        mem_req=0,
+        time_run=0,
+        status="running",
+        node_id=each.target_uid,
+        user_id=each.user_id,
+        started_at=each.started_at,
+        deadline=each.deadline,
+        user_time_s=each.time_limit_s,
+        priority=each.priority,
+        preemptible=each.preemptible,
+        engine=kind.engine if kind else PLAIN_ENGINE,
+        benchmark_type=kind.benchmark_type if kind else BenchmarkType.TYPE1,
+        model_sha256=kind.model_sha256 if kind else None,
+        nb_inference=kind.nb_inference if kind else 20,
+        variant=kind.variant if kind else "",
+    )
+
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def schema_text() -> str:
+    """Return the JSON Schema of the whole document, for the reference."""
+    schema = msgspec.json.schema(TwinData)
+    return json.dumps(schema, indent=2) + "\n"

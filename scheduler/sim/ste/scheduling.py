@@ -1,0 +1,417 @@
+"""The scheduler controller: steps 6 to 13, by the live service's decision core.
+
+It pulls a state from the twin, makes the input of `decide()` of it, and reports what that did: the
+queue, the eligible nodes, what each scheduler answered through its wrapper, how the evaluator
+compared the answers, the rewards, and the aggregator's decisions. Rewards change weights by the
+live service's own rules (`edgeyard.scheduler.engine.rewards`), and train a model where one is
+registered for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from edgeyard.errors import Conflict, InvalidInput
+from edgeyard.scheduler.decide.cycle import CycleResult, decide
+from edgeyard.scheduler.engine.rewards import Scorekeeper, outcome_rewards, policy_key
+from edgeyard.scheduler.framework.policy import Policy
+from edgeyard.scheduler.framework.protocols import Proposal, ScorerKind
+from edgeyard.scheduler.framework.registry import Plugins
+from edgeyard.scheduler.model.attempt import Outcome
+from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.model.history import History
+from edgeyard.scheduler.sim.ste.documents import (
+    ATTEMPT_MARK,
+    TwinData,
+    cycle_input,
+    ended_jobs,
+    past_runs,
+)
+from edgeyard.scheduler.sim.ste.scoring import MemoryWork
+from edgeyard.scheduler.sim.ste.steps import Decision, Notice, Round, Step, StoppedJob, step
+
+MAX_ROUNDS = 64
+"""Answers that are kept for notifications that are repeated."""
+
+_MAX_LISTED = 200
+"""Jobs and nodes that a step lists by name; it always states how many there are."""
+
+_WRAPPERS: Mapping[ScorerKind, str] = {
+    ScorerKind.AI: "JSON to tensor",
+    ScorerKind.ILP: "JSON to ILP",
+    ScorerKind.HEURISTIC: "JSON to columns",
+}
+
+
+class TwinSource(Protocol):
+    """Where states are pulled from."""
+
+    def pull(self, version: int) -> TwinData:
+        """Return the state of this version.
+
+        Raises:
+            NotFound: The twin holds it no more.
+            Unavailable: The twin does not answer.
+        """
+        ...
+
+
+class Trainer(Protocol):
+    """Updates one model by rewards; see `edgeyard.scheduler.sim.ste.training`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        ...
+
+    def trained(self, plugins: Plugins) -> Plugins:
+        """Return the plugins with the explored model in its place."""
+        ...
+
+    def decided(self, result: CycleResult, rewards: Mapping[str, float]) -> None:
+        """Take in what a round placed, and the evaluator's reward."""
+        ...
+
+    def ended(self, job_id: str, reward: float) -> None:
+        """Take in how well a placement turned out, 0-1; a half is as well as elsewhere."""
+        ...
+
+    def finish_episode(self) -> Mapping[str, float]:
+        """Update the model by all that was taken in; return figures of the update."""
+        ...
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is remembered of one run of the test environment."""
+
+    work: MemoryWork = field(default_factory=MemoryWork)
+    scorekeeper: Scorekeeper = field(default_factory=Scorekeeper)
+    history: History = field(default_factory=History)
+    ended: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    episode: int = -1
+
+
+class SchedulerController:
+    """See the module. Thread-safe: one round at a time."""
+
+    def __init__(
+        self,
+        twin: TwinSource,
+        policy: Policy,
+        plugins: Plugins,
+        *,
+        monotonic_s: Callable[[], float],
+        trainer: Trainer | None = None,
+    ) -> None:
+        """Take the registered schedulers.
+
+        Args:
+            twin: Where states are pulled from.
+            policy: Its scorers are the schedulers.
+            plugins: What the policy names.
+            monotonic_s: Clock to time schedulers by.
+            trainer: Of the model that notifications may ask to train.
+        """
+        self._twin, self._policy, self._plugins = twin, policy, plugins
+        self._monotonic_s = monotonic_s
+        self._trainer = trainer
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[tuple[str, int, int], tuple[Notice, Round]] = OrderedDict()
+        self._runs: OrderedDict[str, _Run] = OrderedDict()
+
+    @property
+    def schedulers(self) -> Sequence[Mapping[str, object]]:
+        """The registered schedulers."""
+        return [
+            {
+                "name": seat.scorer.name,
+                "kind": seat.scorer.kind.value,
+                "objective": seat.scorer.objective,
+                "weight": seat.weight,
+                "wrapper": _WRAPPERS[seat.scorer.kind],
+            }
+            for seat in self._plugins.scorers
+        ]
+
+    def notify(self, notice: Notice) -> Round:
+        """Do steps 6 to 13 on new data; a repeated notification gets the same answer.
+
+        Raises:
+            Conflict: The same round was notified before with another version.
+            InvalidInput: The model to be trained is not the one that is registered for it.
+            NotFound: The twin holds this version no more.
+        """
+        key = (notice.run, notice.episode, notice.round)
+        with self._lock:
+            if key in self._answers:
+                before, answer = self._answers[key]
+                if before != notice:
+                    raise Conflict(
+                        f"round {notice.round} of episode {notice.episode} was notified before "
+                        f"with version {before.version}, now with {notice.version}"
+                    )
+                return msgspec.structs.replace(answer, repeated=True)
+            trainer = self._trainer_for(notice)
+            run = self._runs.setdefault(notice.run, _Run())
+            self._runs.move_to_end(notice.run)
+            while len(self._runs) > MAX_ROUNDS:
+                self._runs.popitem(last=False)
+            answer = self._round(notice, run, trainer)
+            self._answers[key] = (notice, answer)
+            while len(self._answers) > MAX_ROUNDS:
+                self._answers.popitem(last=False)
+            return answer
+
+    def _trainer_for(self, notice: Notice) -> Trainer | None:
+        if not notice.train:
+            return None
+        if self._trainer is None or self._trainer.name != notice.train:
+            known = self._trainer.name if self._trainer else "none"
+            raise InvalidInput.at("/train", f"{notice.train!r} is not set up for training", known)
+        return self._trainer
+
+    def _round(self, notice: Notice, run: _Run, trainer: Trainer | None) -> Round:
+        policy, plugins = self._policy, self._plugins
+        data = self._twin.pull(notice.version)
+        pulled = step(
+            6,
+            f"version {notice.version}: {len(data.nodes)} nodes, {len(data.jobs)} jobs, "
+            f"{len(data.links)} links",
+            version=notice.version,
+            source=data.source,
+        )
+        if notice.episode != run.episode:
+            run.episode, run.seen, run.ended, run.history = notice.episode, set(), [], History()
+            run.work.scoring = type(run.work.scoring)()  # jobs of another episode have their names
+        given = self._input(data, run)
+        unit = run.work.as_unit()
+        outcomes = self._outcomes(data, run, trainer)
+        if outcomes:
+            run.scorekeeper.settle(unit, policy, plugins, given.now)
+        given = replace(
+            given, knowledge=run.scorekeeper.recall(unit, given.knowledge, policy, given.now)
+        )
+        if trainer is not None:
+            plugins = trainer.trained(plugins)
+        result = decide(given, policy, plugins, monotonic_s=self._monotonic_s)
+        placed = {each.benchmark_id: 1 for each in result.placements}
+        run.scorekeeper.keep(unit, policy, plugins, result, placed, given.now)
+        learned: Mapping[str, float] = {}
+        if trainer is not None:
+            trainer.decided(result, result.rewards)
+            if notice.ended:
+                learned = trainer.finish_episode()
+        states = run.work.scoring.states(policy_key(policy))
+        weights = {
+            seat.scorer.name: seat.weight
+            if (state := states.get(seat.scorer.name)) is None or state.weight is None
+            else state.weight
+            for seat in plugins.scorers
+        }
+        run.work.scoring.last_rounds.clear()
+        rewarded = step(
+            12,
+            _named(result.rewards) or "nothing was compared",
+            rewards=dict(result.rewards),
+            outcomes=outcomes,
+            weights=weights,
+            trained=dict(learned),
+        )
+        return Round(
+            run=notice.run,
+            episode=notice.episode,
+            round=notice.round,
+            version=notice.version,
+            steps=[pulled, *_decision_steps(result, rewarded)],
+            decisions=_decisions(result),
+            stopped=[
+                StoppedJob(
+                    job_id=each.victim_id, for_job_id=each.benchmark_id, node_id=each.target_uid
+                )
+                for each in result.preemptions
+            ],
+            waiting={name: reason.sentence for name, reason in result.waiting.items()},
+            rewards=dict(result.rewards),
+            weights=weights,
+            faults={
+                each.plugin: str(each) for each in reversed((*result.faults, *result.overruns))
+            },
+            calls=list(result.seconds),
+        )
+
+    def _input(self, data: TwinData, run: _Run) -> CycleInput:
+        """Return the cycle's input; what was fitted to earlier ends is used again."""
+        ended = ended_jobs(data)
+        names = [each.name for each in ended]
+        before = len(run.ended)
+        if before and names[:before] == run.ended:
+            run.history = run.history.grown(past_runs(data, ended[before:]))
+        else:
+            run.history = History(past_runs(data, ended))
+        run.ended = names
+        return cycle_input(data, runs=run.history)
+
+    def _outcomes(
+        self, data: TwinData, run: _Run, trainer: Trainer | None
+    ) -> dict[str, dict[str, float]]:
+        """Return the rewards of placements of this run that have ended since the last round."""
+        found: dict[str, dict[str, float]] = {}
+        for each in data.jobs:
+            if each.status not in ("completed", "failed") or each.name in run.seen:
+                continue
+            run.seen.add(each.name)
+            run.work.scoring.end(
+                Outcome(
+                    benchmark_id=each.name.partition(ATTEMPT_MARK)[0],
+                    attempt=1,
+                    target_uid=each.node_id,
+                    family=each.family,
+                    engine=each.engine,
+                    benchmark_type=each.benchmark_type.value,
+                    model_sha256=each.model_sha256,
+                    wait_s=None,
+                    run_s=each.time_run or None,
+                    failure_category=each.failure if each.status == "failed" else None,
+                    latency_p50_ms=None,
+                    verdict=None,
+                    ended_at=each.ended_at or data.now,  # type: ignore[arg-type]
+                )
+            )
+        for rating, outcome in run.work.scoring.ended_ratings(limit=len(data.jobs)):
+            rewards = outcome_rewards(rating, outcome)
+            if not rewards:
+                continue
+            found[rating.benchmark_id] = dict(rewards)
+            if trainer is not None:
+                # The reward of a scorer whose favourite this board was: how well it did.
+                whole = outcome_rewards(replace(rating, worths={trainer.name: 1.0}), outcome)
+                trainer.ended(rating.benchmark_id, whole[trainer.name])
+        return found
+
+
+def _decision_steps(result: CycleResult, rewarded: Step) -> list[Step]:
+    decided = result.decided
+    batch, scores, plugins = decided.batch, decided.scores, decided.plugins
+    order = decided.order.tolist()
+    queue = [
+        {
+            "job_id": decided.pending[job].benchmark_id,
+            "priority": int(decided.priorities.values[job]),
+            "age_s": round(float(decided.queue.ages_s[job]), 3),
+            "partly_running": bool(decided.queue.partly_running[job]),
+        }
+        for job in order[:_MAX_LISTED]
+    ]
+    uids = decided.snapshot.uids
+    pools = []
+    for job in order[:_MAX_LISTED]:
+        nodes = np.flatnonzero(decided.feasibility.fits[batch.class_of_job[job]])
+        pools.append(
+            {
+                "job_id": decided.pending[job].benchmark_id,
+                "nodes": len(nodes),
+                "eligible": [uids[node] for node in nodes[:_MAX_LISTED].tolist()],
+            }
+        )
+    by_name = {each.scorer: each for each in scores.proposals}
+    sent = [
+        {
+            "scheduler": seat.scorer.name,
+            "kind": seat.scorer.kind.value,
+            "objective": seat.scorer.objective,
+            "answered": seat.scorer.name in by_name,
+            "problem": scores.absent.get(seat.scorer.name, ""),
+        }
+        for seat in plugins.scorers
+    ]
+    converted = [_converted(each) for each in scores.proposals]
+    answered = sum(bool(each["answered"]) for each in sent)
+    placed = len(result.placements)
+    return [
+        step(
+            7,
+            f"{len(order)} jobs by {plugins.queue_policy.name}",
+            policy=plugins.queue_policy.name,
+            jobs=len(order),
+            queue=queue,
+        ),
+        step(
+            8,
+            f"{int(decided.feasibility.fits[batch.class_of_job].any(axis=1).sum())} jobs have an "
+            f"eligible node, by {len(plugins.filters)} filters",
+            filters=[each.name for each in plugins.filters],
+            pools=pools,
+        ),
+        step(
+            9,
+            f"{len(scores.pairs)} pairs of job class and node to {len(sent)} schedulers, "
+            f"{answered} answered",
+            schedulers=sent,
+        ),
+        step(10, _wrapped(scores.proposals), answers=converted, fallback=result.fallback),
+        step(
+            11,
+            f"by {plugins.evaluator.name}" if plugins.evaluator else "no evaluator in the policy",
+            evaluator=plugins.evaluator.name if plugins.evaluator else None,
+            fallback=plugins.fallback.name if plugins.fallback else None,
+        ),
+        rewarded,
+        step(
+            13,
+            f"by {plugins.aggregator.name}: {placed} placed, {len(order) - placed} wait",
+            aggregator=plugins.aggregator.name,
+            placed=placed,
+        ),
+    ]
+
+
+def _converted(each: Proposal) -> dict[str, object]:
+    said = ~np.isnan(each.scores)
+    return {
+        "scheduler": each.scorer,
+        "wrapper": _WRAPPERS[each.kind],
+        "objective": each.objective,
+        "scored": int(said.sum()),
+        "facts": dict(each.facts),
+    }
+
+
+def _wrapped(proposals: Sequence[Proposal]) -> str:
+    counts = {kind: sum(each.kind is kind for each in proposals) for kind in ScorerKind}
+    return (
+        f"{counts[ScorerKind.AI]} models by tensors, {counts[ScorerKind.ILP]} ILPs by JSON, "
+        f"{counts[ScorerKind.HEURISTIC]} heuristics"
+    )
+
+
+def _named(rewards: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {reward:.2f}" for name, reward in rewards.items())
+
+
+def _decisions(result: CycleResult) -> list[Decision]:
+    decided = result.decided
+    found = []
+    for each in result.placements:
+        job = decided.row_of_id[each.benchmark_id]
+        pair = decided.scores.pairs.at(
+            int(decided.batch.class_of_job[job]), int(decided.assignment.board_of_job[job])
+        )
+        score = None if pair is None else float(decided.scores.combined[pair])
+        found.append(
+            Decision(
+                job_id=each.benchmark_id,
+                node_id=each.target_uid,
+                priority=each.priority,
+                score=score,
+            )
+        )
+    return found

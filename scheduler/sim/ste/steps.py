@@ -1,0 +1,134 @@
+"""The thirteen steps of a round, and what each service reports of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind:
+    """One of the thirteen.
+
+    Attributes:
+        service: Who does it.
+        module: Where it is done.
+    """
+
+    title: str
+    service: str
+    module: str
+
+
+STEPS: Mapping[int, StepKind] = {
+    1: StepKind("the controller is called", "controller", "scheduler/sim/ste/controller.py"),
+    2: StepKind("refresh of the digital twin", "controller", "scheduler/sim/ste/twin.py"),
+    3: StepKind("scenario from the ScenarioDB", "controller", "scheduler/sim/ste/world.py"),
+    4: StepKind("state as JSON to the twin", "controller", "scheduler/sim/ste/documents.py"),
+    5: StepKind("notification of new data", "controller", "scheduler/sim/ste/controller.py"),
+    6: StepKind("pull from the twin", "scheduler", "scheduler/sim/ste/scheduling.py"),
+    7: StepKind("prioritisation into a queue", "scheduler", "scheduler/decide/queue.py"),
+    8: StepKind("filtering to eligible nodes", "scheduler", "scheduler/decide/feasibility.py"),
+    9: StepKind("data to all schedulers", "scheduler", "scheduler/decide/scores.py"),
+    10: StepKind(
+        "wrappers, models and ILPs",
+        "scheduler",
+        "scheduler/learning/features.py, scheduler/solvers/window.py",
+    ),
+    11: StepKind("comparison by the evaluator", "scheduler", "plugins/evaluators/compared.py"),
+    12: StepKind("rewards to the models", "scheduler", "scheduler/engine/rewards.py"),
+    13: StepKind("final decisions by the aggregator", "scheduler", "scheduler/decide/assign.py"),
+}
+
+
+class Step(msgspec.Struct, kw_only=True, frozen=True):
+    """One step of one round.
+
+    Attributes:
+        step: 1-13.
+        summary: In words.
+        detail: Plain JSON.
+    """
+
+    step: int
+    title: str
+    service: str
+    module: str
+    summary: str
+    detail: dict[str, Any] = {}
+
+
+def step(number: int, summary: str, **detail: Any) -> Step:
+    """Return the record of a step."""
+    kind = STEPS[number]
+    return Step(
+        step=number,
+        title=kind.title,
+        service=kind.service,
+        module=kind.module,
+        summary=summary,
+        detail=detail,
+    )
+
+
+class Notice(msgspec.Struct, kw_only=True, frozen=True):
+    """What the controller tells the scheduler controller in step 5.
+
+    Attributes:
+        version: Of the twin's state.
+        train: The model that the rewards of step 12 update; "": none.
+        ended: Nothing is decided any more in this episode: what is learned is applied now.
+    """
+
+    run: str
+    episode: int
+    round: int
+    version: int
+    train: str = ""
+    ended: bool = False
+
+
+class Decision(msgspec.Struct, kw_only=True, frozen=True):
+    """One final decision: this job on this node, now."""
+
+    job_id: str
+    node_id: str
+    priority: int
+    score: float | None = None
+
+
+class StoppedJob(msgspec.Struct, kw_only=True, frozen=True):
+    """A job that is stopped for a more urgent one."""
+
+    job_id: str
+    for_job_id: str
+    node_id: str
+
+
+class Round(msgspec.Struct, kw_only=True, frozen=True):
+    """What the scheduler controller answers: steps 6-13 and the decisions.
+
+    Attributes:
+        rewards: Of step 12, by scheduler.
+        weights: After step 12, by scheduler.
+        faults: Schedulers and other plugins that failed or were too slow, with the reason.
+        calls: Plugins of the decision core in the order in which it called them first.
+        repeated: The notification had been answered before; nothing was decided again.
+    """
+
+    run: str
+    episode: int
+    round: int
+    version: int
+    steps: list[Step]
+    decisions: list[Decision]
+    stopped: list[StoppedJob] = []
+    waiting: dict[str, str] = {}
+    rewards: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    faults: dict[str, str] = {}
+    calls: list[str] = []
+    repeated: bool = False

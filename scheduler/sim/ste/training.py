@@ -1,0 +1,380 @@
+"""Training of a registered model by the rewards of step 12: policy gradient in NumPy.
+
+The model gives a number z to each eligible node of a job. While it is trained, it explores: its
+favourite is a sample of ``softmax(z)`` over the nodes of a job's class (Gumbel noise, seeded). It
+decides alone; the other schedulers are asked and are the evaluator's references. Two rewards say
+how good a choice c was, each r in [0, 1]:
+
+* of the evaluator, at once: the references' score of its favourites;
+* of the outcome, when the job has ended: as in `edgeyard.scheduler.engine.rewards`.
+
+After each episode the weights climb ``sum A(r) log softmax(z)[c]``, where ``A`` is the reward less
+the mean of its kind, over its deviation (REINFORCE with a baseline: Williams, Machine Learning
+1992), by Adam. What is written is an ordinary model with its manifest, checked and run like any
+other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import ConfigError, InvalidInput
+from edgeyard.scheduler.decide.cycle import CycleResult
+from edgeyard.scheduler.framework.batch import Batch, Pairs, by_class
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.registry import Plugins, Seat
+from edgeyard.scheduler.learning.check import CHUNK
+from edgeyard.scheduler.learning.features import Encoder, Input
+from edgeyard.scheduler.learning.manifest import Manifest, Output, manifest_text
+from edgeyard.scheduler.learning.model import read_manifest
+from edgeyard.scheduler.learning.network import (
+    Array,
+    Network,
+    network_from_onnx,
+    onnx_bytes,
+    slopes,
+    start,
+)
+from edgeyard.scheduler.sim.kernel.streams import stream
+
+RATE = 0.03
+"""Step of Adam."""
+
+MINIBATCH = 64
+"""Choices of one step."""
+
+DECAY = 1e-3
+"""Weights are drawn to 0 by this share of the step: scores of the sigmoid stay apart."""
+
+HIDDEN = 8
+
+NEW_INPUTS = (
+    Input(column="log_history_s", mean=4.0, scale=1.5),
+    Input(column="log_history_s?"),
+    Input(column="history_spread", mean=0.2, scale=0.3),
+    Input(column="failure_rate", mean=0.05, scale=0.1),
+    Input(column="log_board_threads", mean=2.0, scale=1.0),
+    Input(column="log_board_ram_bytes", mean=22.0, scale=1.0),
+    Input(column="host_cpu", mean=0.5, scale=0.3),
+    Input(column="host_busy", mean=0.5, scale=0.3),
+)
+"""Columns of a new model."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choice:
+    """A choice among the nodes of one class.
+
+    Attributes:
+        x: Shape (nodes, inputs).
+        chosen: Row of ``x``.
+        weight: How much it counts.
+    """
+
+    x: Array
+    chosen: int
+    weight: float = 1.0
+
+
+@dataclass(slots=True)
+class TrainingState:
+    """All that training changes: what a checkpoint holds.
+
+    Attributes:
+        means: Means of Adam, by weight.
+        squares: Squares of Adam, by weight.
+        steps: Steps of Adam.
+        episodes: Finished ones.
+    """
+
+    network: Network
+    means: dict[str, Array] = field(default_factory=dict)
+    squares: dict[str, Array] = field(default_factory=dict)
+    steps: int = 0
+    episodes: int = 0
+
+
+class PolicyGradient:
+    """The trainer of one model; see the module. Not thread-safe: the scheduler controller locks."""
+
+    def __init__(self, manifest: Manifest, state: TrainingState) -> None:
+        self._manifest = manifest
+        self.state = state
+        self._scorer = _Exploring(manifest, state.network)
+        self._waiting: dict[str, _Choice] = {}
+        self._taken: dict[str, list[tuple[_Choice, float]]] = {"evaluator": [], "outcome": []}
+
+    @property
+    def name(self) -> str:
+        """See `Trainer.name`."""
+        return self._manifest.name
+
+    @property
+    def manifest(self) -> Manifest:
+        """Of the model as it was registered."""
+        return self._manifest
+
+    def trained(self, plugins: Plugins) -> Plugins:
+        """See `Trainer.trained`: the model decides alone, the others are rated."""
+        others = [seat for seat in plugins.scorers if seat.scorer.name != self.name]
+        return replace(
+            plugins,
+            scorers=(Seat(scorer=self._scorer), *(replace(seat, weight=0.0) for seat in others)),
+        )
+
+    def decided(self, result: CycleResult, rewards: Mapping[str, float]) -> None:
+        """See `Trainer.decided`."""
+        decided, asked = result.decided, self._scorer.last
+        if asked is None:
+            return
+        batch, pairs = decided.batch, decided.scores.pairs
+        if self.name in rewards:
+            jobs = np.bincount(batch.class_of_job, minlength=batch.shape[0])
+            counted = [row for row in pairs.filled.tolist() if jobs[row]]
+            total = max(sum(int(jobs[row]) for row in counted), 1)
+            for row in counted:
+                its = pairs.of(row)
+                choice = _Choice(
+                    asked.x[its], int(np.argmax(asked.scores[its])), float(jobs[row]) / total
+                )
+                self._take("evaluator", choice, rewards[self.name])
+        for each in result.placements:
+            job = decided.row_of_id[each.benchmark_id]
+            row = int(batch.class_of_job[job])
+            pair = pairs.at(row, int(decided.assignment.board_of_job[job]))
+            if pair is not None:
+                its = pairs.of(row)
+                self._waiting[each.benchmark_id] = _Choice(asked.x[its], pair - int(its.start))
+
+    def ended(self, job_id: str, reward: float) -> None:
+        """See `Trainer.ended`."""
+        choice = self._waiting.pop(job_id, None)
+        if choice is not None:
+            self._take("outcome", choice, reward)
+
+    def finish_episode(self) -> Mapping[str, float]:
+        """See `Trainer.finish_episode`."""
+        figures: dict[str, float] = {}
+        choices: list[tuple[_Choice, float]] = []
+        for kind, taken in self._taken.items():
+            found = np.array([reward for _, reward in taken])
+            if not len(found):
+                continue
+            figures[f"{kind}_reward"] = float(found.mean())
+            deviation = float(found.std())
+            if deviation > 1e-9:
+                choices += [
+                    (choice, choice.weight * (reward - float(found.mean())) / deviation)
+                    for choice, reward in taken
+                ]
+            taken.clear()
+        self._waiting.clear()
+        rng = stream(self.state.episodes, "minibatches")
+        order = rng.permutation(len(choices))
+        for first in range(0, len(order), MINIBATCH):
+            self._climb([choices[at] for at in order[first : first + MINIBATCH].tolist()])
+        self.state.episodes += 1
+        figures["choices"] = float(len(choices))
+        return figures
+
+    def _take(self, kind: str, choice: _Choice, reward: float) -> None:
+        if len(choice.x) > 1:  # there was something to choose
+            self._taken[kind].append((choice, reward))
+
+    def _climb(self, choices: list[tuple[_Choice, float]]) -> None:
+        state = self.state
+        x = np.concatenate([choice.x for choice, _ in choices])
+        z = state.network.raw(x)[:, 0]
+        out = np.zeros((len(x), 1))
+        at = 0
+        for choice, advantage in choices:
+            part = slice(at, at + len(choice.x))
+            chances = np.exp(z[part] - z[part].max())
+            chances /= chances.sum()
+            out[part, 0] = -advantage * chances
+            out[at + choice.chosen, 0] += advantage
+            at += len(choice.x)
+        state.steps += 1
+        for name, slope in slopes(state.network, x, out / len(choices)).items():
+            mean = state.means.setdefault(name, np.zeros_like(slope))
+            square = state.squares.setdefault(name, np.zeros_like(slope))
+            mean += 0.1 * (slope - mean)
+            square += 0.01 * (slope * slope - square)
+            step = (mean / (1 - 0.9**state.steps)) / (
+                np.sqrt(square / (1 - 0.99**state.steps)) + 1e-8
+            )
+            state.network.weights[name] += RATE * (step - DECAY * state.network.weights[name])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Answer:
+    x: Array
+    scores: NDArray[np.float32]
+
+
+class _Exploring:
+    """The model as a scorer that explores."""
+
+    kind = ScorerKind.AI
+
+    def __init__(self, manifest: Manifest, network: Network) -> None:
+        self.name, self.objective = manifest.name, manifest.objective
+        self._inputs, self._network = manifest.inputs, network
+        self.last: _Answer | None = None
+
+    def answer(self, batch: Batch, pairs: Pairs) -> tuple[NDArray[np.float32], Mapping[str, float]]:
+        """Return scores, and the shape of the tensor; see `DiagnosticScorer.answer`."""
+        scores = self.score(batch, pairs)
+        return scores, {"rows": float(len(pairs)), "columns": float(len(self._inputs))}
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        """See `Scorer.score`."""
+        chunks = list(Encoder(batch, pairs.rows, pairs.boards, self._inputs).chunks(CHUNK))
+        x = np.concatenate(chunks) if chunks else np.zeros((0, len(self._inputs)), np.float32)
+        noise = stream(batch.seed, "explore", self.name).gumbel(size=len(pairs))
+        z = self._network.raw(x.astype(np.float64))[:, 0] + noise
+        low = by_class(pairs, z, np.fmin, 0.0)[pairs.rows]
+        span = by_class(pairs, z, np.fmax, 1.0)[pairs.rows] - low
+        scores = np.where(span > 0, (z - low) / np.where(span > 0, span, 1.0), 0.5)
+        found = np.clip(scores, 0.0, 1.0).astype(np.float32)
+        self.last = _Answer(x.astype(np.float64), found)
+        return found
+
+
+def new_model(name: str, folder: Path, *, seed: int = 0) -> Path:
+    """Write a model that has learned nothing yet; return its manifest's path.
+
+    Raises:
+        ConfigError: There is a model of this name already.
+        InvalidInput: It is no name of a model.
+    """
+    path = folder / f"{name}.toml"
+    if path.exists():
+        raise ConfigError([f"{path} is there already: leave --new out to train it further"])
+    network = start(len(NEW_INPUTS), 1, HIDDEN, seed)
+    manifest = Manifest(
+        name=name,
+        version=1,
+        objective="reward",
+        output=Output.SCORE,
+        onnx=f"{name}.onnx",
+        sha256="0" * 64,
+        inputs=NEW_INPUTS,
+        trained_on="nothing yet",
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    return write_model(path, manifest, network)
+
+
+def load_trainable(path: Path) -> tuple[Manifest, Network]:
+    """Read a model that can be trained.
+
+    Raises:
+        ConfigError: It is wrong, or of another kind.
+    """
+    manifest = read_manifest(path)
+    if manifest.output is not Output.SCORE:
+        raise ConfigError(
+            [
+                f"{path}: its output is {manifest.output.value}; rewards train models whose output "
+                "is score"
+            ]
+        )
+    onnx = path.with_name(manifest.onnx)
+    try:
+        data = onnx.read_bytes()
+    except OSError as error:
+        raise ConfigError([f"{onnx}: {error.strerror or error}"]) from error
+    if hashlib.sha256(data).hexdigest() != manifest.sha256:
+        raise ConfigError([f"{onnx}: it is not the file whose SHA-256 {path.name} states"])
+    try:
+        return manifest, network_from_onnx(data)
+    except ConfigError as error:
+        raise ConfigError([f"{onnx}: {problem}" for problem in error.problems]) from error
+
+
+def write_model(path: Path, manifest: Manifest, network: Network) -> Path:
+    """Write a model: the ONNX file under a name of its own, then the manifest that means it.
+
+    Whoever reads meanwhile finds the old model or the new one. The old one's file is removed.
+
+    Args:
+        path: Of the manifest.
+        manifest: Its ``onnx`` and ``sha256`` are replaced.
+        network: What it has learned.
+
+    Returns:
+        The path of the manifest.
+    """
+    data = onnx_bytes(network)
+    digest = hashlib.sha256(data).hexdigest()
+    name = f"{manifest.name}-{digest[:12]}.onnx"
+    text = manifest_text(replace(manifest, onnx=name, sha256=digest))
+    old = read_manifest(path).onnx if path.exists() else name
+    write_whole(path.with_name(name), data)
+    write_whole(path, text.encode())
+    if old != name:
+        path.with_name(old).unlink(missing_ok=True)
+    return path
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file beside its place, then rename it: nobody sees a part of it."""
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    try:
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+
+
+def write_checkpoint(path: Path, state: TrainingState) -> None:
+    """Write all that training has changed."""
+    arrays = {
+        **{f"weight.{name}": value for name, value in state.network.weights.items()},
+        **{f"mean.{name}": value for name, value in state.means.items()},
+        **{f"square.{name}": value for name, value in state.squares.items()},
+        "counts": np.array([state.steps, state.episodes], dtype=np.int64),
+    }
+    file = io.BytesIO()
+    np.savez(file, **arrays)  # type: ignore[arg-type]  # its stub takes allow_pickle for a column
+    write_whole(path, file.getvalue())
+
+
+def read_checkpoint(path: Path) -> TrainingState:
+    """Read a checkpoint.
+
+    Raises:
+        InvalidInput: It is none.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found: dict[str, dict[str, Array]] = {"weight": {}, "mean": {}, "square": {}}
+            for key in arrays.files:
+                kind, _, name = key.partition(".")
+                if kind in found:
+                    found[kind][name] = arrays[key].astype(np.float64)
+            steps, episodes = (int(each) for each in arrays["counts"])
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise InvalidInput.at(str(path), f"is no checkpoint: {error}") from error
+    return TrainingState(
+        network=Network(outputs=1, weights=found["weight"]),
+        means=found["mean"],
+        squares=found["square"],
+        steps=steps,
+        episodes=episodes,
+    )

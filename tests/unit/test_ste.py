@@ -1,0 +1,368 @@
+"""The synthetic test environment: documents, twin, thirteen steps, training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from edgeyard.errors import Conflict, InvalidInput, NotFound, TooLarge
+from edgeyard.plugins.builtin import registry
+from edgeyard.plugins.scorers.learned import load_learned
+from edgeyard.plugins.testing import NOW, board, pending, sample_pending, sample_snapshot
+from edgeyard.scheduler.decide.cycle import decide
+from edgeyard.scheduler.framework.batch import Batch, Pairs
+from edgeyard.scheduler.framework.policy import load_policy
+from edgeyard.scheduler.framework.protocols import ScorerKind
+from edgeyard.scheduler.framework.registry import Kind, Seat
+from edgeyard.scheduler.model.decision import CycleInput
+from edgeyard.scheduler.sim.metrics import compare
+from edgeyard.scheduler.sim.ste.controller import RoundReport
+from edgeyard.scheduler.sim.ste.documents import (
+    JOB_SCHEMA,
+    NODE_POOL_SCHEMA,
+    cycle_input,
+    read_twin_data,
+    twin_data,
+    write_twin_data,
+)
+from edgeyard.scheduler.sim.ste.steps import STEPS, Notice
+from edgeyard.scheduler.sim.ste.training import (
+    PolicyGradient,
+    TrainingState,
+    load_trainable,
+    new_model,
+    read_checkpoint,
+    write_checkpoint,
+    write_model,
+)
+from edgeyard.scheduler.sim.ste.twin import DigitalTwin
+from edgeyard.scheduler.sim.ste.world import World
+from tests.builders.ste import Environment, environment, quick_policy, scenario
+
+NODE = {
+    "node_id": "r8015356-n976057",
+    "cpu_cores": 48,
+    "memory": 393216,
+    "cpu_load": 3.62,
+    "memory_load": 4.08,
+}
+JOB = {"job_id": 74426695482326, "cpus_req": 5, "mem_req": 15360, "time_run": 415}
+
+
+def reports(made: Environment, **more: Any) -> list[RoundReport]:
+    found: list[RoundReport] = []
+    made.controller.episode(
+        "small",
+        **{"run": "r", "episode": 0, "seed": 1, **more},
+        on_round=lambda report, share: found.append(report),
+    )
+    return found
+
+
+def test_the_example_row_of_the_published_table_is_a_state_of_the_twin() -> None:
+    body = json.dumps({"nodes": [NODE], "jobs": [{**JOB, "time_run": 0}]}).encode()
+    state = DigitalTwin().receive(body)
+    assert state.body == body
+    assert state.data.nodes[0].id == "r8015356-n976057"
+    assert state.data.jobs[0].name == "74426695482326"
+    policy = load_policy("default")
+    plugins = registry(entry_points=False).resolve(policy)
+    result = decide(cycle_input(state.data), policy, plugins)
+    assert [(p.benchmark_id, p.target_uid) for p in result.placements] == [
+        ("74426695482326", "r8015356-n976057")
+    ]
+
+
+def test_a_plain_job_does_not_start_on_a_node_with_too_few_cores() -> None:
+    data = read_twin_data(json.dumps({"nodes": [NODE], "jobs": [{**JOB, "cpus_req": 49}]}).encode())
+    policy = load_policy("default")
+    result = decide(cycle_input(data), policy, registry(entry_points=False).resolve(policy))
+    assert result.placements == ()
+    assert "74426695482326" in result.waiting
+
+
+@pytest.mark.parametrize("body", [NODE, [NODE], {"nodes": [{**NODE, "id": "n"}]}])
+def test_a_node_an_array_and_a_document_are_accepted(body: object) -> None:
+    assert len(read_twin_data(json.dumps(body).encode()).nodes) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer"),
+    [
+        ({"nodes": [{**NODE, "memory": "much"}]}, "/nodes/0/memory"),
+        ({"nodes": [{key: NODE[key] for key in NODE if key != "memory_load"}]}, "memory_load"),
+        ({"nodes": [NODE, NODE]}, "/nodes/1/id"),
+        ({"nodes": [{**NODE, "cpu_load": -1}]}, "/nodes/0/cpu_load"),
+        ({"nodes": [NODE], "jobs": [JOB, JOB]}, "/jobs/1/job_id"),
+        ({"nodes": [NODE], "jobs": [{**JOB, "status": "running"}]}, "/jobs/0/node_id"),
+        ({"nodes": [NODE], "jobs": [{**JOB, "submit_time": "2025-01-01T00:00:00"}]}, "submit_time"),
+        ({"nodes": [NODE], "links": [{"source": "a", "target": "b"}]}, "/links/0/source"),
+        ({"nodes": [NODE], "schema": "edgeyard.twin/9"}, "/schema"),
+        ("text", ""),
+        ({}, "/nodes"),
+    ],
+)
+def test_wrong_data_names_its_place(body: object, pointer: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read_twin_data(json.dumps(body).encode())
+    assert pointer in caught.value.errors[0].pointer
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 10_000, b"NaN"])
+def test_bytes_that_are_no_json_are_refused(body: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        read_twin_data(body)
+
+
+def test_states_fit_the_published_schemas() -> None:
+    state = json.loads(write_twin_data(World(scenario()).state()))
+    for each in state["nodes"]:
+        jsonschema.validate(each, NODE_POOL_SCHEMA)
+    for each in state["jobs"]:
+        jsonschema.validate(each, JOB_SCHEMA)
+    assert {each["kind"] for each in state["links"]} == {"host"}
+
+
+def test_the_twin_holds_the_newest_states_within_its_bound() -> None:
+    twin = DigitalTwin(max_bytes=3 * len(json.dumps(NODE)), max_versions=8)
+    assert twin.refresh() == 0
+    assert twin.health().refreshing
+    for _ in range(5):
+        twin.receive(json.dumps(NODE).encode())
+    health = twin.health()
+    assert (health.version, health.refreshing, health.nodes) == (5, False, 1)
+    assert health.held_bytes <= health.max_bytes
+    assert twin.state().version == 5
+    assert twin.state(3).version == 3
+    with pytest.raises(NotFound):
+        twin.state(2)
+    with pytest.raises(InvalidInput, match="up to 5"):
+        twin.state(6)
+    with pytest.raises(TooLarge):
+        twin.receive(json.dumps([NODE] * 9).encode())
+    assert twin.state().version == 5
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_live_cycle_is_decided_alike_from_the_twin(seed: int) -> None:
+    given = CycleInput(
+        snapshot=sample_snapshot(300, seed), pending=sample_pending(100, seed), now=NOW, seed=seed
+    )
+    policy = load_policy("default")
+    plugins = registry(entry_points=False).resolve(policy)
+    body = write_twin_data(twin_data(given))
+    again = cycle_input(read_twin_data(body))
+    then, now = decide(given, policy, plugins), decide(again, policy, plugins)
+    assert now.placements == then.placements
+    assert now.order == then.order
+    assert dict(now.waiting) == dict(then.waiting)
+    assert then.placements
+
+
+def test_a_round_does_the_thirteen_steps_in_order() -> None:
+    made = environment(load_policy("learned"), of=scenario(60.0))
+    found = reports(made)
+    for each in found:
+        assert [step.step for step in each.steps] == list(range(1, 14))
+        assert [step.title for step in each.steps] == [STEPS[n].title for n in range(1, 14)]
+        plugins = made.plugins
+        core = [
+            plugins.queue_policy.name,
+            *(filter_.name for filter_ in plugins.filters),
+            *(seat.scorer.name for seat in plugins.scorers),
+        ]
+        assert each.answer.calls[: len(core)] == core
+        if each.answer.rewards:
+            assert each.answer.calls[len(core) :] == ["compared", "hedge"]
+    busy = max(found, key=lambda each: len(each.answer.rewards))
+    answers = {a["scheduler"]: a for a in busy.steps[9].detail["answers"]}
+    by_wrapper = {
+        wrapper: sum(a["wrapper"] == wrapper for a in answers.values())
+        for wrapper in ("JSON to tensor", "JSON to ILP", "JSON to columns")
+    }
+    assert by_wrapper == {"JSON to tensor": 2, "JSON to ILP": 2, "JSON to columns": 1}
+    assert answers["learned_run_time"]["facts"]["columns"] > 0
+    assert answers["ilp_completion"]["facts"]["jobs"] > 0
+    assert set(busy.answer.rewards) <= set(answers)
+    assert sum(busy.answer.weights.values()) == pytest.approx(1.0)
+
+
+def test_queue_and_pools_are_those_of_the_core_on_the_pulled_state() -> None:
+    made = environment(quick_policy(), of=scenario(120.0))
+    last = reports(made)[-3]
+    data = made.twin.state(last.answer.version).data
+    result = decide(cycle_input(data), made.policy, made.plugins)
+    queue = [each["job_id"] for each in last.steps[6].detail["queue"]]
+    assert queue == list(result.order)
+    for pool in last.steps[7].detail["pools"]:
+        row = result.decided.batch.class_of_job[result.decided.row_of_id[pool["job_id"]]]
+        fits = np.flatnonzero(result.decided.feasibility.fits[row])
+        assert pool["eligible"] == [result.decided.snapshot.uids[at] for at in fits]
+
+
+def test_the_same_seed_gives_the_same_episode() -> None:
+    def decisions() -> list[object]:
+        return [each.answer.decisions for each in reports(environment(quick_policy()))]
+
+    assert decisions() == decisions()
+
+
+def test_all_jobs_of_an_episode_come_to_an_end() -> None:
+    made = environment(quick_policy())
+    found = made.controller.episode("small", run="r", episode=0, seed=1)
+    figures = found.figures
+    assert figures.jobs > 20
+    assert figures.completed + figures.failed + figures.expired == figures.jobs
+    assert figures.mean_turnaround_s >= figures.mean_run_s > 0
+
+
+class Crashing:
+    """A scheduler that raises."""
+
+    name = "crashing"
+    objective = "nothing"
+    kind = ScorerKind.AI
+
+    def score(self, batch: Batch, pairs: Pairs) -> NDArray[np.float32]:
+        raise RuntimeError("out of order")
+
+
+def test_a_scheduler_that_crashes_does_not_stop_the_others() -> None:
+    policy = quick_policy()
+    plugins = registry(entry_points=False).resolve(policy)
+    plugins = replace(plugins, scorers=(Seat(scorer=Crashing()), *plugins.scorers))
+    made = environment(policy, of=scenario(120.0), plugins=plugins)
+    found = reports(made)
+    sent = {each["scheduler"]: each for each in found[0].steps[8].detail["schedulers"]}
+    assert not sent["crashing"]["answered"]
+    assert "out of order" in sent["crashing"]["problem"]
+    assert sent["fastest"]["answered"]
+    assert all("crashing" not in each.answer.rewards for each in found)
+    assert any(each.answer.decisions for each in found)
+    # After three faults in a row it is not asked for a while, as in the live service.
+    assert "benched" in found[4].steps[8].detail["schedulers"][0]["problem"]
+
+
+def test_a_repeated_notification_decides_nothing_again() -> None:
+    made = environment(quick_policy())
+    version = made.twin.receive(write_twin_data(World(scenario()).state())).version
+    notice = Notice(run="r", episode=0, round=0, version=version)
+    first = made.scheduler.notify(notice)
+    again = made.scheduler.notify(notice)
+    assert (first.repeated, again.repeated) == (False, True)
+    assert again.decisions == first.decisions
+    with pytest.raises(Conflict, match="was notified before with version 1, now with 2"):
+        made.scheduler.notify(Notice(run="r", episode=0, round=0, version=2))
+
+
+def test_a_notification_of_an_unknown_version_is_refused() -> None:
+    made = environment(quick_policy())
+    with pytest.raises(InvalidInput, match="has not been posted yet"):
+        made.scheduler.notify(Notice(run="r", episode=0, round=0, version=1))
+    with pytest.raises(InvalidInput, match="not set up for training"):
+        made.scheduler.notify(Notice(run="r", episode=0, round=0, version=1, train="mine"))
+
+
+def turnarounds(model: Path, seeds: range) -> NDArray[np.float64]:
+    """Mean turnaround with one model that decides alone, by seed."""
+    policy = quick_policy()
+    plugins = registry(entry_points=False).resolve(policy)
+    plugins = replace(plugins, scorers=(Seat(scorer=load_learned(model)),), evaluator=None)
+    made = environment(policy, plugins=plugins)
+    return np.array(
+        [
+            made.controller.episode(
+                "small", run="e", episode=at, seed=seed
+            ).figures.mean_turnaround_s
+            for at, seed in enumerate(seeds)
+        ]
+    )
+
+
+@pytest.mark.slow
+def test_a_model_is_better_after_training_than_frozen_on_unseen_scenarios(tmp_path: Path) -> None:
+    path = new_model("mine", tmp_path)
+    manifest, network = load_trainable(path)
+    trainer = PolicyGradient(manifest, TrainingState(network=network))
+    made = environment(quick_policy(), trainer=trainer)
+    for episode in range(5):
+        made.controller.episode("small", run="r", episode=episode, seed=100 + episode, train="mine")
+    unseen = range(9000, 9005)
+    frozen = turnarounds(path, unseen)
+    write_model(path, replace(manifest, version=2), trainer.state.network)
+    trained = turnarounds(path, unseen)
+    found = compare(trained, frozen)
+    assert found.difference.high < 0.0, found
+    assert found.ratio < 0.9
+
+
+def test_only_networks_of_the_environment_can_be_trained(tmp_path: Path) -> None:
+    from edgeyard.errors import ConfigError
+    from edgeyard.scheduler.learning.model import manifests
+
+    with pytest.raises(ConfigError, match="output is log_seconds"):
+        load_trainable(manifests()["learned_run_time"])
+    path = new_model("mine", tmp_path)
+    with pytest.raises(ConfigError, match="leave --new out"):
+        new_model("mine", tmp_path)
+    onnx = next(tmp_path.glob("*.onnx"))
+    onnx.write_bytes(onnx.read_bytes() + b"\0")
+    with pytest.raises(ConfigError, match="SHA-256"):
+        load_trainable(path)
+
+
+def test_an_exported_model_scores_as_the_trained_network(tmp_path: Path) -> None:
+    from edgeyard.plugins.testing import all_pairs, sample_batch
+    from edgeyard.scheduler.learning.features import Encoder
+
+    path = new_model("mine", tmp_path, seed=5)
+    manifest, network = load_trainable(path)
+    batch = sample_batch(20, 10)
+    pairs = all_pairs(batch)
+    (x,) = Encoder(batch, pairs.rows, pairs.boards, manifest.inputs).chunks(len(pairs))
+    found = load_learned(path).score(batch, pairs)
+    expected = network.predict(x.astype(np.float64))[:, 0]
+    assert np.abs(found - expected).max() < 1e-5
+
+
+def test_a_checkpoint_holds_all_that_training_changes(tmp_path: Path) -> None:
+    path = new_model("mine", tmp_path)
+    manifest, network = load_trainable(path)
+    trainer = PolicyGradient(manifest, TrainingState(network=network))
+    made = environment(quick_policy(), of=scenario(120.0), trainer=trainer)
+    made.controller.episode("small", run="r", episode=0, seed=1, train="mine")
+    write_checkpoint(tmp_path / "c.npz", trainer.state)
+    resumed = PolicyGradient(manifest, read_checkpoint(tmp_path / "c.npz"))
+    assert resumed.state.episodes == 1
+    others = environment(quick_policy(), of=scenario(120.0), trainer=resumed)
+    for each in (made, others):
+        each.controller.episode("small", run="s", episode=1, seed=2, train="mine")
+    for name, value in trainer.state.network.weights.items():
+        np.testing.assert_array_equal(value, resumed.state.network.weights[name])
+    (tmp_path / "c.npz").write_bytes(b"no archive")
+    with pytest.raises(InvalidInput, match="no checkpoint"):
+        read_checkpoint(tmp_path / "c.npz")
+
+
+def test_plugins_of_the_registry_include_a_registered_model(tmp_path: Path) -> None:
+    new_model("mine", tmp_path)
+    assert "mine" in registry(entry_points=False, models=tmp_path).names(Kind.SCORER)
+
+
+def test_a_board_and_a_benchmark_keep_their_fields() -> None:
+    from edgeyard.plugins.testing import snapshot_of
+
+    snapshot = snapshot_of([board("rpi4b-0001", progress=40.0, busy=True, busy_reason="runs x")])
+    given = CycleInput(snapshot=snapshot, pending=[pending(campaign_started=True)], now=NOW)
+    again = cycle_input(read_twin_data(write_twin_data(twin_data(given))))
+    assert again.pending == given.pending
+    assert again.snapshot.reasons == snapshot.reasons
+    assert again.snapshot.progress.tolist() == [40.0]
+    assert again.snapshot.attributes == snapshot.attributes
