@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 from onnx import AttributeProto, TensorProto, helper
 
 from deploy.process import edgeyard
+from tests.builders.runner import make_task, upload_server
 
 
 def function_with_outside_default(location: str, size: int) -> bytes:
@@ -60,24 +60,26 @@ def test_a_model_that_names_the_admin_token_does_not_read_it(tmp_path: Path) -> 
         for number, location in enumerate(names):
             model = tmp_path / f"steal{number}.onnx"
             model.write_bytes(function_with_outside_default(location, len(token)))
-            made = server.call(
-                "POST",
-                "/v1/benchmarks",
-                {
-                    "model": str(server.upload(model)["name"]),
-                    "runtime": "ort",
-                    "benchmark_type": "TYPE1",
-                    "target": "emumid",
-                },
-            )
-            assert isinstance(made, dict)
-            ended = server.wait(str(made["benchmark_id"]))
-            assert ended["status"] == "failed", ended
-            failure = ended["failure"]
-            assert isinstance(failure, dict)
-            assert failure["category"] == "user_model"
-            assert "outside the ONNX file" in str(failure["sentence"])
-            assert token not in json.dumps(ended)
+            description = {
+                "model": str(server.upload(model)["name"]),
+                "runtime": "ort",
+                "benchmark_type": "TYPE1",
+                "target": "emumid",
+            }
+            with pytest.raises(RuntimeError, match="422") as refused:
+                server.call("POST", "/v1/benchmarks", description)
+            assert "outside the ONNX file" in str(refused.value)
+            assert token not in str(refused.value)
+
+
+def test_a_board_does_not_read_a_file_that_a_model_names(tmp_path: Path) -> None:
+    with upload_server() as server:
+        task = make_task(tmp_path / "task", server, function_with_outside_default("secret", 4))
+        (task.local / "secret").write_bytes(b"abcd")
+        code, output = task.run()
+        assert code == 3, output
+        assert server.report["failure"]["category"] == "user_model"
+        assert "outside the ONNX file" in server.report["failure"]["sentence"]
 
 
 def test_onnxruntime_itself_does_not_read_such_a_file_either(
