@@ -61,6 +61,12 @@ class Browser:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(str(picture)))
 
+    def act_as_phone(self, width: int = 360, height: int = 740) -> None:
+        """Lay pages out as a phone of this size would, in CSS pixels."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
+        command = {"cmd": "Emulation.setDeviceMetricsOverride", "params": size}
+        self._call("POST", f"{self._session}/goog/cdp/execute", command)
+
     def close(self) -> None:
         """End Chromium."""
         self._call("DELETE", self._session)

@@ -18,6 +18,7 @@ from edgeyard.scheduler.sim.scenario import (
     scenario_hash,
     scenario_to_toml,
 )
+from tests.browser import Browser
 from tests.builders.logs import swf_line, write_swf
 from tests.builders.runs import Job, random_run, simulated_run
 
@@ -161,6 +162,26 @@ def test_the_page_loads_nothing_and_escapes_names(tmp_path: Path) -> None:
     assert 'name="viewport"' in text
     assert "prefers-color-scheme: dark" in text
     assert "1 job had not ended when the run did" in text
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_page_fits_a_phone(runs: Path, tmp_path: Path, browser: Browser) -> None:
+    target = tmp_path / "report.html"
+    found = report(runs, "--html", target)
+    assert found.exit_code == 0, found.stderr
+    browser.act_as_phone()
+    browser.open(target.as_uri())
+    assert "Pairwise comparison" in browser.text()
+    width = "return [document.documentElement.scrollWidth, window.innerWidth]"
+    assert browser.run(width) == [360, 360]  # tables scroll by themselves
+    pictures = (
+        "return [...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().width)"
+    )
+    widths = browser.run(pictures)
+    assert isinstance(widths, list)
+    assert len(widths) == 6
+    assert all(200 < width <= 360 for width in widths)
 
 
 @pytest.mark.slow
