@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN
+from edgeyard.devices.model import ENGINE_PATTERN, FAMILY_PATTERN, TARGET_UID_PATTERN
 from edgeyard.errors import InvalidInput
 from edgeyard.scheduler.model.benchmark import BenchmarkType, FailureCategory
 
@@ -70,6 +70,8 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
 
     Attributes:
         count: How many.
+        uids: Their names (``target_uid``), as many as ``count``; empty: they are numbered.
+        hosts: The host of each of ``uids``; empty: ``per_host`` of them share one.
         per_host: Boards on each host.
         speed: Run times are divided by it; 1: as the mix states them.
         speed_spread: Standard deviation of the logarithm of each board's own speed.
@@ -82,6 +84,8 @@ class BoardGroup(_Value, frozen=True, omit_defaults=True):
 
     family: str
     count: int
+    uids: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
     per_host: int = 4
     speed: float = 1.0
     speed_spread: float = 0.0
@@ -641,6 +645,17 @@ def _group_problems(group: BoardGroup, path: str) -> Iterator[_Problem]:
     if group.count > 9999:
         yield f"{path}count", f"is {group.count}", "at most 9999 boards in a group"
     yield from _above_zero(group, path, ("speed",))
+    if group.uids and len(group.uids) != group.count:
+        yield f"{path}uids", f"has {len(group.uids)} names", f"count = {group.count} of them"
+    if group.hosts and len(group.hosts) != len(group.uids):
+        yield (
+            f"{path}hosts",
+            f"has {len(group.hosts)} names",
+            f"one for each of {len(group.uids)} uids",
+        )
+    for uid in group.uids:
+        if not TARGET_UID_PATTERN.fullmatch(uid) or uid.split("-")[0] != group.family:
+            yield f"{path}uids", f"has {uid!r}", f"names such as {group.family}-0001-0001"
     for engine, types in group.engines.items():
         if not ENGINE_PATTERN.fullmatch(engine) or not types:
             yield f"{path}engines.{engine}", "is no engine with types", 'ort = ["TYPE1"]'

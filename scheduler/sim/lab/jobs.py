@@ -1,0 +1,335 @@
+"""The benchmarks of a simulated lab: drawn from seeded streams, or stated one by one.
+
+Everything about a benchmark but its boards is fixed here, before anything is decided: all policies
+meet the same arrivals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edgeyard.errors import InvalidInput
+from edgeyard.scheduler.model.decision import PendingBenchmark
+from edgeyard.scheduler.sim.kernel.streams import stream
+from edgeyard.scheduler.sim.lab.boards import MIB, Boards, LabBoard
+from edgeyard.scheduler.sim.mixes import poisson_arrivals
+from edgeyard.scheduler.sim.scenario import (
+    Arrivals,
+    BoardGroup,
+    JobKind,
+    JobRow,
+    LabScenario,
+    PastFailure,
+    Scenario,
+)
+
+Floats = NDArray[np.float64]
+_HOUR_S = 3600.0
+_MAX_ARRIVALS = 5_000_000
+
+
+@dataclass(slots=True, eq=False)
+class LabJob:
+    """A benchmark.
+
+    Attributes:
+        row: Its row in the run's columns; jobs are in order of their submission.
+        asked: What it states.
+        noise: Its run times are multiplied by it.
+        deadline_s: Time of its deadline; None: none.
+        start_s: Earliest start; None: at once.
+        cancel_s: When its owner cancels it; None: never.
+        bad_model: It fails on every board.
+        failures: How its first attempts end.
+    """
+
+    row: int
+    job_id: str
+    user: str
+    submit_s: float
+    family: str
+    target_uid: str | None
+    asked: JobKind | JobRow
+    noise: float = 1.0
+    deadline_s: float | None = None
+    start_s: float | None = None
+    cancel_s: float | None = None
+    bad_model: bool = False
+    failures: tuple[PastFailure, ...] = field(default=())
+
+    def run_s(self, board: LabBoard) -> float:
+        """Return for how long it runs on a board, seconds."""
+        own = self.asked.family_run_s.get(board.group.family)
+        median_s = self.asked.run_s / board.group.speed if own is None else own
+        return median_s * self.noise * board.pace
+
+    def pending(self, time: Callable[[float], datetime]) -> PendingBenchmark:
+        """Return what a decision depends on."""
+        asked = self.asked
+        return PendingBenchmark(
+            benchmark_id=self.job_id,
+            user_id=self.user,
+            submit_time=time(self.submit_s),
+            family=self.family,
+            engine=asked.engine,
+            benchmark_type=asked.benchmark_type,
+            ram_bytes=asked.ram_mib * MIB,
+            storage_bytes=asked.storage_mib * MIB,
+            target_uid=self.target_uid,
+            user_priority=asked.user_priority,
+            deadline=None if self.deadline_s is None else time(self.deadline_s),
+            start_time=None if self.start_s is None else time(self.start_s),
+            user_time_s=asked.user_time_s,
+            model_sha256=model_sha256(asked.model),
+            job_completion_threshold=asked.job_completion_threshold,
+            nb_inference=asked.nb_inference,
+        )
+
+
+def model_sha256(model: str) -> str:
+    """Return what stands for the content of a model of this name."""
+    return hashlib.sha256(model.encode()).hexdigest()
+
+
+def draw_jobs(scenario: Scenario, lab: LabScenario, boards: Boards, seed: int) -> list[LabJob]:
+    """Return all benchmarks of a scenario in order of submission.
+
+    Raises:
+        InvalidInput: No board could ever run one of them, or there are too many.
+    """
+    drawn: list[LabJob] = []
+    if lab.arrivals is not None:
+        drawn = _drawn(scenario, lab, lab.arrivals, boards, seed)
+    stated = [_stated(job, row, boards) for row, job in enumerate(lab.jobs)]
+    jobs = sorted([*drawn, *stated], key=lambda job: (job.submit_s, job.job_id))
+    if not jobs:
+        raise InvalidInput.at(scenario.name, "nothing arrives", "a higher rate or a longer time")
+    for row, job in enumerate(jobs):
+        job.row = row
+    return jobs
+
+
+def draw_history(lab: LabScenario, boards: Boards, seed: int) -> list[tuple[LabJob, LabBoard]]:
+    """Return benchmarks that ran before the beginning, each with its board."""
+    if not lab.history_jobs or lab.arrivals is None:
+        return []
+    times = np.full(lab.history_jobs, 0.0)
+    present = [each for each in boards.rows if each.present]
+    jobs = _at_times(lab, lab.arrivals, boards, seed, times, "history", present)
+    random = stream(seed, "history boards")
+    picks = random.random(len(jobs))
+    found = []
+    for job, pick in zip(jobs, picks.tolist(), strict=True):
+        its = [
+            each for each in present if each.group.family == job.family and _runs(each.group, job)
+        ]
+        if its:
+            found.append((job, its[int(pick * len(its))]))
+    return found
+
+
+def _runs(group: BoardGroup, job: LabJob) -> bool:
+    return can_run(group, job.asked)
+
+
+def can_run(group: BoardGroup, asked: JobKind | JobRow) -> bool:
+    """Return whether boards of a group can run a kind of benchmark."""
+    return (
+        asked.benchmark_type in group.engines.get(asked.engine, ())
+        and asked.ram_mib <= group.ram_mib
+        and asked.storage_mib <= group.storage_mib
+    )
+
+
+def _stated(job: JobRow, row: int, boards: Boards) -> LabJob:
+    key = f"lab.jobs[{row}]"
+    if job.target_uid and job.target_uid not in boards.row_of_uid:
+        raise InvalidInput.at(
+            f"{key}.target_uid", f"there is no board {job.target_uid!r}", "a board of lab.boards"
+        )
+    groups = {id(each.group): each.group for each in boards.rows if each.group.family == job.family}
+    if not any(can_run(group, job) for group in groups.values()):
+        raise InvalidInput.at(
+            key, f"no board of {job.family} can ever run it", _offers(groups.values())
+        )
+    return LabJob(
+        row=0,
+        job_id=job.job_id,
+        user=job.user,
+        submit_s=job.submit_s,
+        family=job.family,
+        target_uid=job.target_uid or None,
+        asked=job,
+        deadline_s=job.deadline_s,
+        start_s=job.start_s,
+        cancel_s=job.cancel_s,
+        failures=job.failures,
+    )
+
+
+def _offers(groups: Sequence[BoardGroup] | object) -> str:
+    found: set[str] = set()
+    for group in groups:  # type: ignore[attr-defined]
+        for engine, types in group.engines.items():
+            found.add(f"{engine} with {', '.join(types)} and up to {group.ram_mib} MiB of RAM")
+    return "; ".join(sorted(found))
+
+
+def _drawn(
+    scenario: Scenario, lab: LabScenario, arrivals: Arrivals, boards: Boards, seed: int
+) -> list[LabJob]:
+    until_s = min(arrivals.until_s or scenario.duration_s, scenario.duration_s)
+    times = _times(lab, arrivals, until_s, seed)
+    if len(times) > _MAX_ARRIVALS:
+        raise InvalidInput.at(
+            f"{scenario.name}: lab.arrivals.rate_per_hour",
+            f"makes {len(times):,} benchmarks",
+            f"at most {_MAX_ARRIVALS:,} in the whole time",
+        )
+    return _at_times(lab, arrivals, boards, seed, times, "arrivals", boards.rows)
+
+
+def _times(lab: LabScenario, arrivals: Arrivals, until_s: float, seed: int) -> Floats:
+    loads = sorted((each.at_s, each.factor) for each in lab.changes if each.what == "load")
+    starts = np.array([0.0, *(at_s for at_s, _ in loads)])
+    factors = np.array([1.0, *(factor for _, factor in loads)])
+    random = stream(seed, "arrivals", arrivals.process)
+
+    def factor_at(times: Floats) -> Floats:
+        found: Floats = factors[np.searchsorted(starts, times, side="right") - 1]
+        if arrivals.process == "diurnal":
+            hours = times / _HOUR_S - arrivals.peak_hour
+            found = found * (1.0 + arrivals.amplitude * np.cos(2.0 * np.pi * hours / 24.0))
+        return found
+
+    rate = arrivals.rate_per_hour / _HOUR_S
+    if arrivals.process == "bernoulli":
+        steps = np.arange(0.0, until_s, arrivals.step_s)
+        found: Floats = steps[random.random(len(steps)) < rate * arrivals.step_s * factor_at(steps)]
+        return found
+    highest = float(factors.max()) * (1.0 + arrivals.amplitude)
+    expected = rate * highest * until_s
+    if expected > 2 * _MAX_ARRIVALS:
+        raise InvalidInput.at(
+            "lab.arrivals.rate_per_hour", f"makes about {expected:,.0f} benchmarks", "a lower rate"
+        )
+    times = poisson_arrivals(random, rate * highest, until_s)
+    kept = times[random.random(len(times)) * highest < factor_at(times)]
+    if arrivals.process == "bursts":
+        bursts = poisson_arrivals(stream(seed, "bursts"), 1.0 / arrivals.burst_every_s, until_s)
+        sizes = stream(seed, "burst sizes").poisson(arrivals.burst_size, len(bursts))
+        kept = np.sort(np.concatenate((kept, np.repeat(bursts, sizes))))
+    return np.asarray(kept, dtype=np.float64)
+
+
+def _at_times(
+    lab: LabScenario,
+    arrivals: Arrivals,
+    boards: Boards,
+    seed: int,
+    times: Floats,
+    purpose: str,
+    among: Sequence[LabBoard],
+) -> list[LabJob]:
+    count = len(times)
+
+    def uniform(what: str) -> list[float]:
+        found: list[float] = stream(seed, purpose, what).random(count).tolist()
+        return found
+
+    shares = np.array([kind.share for kind in arrivals.mix])
+    kinds = stream(seed, purpose, "kinds").choice(len(shares), count, p=shares / shares.sum())
+    weights = np.array([user.weight for user in arrivals.users])
+    users = stream(seed, purpose, "users").choice(len(weights), count, p=weights / weights.sum())
+    noises = stream(seed, purpose, "noise").normal(size=count).tolist()
+    family_draws, deadline_draws = uniform("families"), uniform("deadlines")
+    pin_draws, board_draws, model_draws = uniform("pins"), uniform("boards"), uniform("models")
+    choices = [_Families(lab, kind, row, among) for row, kind in enumerate(arrivals.mix)]
+    made = []
+    for row, (at_s, which, who) in enumerate(
+        zip(times.tolist(), kinds.tolist(), users.tolist(), strict=True)
+    ):
+        kind = arrivals.mix[which]
+        family = choices[which].at(at_s, family_draws[row])
+        target_uid = None
+        if kind.pinned_share and pin_draws[row] < kind.pinned_share:
+            target_uid = choices[which].board_of(family, board_draws[row])
+        deadline_s = None
+        if kind.deadline_s is not None and deadline_draws[row] < kind.deadline_share:
+            deadline_s = at_s + kind.deadline_s
+        made.append(
+            LabJob(
+                row=row,
+                job_id=f"{purpose[0]}{row + 1:07d}",
+                user=arrivals.users[who].name,
+                submit_s=at_s,
+                family=family,
+                target_uid=target_uid,
+                asked=kind,
+                noise=float(np.exp(kind.run_spread * noises[row])),
+                deadline_s=deadline_s,
+                start_s=None if kind.start_s is None else at_s + kind.start_s,
+                bad_model=model_draws[row] < lab.faults.model_rate,
+            )
+        )
+    return made
+
+
+class _Families:
+    """The families that benchmarks of one kind request, by the time of their submission."""
+
+    def __init__(
+        self, lab: LabScenario, kind: JobKind, row: int, among: Sequence[LabBoard]
+    ) -> None:
+        able = [each for each in among if can_run(each.group, kind)]
+        if kind.families:
+            able = [each for each in able if each.group.family in kind.families]
+        if not able:
+            groups = {id(each.group): each.group for each in among}
+            raise InvalidInput.at(
+                f"lab.arrivals.mix[{row}]",
+                f"no board can ever run {kind.model!r} ({kind.engine}, {kind.benchmark_type})",
+                _offers(groups.values()),
+            )
+        self._boards: dict[str, list[str]] = {}
+        for each in able:
+            self._boards.setdefault(each.group.family, []).append(each.uid)
+        self._stated = kind.families
+        times = sorted({0.0, *(each.at_s for each in lab.changes)})
+        self._times = np.array(times)
+        self._known = [self._families_at(lab, at_s, able) for at_s in times]
+
+    def _families_at(self, lab: LabScenario, at_s: float, able: Sequence[LabBoard]) -> list[str]:
+        """Return the families that can run the kind and are in the lab from this time on."""
+        counts: dict[str, int] = {}
+        for each in able:
+            if each.present:
+                counts[each.group.family] = counts.get(each.group.family, 0) + 1
+        for change in sorted(lab.changes, key=lambda each: each.at_s):
+            if change.at_s > at_s:
+                break
+            if change.what == "boards_join" and change.group is not None:
+                family = change.group.family
+                if family in self._boards:
+                    counts[family] = counts.get(family, 0) + change.group.count
+            elif change.what == "boards_leave" and change.family in counts:
+                left = counts[change.family] if change.count is None else change.count
+                counts[change.family] -= left
+        return sorted(family for family, count in counts.items() if count > 0)
+
+    def at(self, at_s: float, draw: float) -> str:
+        families = list(self._stated)
+        if not families:
+            place = int(np.searchsorted(self._times, at_s, side="right")) - 1
+            families = self._known[place] or sorted(self._boards)
+        return families[int(draw * len(families))]
+
+    def board_of(self, family: str, draw: float) -> str | None:
+        uids = self._boards.get(family)
+        return uids[int(draw * len(uids))] if uids else None
